@@ -112,7 +112,7 @@ def _one(about: dict[str, Any]) -> dict[str, float]:
         "seconds": time.monotonic() - begun,
         "cpu_s": after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime,
         "peak": after.ru_maxrss << 10,
-        "read": json.loads(row["told"])["read"],
+        "read": json.loads(row["report"])["read"],
         "stored": row["bytes"],
         "entries": row["entries"],
     }

@@ -159,7 +159,7 @@ def _producing(broker: Broker, topic: str, rate: int, seconds: float) -> Iterato
 def _capturing(broker: Broker, place: Place, name: str, topic: str) -> Iterator[subprocess.Popen[bytes]]:
     """The job of a task, as a process of its own."""
     settings = TaskSettings("br", broker.bootstrap, (topic,), flush_every_s=FLUSH_S)
-    task.tell(place.destination, None, name, "running", settings)
+    task.record(place.destination, None, name, "running", settings)
     log = (broker.folder.parent / f"{name}.log").open("wb")
     command = [sys.executable, "-m", "lakebackup_jobs", "log", "run", name, "--from", place.destination]
     with log, subprocess.Popen([*command, "--json"], stdout=log, stderr=log) as process:

@@ -17,7 +17,7 @@ from tests.support.s3_faults import FaultProxy
 
 from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.verbs import Place
-from lakebackup_jobs.logs.task import tell
+from lakebackup_jobs.logs.task import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -111,7 +111,7 @@ def test_uploads_fail(
     place = f"s3://{s3.bucket()}/backups"
     put_catalog(place, empty_catalog)
     settings = LogTask(lab, name).settings
-    tell(place, None, "lab", "running", settings)
+    record(place, None, "lab", "running", settings)
     tasks = Place(place, None, {})
 
     def status() -> dict[str, object]:

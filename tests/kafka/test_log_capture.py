@@ -326,7 +326,7 @@ def test_tables_and_times_that_are_not_wanted_are_left_out(capture: Capture) -> 
         and (row[3] == "default" or row[8] > 40 or row[2] == 0)
     ]
     job = capture.job(left_out="task/left", after_ts=40, until_ts=90)
-    told = [json.loads(row["told"]) for row in run(job, 2)]
+    told = [json.loads(row["report"]) for row in run(job, 2)]
     paths = [layout.parts_path("task", job.backup_id, task) for task in range(2)]
     assert capture.records([row for path in paths for row in read_part(capture.storage, path)]) == wanted
     skipped = sum(one["skipped"].get("filtered", 0) + one["skipped"]["outside of the span"] for one in told)

@@ -89,7 +89,7 @@ class _OnAThread:
     def ended(self) -> bool:
         return bool(self.task.ended)
 
-    def told(self) -> str:
+    def output(self) -> str:
         return str(self.task.ended)
 
 

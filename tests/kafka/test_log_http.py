@@ -112,7 +112,7 @@ def test_without_a_token_pages_in_a_browser_get_nothing(lab: Lab) -> None:
         assert elsewhere.status_code == 403
         assert runs()
         port = int(url.rpartition(":")[2])
-        with pytest.raises(EnvironmentProblem, match=f"Nobody can listen at 127.0.0.1:{port}"):
+        with pytest.raises(EnvironmentProblem, match=f"Cannot listen at 127.0.0.1:{port}"):
             serving(app_of(Place(str(lab.folder), None, {}), None), "127.0.0.1", port).__enter__()
     code = main(["serve", "http", "--from", str(lab.folder), "--host", "0.0.0.0"])
     assert code == UsageProblem.exit_code
@@ -131,9 +131,9 @@ def test_why_a_task_is_paused_also_when_the_catalog_does_not_know(lab: Lab) -> N
         trouble.text = "the disk is full"
         assert paused() == {"asked": 0, "error": 1}
         trouble.text = None
-        task.tell(str(lab.folder), None, "lab", "paused", made.settings)
+        task.record(str(lab.folder), None, "lab", "paused", made.settings)
         assert paused() == {"asked": 1, "error": 0}
-        task.tell(str(lab.folder), None, "lab", "paused", made.settings, "the disk is full")
+        task.record(str(lab.folder), None, "lab", "paused", made.settings, "the disk is full")
         assert paused() == {"asked": 0, "error": 1}
 
 

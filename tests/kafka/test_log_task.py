@@ -57,7 +57,7 @@ def test_what_stopping_loses_is_said_and_captured_when_it_is_started_again(
         done = control.stop(task.place, "lab")
     assert (done["lost"], done["checkpoint_ts"]) == ({feed.topic: lost}, first)
     assert isinstance(task.ended[0], dict)  # its job ended by itself
-    with pytest.raises(Refused, match=f"reaches up to {first}; it cannot go on from 5"):
+    with pytest.raises(Refused, match=f"reaches up to {first}; it cannot continue from 5"):
         control.start(task.place, "lab", LogTask(lab, feed.topic, lastbackupts=5).settings)
     control.start(task.place, "lab", LogTask(lab, feed.topic, lastbackupts=first).settings)
     with task.run():
@@ -180,7 +180,7 @@ def test_a_beginning_that_the_feed_has_lost_is_refused(lab: Lab, feed: ChangeFee
 
 def test_topics_that_are_not_there_and_names_that_are_taken(lab: Lab, feed: ChangeFeed) -> None:
     task = LogTask(lab, "no-such-topic")
-    with pytest.raises(NotFound, match=r"No topic of .* is meant by no-such-topic"):
+    with pytest.raises(NotFound, match=r"No topic of .* matches no-such-topic"):
         control.start(task.place, "lab", task.settings)
     truth.produce(lab.bootstrap, feed.topic, [truth.Record(0, b"k", b"v", (), 1_600_000_000_000)])
     lab.backup(feed.topic)

@@ -20,7 +20,7 @@ from lakebackup_jobs.logs.control.verbs import Place
 from lakebackup_jobs.logs.feeds import Range
 from lakebackup_jobs.logs.feeds.br import BrFeed
 from lakebackup_jobs.logs.last_error import Trouble
-from lakebackup_jobs.logs.task import TaskSettings, tell
+from lakebackup_jobs.logs.task import TaskSettings, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ class LogTask:
 
     def begin(self) -> None:
         """Put the task down."""
-        tell(str(self.lab.folder), None, self.name, "running", self.settings)
+        record(str(self.lab.folder), None, self.name, "running", self.settings)
 
     def request(self) -> LogRequest:
         """What its job is asked for."""
@@ -137,9 +137,9 @@ def sent(feed: ChangeFeed) -> list[Captured]:
         where = Range("feed", partition, "-", 0, len(batch))
         decoder = BrFeed(("feed",)).decoder(open_storage("."), where, {})
         rows = pa.Table.from_batches([decoder.decode(batch).records])
-        for record in rows.to_pylist():
-            kept = [record[name] for name in stored().names]
-            found.append((record["cf"], record["op"], str(record["table_id"]), *kept))
+        for row in rows.to_pylist():
+            kept = [row[name] for name in stored().names]
+            found.append((row["cf"], row["op"], str(row["table_id"]), *kept))
     return sorted(found, key=repr)
 
 

@@ -21,11 +21,12 @@ from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
 from lakebackup.rows.tables import from_row, json_line
 from lakebackup.rows.topics import Group  # noqa: TC001 - read by pydantic
+from lakebackup.rules import layout
 from lakebackup.rules.layout import FORMAT
 from lakebackup.storage import AlreadyExists
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from _typeshed import DataclassInstance
     from pydantic import TypeAdapter
@@ -84,6 +85,12 @@ def read_part(storage: Storage, path: str) -> list[DataFile]:
             raise Damaged(f"{path}, line {number}: {error}.", hint=_RESTORE_HINT) from error
         rows.append(row)
     return rows
+
+
+def read_parts(storage: Storage, source: str, backup_id: str, parts: int) -> Iterator[DataFile]:
+    """The file rows of the first `parts` parts of a backup. Raises as `read_part`."""
+    for task in range(parts):
+        yield from read_part(storage, layout.parts_path(source, backup_id, task))
 
 
 def write_manifest(storage: Storage, path: str, manifest: Manifest) -> None:

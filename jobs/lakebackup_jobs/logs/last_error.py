@@ -7,6 +7,6 @@ from dataclasses import dataclass
 
 @dataclass
 class Trouble:
-    """What keeps a job from its work, also while the catalog cannot be told; None: nothing."""
+    """What keeps a job from its work, known here even while the catalog cannot be written; None: nothing."""
 
     text: str | None = None

@@ -1,4 +1,4 @@
-"""What a log task is to do: its settings, and the rows of the catalog that say it. No Java."""
+"""What a log task is to do: its settings, and its rows in the catalog. No Java."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 
-from lakebackup.errors import NotFound
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.rows.logs import LogTask
 from lakebackup.rules import layout
 from lakebackup.store.lease import held_generation
@@ -48,7 +49,7 @@ class TaskSettings:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task as the catalog has it: the last row that says what it is to do. `at` in microseconds."""
+    """A task as of its last row in the catalog. `at` in microseconds."""
 
     name: str
     state: State
@@ -59,7 +60,7 @@ class Task:
 
     @property
     def over(self) -> bool:
-        """Whether it is to do nothing any more, until it is started again."""
+        """Whether it has ended, until it is started again."""
         return self.state in ("stopped", "complete")
 
 
@@ -77,9 +78,19 @@ def lease_name(name: str) -> str:
 
 
 def lease_of(storage: Storage, name: str) -> int | None:
-    """The generation of the lease that a job of the task holds, None: no job is there. One that was killed
-    counts as there until its lease ends; one that lives goes on to the next generation at once when told."""
+    """The generation of the lease that a job of the task holds, None: no job runs. One that was killed counts
+    as running until its lease ends; one that lives takes the next generation when its task is changed."""
     return held_generation(storage, lease_name(name))
+
+
+def keys_of(name: str, keys_file: str | None) -> LogKeys:
+    """The keys of a task that encrypts. Raises UsageProblem and NotFound of the file."""
+    if keys_file is None:
+        raise UsageProblem(
+            f"The log of task {name} is encrypted, and no file of keys is named.",
+            hint="Name it by LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml.",
+        )
+    return LogKeys.load(keys_file)
 
 
 def task_of(row: dict[str, Any]) -> Task:
@@ -100,12 +111,12 @@ def require(reader: CatalogReader | None, name: str) -> Task:
     if task is None:
         raise NotFound(
             f"There is no log task {name!r}.",
-            hint="`lakebackup log status` lists them; `lakebackup log start` makes one.",
+            hint="`lakebackup log status` lists them; `lakebackup log start` creates one.",
         )
     return task
 
 
-def tell(
+def record(
     destination: str,
     catalog: str | None,
     name: str,
@@ -113,10 +124,7 @@ def tell(
     settings: TaskSettings,
     detail: str | None = None,
 ) -> Task:
-    """Put down what a task is to do from now on; returns it.
-
-    The last row counts, whichever machine's clock is behind.
-    """
+    """Record what a task is to do from now on; returns it. The row is the last, whatever the clocks are."""
     reader = CatalogReader.open(destination, catalog)
     last = reader.one("log_task", source=layout.check_source(name)) if reader else None
     row = LogTask(

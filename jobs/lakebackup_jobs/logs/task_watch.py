@@ -1,4 +1,4 @@
-"""What a task is to do, asked often: the table of tasks is only read when it has a new version."""
+"""What a task is to do, checked often: the table of tasks is only read when it has a new version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.logs.task import Task
 
 LEAST_S = 1.0
-#: In object storage a look is a paid request: while nothing changes, looks become this seldom.
+#: In object storage each look is a paid request: while nothing changes, looks become this rare.
 MOST_S = 5.0
 #: A table put in the place of this one may have the same version.
 REREAD_S = 60.0
@@ -48,16 +48,16 @@ class TaskWatch:
             self._version, self._reread = version, now + REREAD_S
         else:
             self._every = min(2 * self._every, self._most)
-        # A little early: whoever asks each second is to get an answer each second.
+        # A little early: a caller that looks each second gets a new answer each second.
         self._due = now + 0.9 * self._every
         return self._task
 
     def forget(self) -> None:
-        """Have the next look read the table."""
+        """Make the next look read the table."""
         self._task = None
 
     def _newest(self) -> int | None:
         try:
             return newest_version(self._uri)
-        except (OSError, ValueError):  # no log there: reading the table says what is wrong
+        except (OSError, ValueError):  # no log there: reading the table raises the right error
             return None

@@ -164,7 +164,7 @@ class LogFileWriter:
     ) -> dict[str, Any]:
         """Put the file, once; the columns of its row in `files` that it knows (see LogPlace.columns too).
 
-        A path that is taken (an attempt that was cut off, a file of the same least ts) gives way to one with
+        A path that is taken (an interrupted attempt, a file of the same least ts) gives way to one with
         a random end. Raises EnvironmentProblem.
         """
         self._append(_END)

@@ -144,7 +144,11 @@ def gaps(
         first = found[0]
         raise Refused(
             f"Events of topic {first.scope}, partition {first.region}, from offset {first.from_position} on "
-            + ("were deleted" if first.reason == "purged" else "went with the topic, recreated or cut off,")
+            + (
+                "were deleted"
+                if first.reason == "purged"
+                else "were lost when the topic was recreated or truncated,"
+            )
             + " before they were read"
             + (f"; so were those of {len(found) - 1} more partitions." if len(found) > 1 else "."),
             hint="Take a new full of the database and start a new task, or continue without those events: "

@@ -61,7 +61,7 @@ class LogRestoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """A full that a restore stands on. `destination`: id of the place that holds its Delta table; `note`:
+    """A full that a restore is based on. `destination`: id of the place that holds its Delta table; `note`:
     which gap it was made over, None: over none."""
 
     backup_id: str
@@ -150,7 +150,7 @@ def plan_restore(
     `whole_from`: from which ts on there is to be all of each table, None: from the start of the span; `held`:
     filters by which what it goes on from was chosen, None: it goes on from nothing. `leave_uncovered`: leave
     out tables that the log does not hold from there on, and say so. Raises NotFound (no such log, no table by
-    the filters), Refused (outside what is covered, a table of which what it stands on does not hold all),
+    the filters), Refused (outside what is covered, a table that its base does not hold whole),
     UsageProblem.
     """
     source = request.name
@@ -225,7 +225,7 @@ def require_restorable(plan: LogRestorePlan, *, allow_gaps: bool) -> None:
 
 
 def note_of(plan: LogRestorePlan) -> str | None:
-    """What a full has to say of the gaps that it is made over, so that who stands on it knows of them."""
+    """The note of a full that was made over gaps, for the restores that are based on it."""
     if not plan.gaps:
         return None
     more = f", and {len(plan.gaps) - 1} more" if len(plan.gaps) > 1 else ""
@@ -402,8 +402,7 @@ def _captured(whole_from: int) -> str:
 
 
 def _refuse_unknown(reader: CatalogReader, source: str, domain: str) -> None:
-    """A feed by its database's clock begins with what was there, not with nothing: what that was before,
-    nobody knows."""
+    """A feed by its database's clock starts with a snapshot, whose rows' earlier values are unknown."""
     later = [row["born_ts"] for row in _names(reader, source, NEVER - 1).values() if row["born_ts"]]
     if later:
         raise Refused(

@@ -33,7 +33,7 @@ def status(call: Call, name: Annotated[str | None, argument("NAME", "One task al
         shown.line(f"Checking status of {name}...\n")
     tasks = statuses(reader, open_storage(where), name)
     if not tasks and not call.json:
-        raise NotFound("There is no log task.", hint="`lakebackup log start` makes one.")
+        raise NotFound("There is no log task.", hint="`lakebackup log start` creates one.")
     for one in tasks:
         one["waiting"] = waiting(where, found.catalog, require(reader, one["task"]), dict(found.kafka))
         if call.json:

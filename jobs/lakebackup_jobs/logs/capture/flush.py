@@ -1,4 +1,4 @@
-"""When a log task flushes, and what: the cluster and the catalog are asked, `plan.log_flush` decides."""
+"""When a log task flushes, and what: reads the cluster and the catalog, and lets `plan.logs.flush` decide."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from lakebackup.errors import UsageProblem
-from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs import flush as log_flush
 from lakebackup.plan.logs.flush import FIRST_BYTES, Flush, Newest
@@ -24,22 +21,24 @@ from lakebackup.store.roots import destination_id
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
+from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.logs.capture.flush_task import CaptureJob
 from lakebackup_jobs.logs.capture.fold_task import FoldJob
 from lakebackup_jobs.logs.feeds import Range, feed_of
-from lakebackup_jobs.logs.task import settings_text
+from lakebackup_jobs.logs.task import keys_of, settings_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from lakebackup.plan.partitions import RegionState, TopicState
     from lakebackup_jobs.logs.task import TaskSettings
 
-#: A producer's transactions that are open or aborted are none of the feed.
+#: A feed has no events of open or aborted Kafka transactions.
 ISOLATION = "read_committed"
-# So long what the cluster said of its topics is taken for true while nothing is due.
+# How long a list of the cluster's topics is reused while no flush is due.
 _TOPICS_S = 10.0
-# However small the last flush found events to be: the next ones may be larger.
+# Events are taken to be at least as large, however small the last ones were.
 _LEAST_BYTES = 128
 
 
@@ -47,8 +46,8 @@ _LEAST_BYTES = 128
 class LogRequest:
     """A task as its job runs it. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets.
 
-    `scratch`: folder of tasks' temporary files. `tries`: so often what may pass by itself is tried, each time
-    after twice as long, before the task pauses.
+    `scratch`: folder of tasks' temporary files. `tries`: how often what fails for a while is tried, each time
+    after twice the wait, before the task pauses.
     """
 
     destination: str
@@ -64,7 +63,7 @@ class LogRequest:
 
 
 class Planner:
-    """Plans one flush after another, each when it is due; keeps what it knows between two."""
+    """Plans one flush after another, each when it is due; remembers between them what it has read."""
 
     def __init__(self, request: LogRequest) -> None:
         self._request = request
@@ -73,7 +72,7 @@ class Planner:
         self._topics: list[TopicState] = []
         self._asked = -_TOPICS_S
         self._stale = True
-        self._due = 0.0  # on the monotonic clock, which nobody sets back
+        self._due = 0.0  # on the monotonic clock
         self._stood: tuple[str | None, int] | None = None
         self._idle = False
         self._ends: dict[tuple[str, str, str], int] | None = None
@@ -83,8 +82,8 @@ class Planner:
         self._before: str | None = None
 
     def plan(self, *, now: bool = False) -> Flush | None:
-        """The next flush when it is due; None when not, or nothing is new. With `now`, whatever the time, one
-        after the other until all that was there at the first call is flushed.
+        """The next flush when it is due; None when it is not, or nothing is new. With `now` one after the
+        other, whether due or not, until all that existed at the first call is flushed.
 
         Raises Refused (events are gone), NotFound (no topic), EnvironmentProblem.
         """
@@ -104,7 +103,7 @@ class Planner:
         return None
 
     def _as_first_seen(self, regions: Sequence[RegionState]) -> list[RegionState]:
-        """What has come in since the first call is left to later."""
+        """What has arrived since the first call is left for later."""
         keys = [(region.scope, region.epoch, region.region) for region in regions]
         if self._ends is None:
             self._ends = {key: region.end for key, region in zip(keys, regions, strict=True)}
@@ -114,14 +113,8 @@ class Planner:
             for region, end in zip(regions, ends, strict=True)
         ]
 
-    def waits(self) -> int:
-        """How many events of the feed nobody has flushed."""
-        self._look()
-        _, regions = self._cluster.positions(self._ask(), ISOLATION)
-        return log_flush.waiting(regions, self._known)
-
     def waits_by_topic(self) -> dict[str, int]:
-        """As `waits`, by topic; those with nothing are left out."""
+        """How many events of each topic are not flushed yet; topics with none are left out."""
         self._look()
         _, regions = self._cluster.positions(self._ask(), ISOLATION)
         found: dict[str, int] = {}
@@ -171,7 +164,7 @@ class Planner:
             since = log_flush.physical_ms(settings.lastbackupts, self._feed.domain)
             # Events carry when they were sent, which is after they were committed.
             for region, first in zip(cut, self._cluster.offsets_at(cut, since), strict=True):
-                # -1: none is as young, or none is left, of which nobody knows how old it was.
+                # -1: none is as young, or none is left, and their age is unknown.
                 if first == region.low or (first < 0 and region.low == region.end):
                     lost.append(f"topic {region.scope}, partition {region.region}")
         return log_flush.first_floor(regions, settings.lastbackupts, lost, allowed=settings.allow_gaps)
@@ -182,7 +175,7 @@ class Planner:
         return self._topics
 
     def _look(self) -> None:
-        """Read of the catalog how far the log is."""
+        """Read from the catalog how far the log is."""
         reader, source = self._reader(), self._request.name
         row = reader.one("log_newest", source=source)
         self._newest = Newest(**row) if row else None
@@ -195,7 +188,7 @@ class Planner:
         last = (read["started_at"], read["finished_at"]) if read else None
         if read and read["offsets"]:
             self._mean = max((read["raw_bytes"] or 0) / read["offsets"], _LEAST_BYTES)
-        # What was planned came to nothing, and nothing else took its number: not one transaction is whole.
+        # The last plan captured nothing, and nothing else took its number: no transaction is whole yet.
         stood = (self._newest.backup_id if self._newest else None, latest_number(reader, source))
         self._idle = stood == self._stood
         every_s = self._request.settings.flush_every_s
@@ -209,44 +202,41 @@ class Planner:
 
 
 def is_next(request: LogRequest, flush: Flush) -> bool:
-    """Whether the catalog is as it was when a flush was planned: nothing else took its number."""
+    """Whether no other backup has taken the number of a planned flush."""
     reader = CatalogReader(request.destination, request.catalog)
     return latest_number(reader, request.name) + 1 == flush.number
 
 
 def left_out(request: LogRequest, reader: CatalogReader, backup_id: str) -> str | None:
-    """Put down the ids of the tables that never had a name in the filter, for tasks: the object's path."""
-    if not request.settings.filters:
+    """Write the ids of the tables that never had a name in the filter, for the tasks; the object's path."""
+    filters = request.settings.filters
+    if not filters:
         return None
-    meant = TableFilter(request.settings.filters)
-    names = [row for batch in reader.query("log_names", source=request.name) for row in batch.to_pylist()]
-    kept = {row["table_id"] for row in names if meant.takes(row["db"], row["name"])}
-    ids = sorted({row["table_id"] for row in names} - kept)
+    names = reader.rows("log_names", source=request.name)
+    ids = sorted({row["table_id"] for row in names} - chosen_tables(filters, names))
     if not ids:
         return None
     path = f"{layout.backup_folder(request.name, backup_id)}left-out.parquet"
-    buffer = pa.BufferOutputStream()
-    pq.write_table(pa.table({"table_id": pa.array(ids, pa.int64())}), buffer)
-    open_storage(request.destination).put(path, buffer.getvalue().to_pybytes())
+    rows = pa.record_batch({"table_id": pa.array(ids, pa.int64())})
+    write_rows(open_storage(request.destination), path, rows.schema, [rows])
     return path
+
+
+def chosen_tables(filters: Sequence[str], names: Sequence[Mapping[str, Any]]) -> set[int]:
+    """Ids of the tables with a name in the filter; `names`: rows of log_names."""
+    tables = TableFilter(filters)
+    return {row["table_id"] for row in names if tables.takes(row["db"], row["name"])}
 
 
 def capture_job(request: LogRequest, flush: Flush) -> CaptureJob:
     """What the tasks of a flush do. Raises NotFound and UsageProblem of the file of keys."""
-    settings, storage = request.settings, open_storage(request.destination)
+    settings = request.settings
     ranges = [
         Range(p.scope, int(p.region), p.epoch, p.start_position, p.end_position) for p in flush.positions
     ]
     return CaptureJob(
-        uri=storage.uri,
-        destination=destination_id(storage),
-        source=request.name,
-        backup_id=flush.backup_id,
-        number=flush.number,
-        parent=flush.newest.backup_id if flush.newest else None,
+        **_parts(request, flush),
         client=dict(request.kafka),
-        feed=feed_of(settings, request.kafka),
-        context=flush.context,
         tasks=tuple(tuple(ranges[number] for number in task) for task in flush.tasks),
         isolation=ISOLATION,
         codec=settings.codec,
@@ -259,18 +249,10 @@ def capture_job(request: LogRequest, flush: Flush) -> CaptureJob:
 
 
 def fold_job(request: LogRequest, flush: Flush) -> FoldJob:
-    """What the task behind them does."""
-    storage = open_storage(request.destination)
+    """What the last task of a flush does. Raises as `capture_job`."""
     return FoldJob(
-        uri=storage.uri,
-        destination=destination_id(storage),
+        **_parts(request, flush),
         catalog=request.catalog,
-        source=request.name,
-        backup_id=flush.backup_id,
-        number=flush.number,
-        parent=flush.newest.backup_id if flush.newest else None,
-        feed=feed_of(request.settings, request.kafka),
-        context=flush.context,
         tasks=len(flush.tasks),
         resolved_ts=flush.resolved_ts,
         filters=request.settings.filters,
@@ -281,11 +263,16 @@ def fold_job(request: LogRequest, flush: Flush) -> FoldJob:
     )
 
 
-def keys_of(name: str, keys_file: str | None) -> LogKeys:
-    """The keys of a task that encrypts. Raises UsageProblem and NotFound of the file."""
-    if keys_file is None:
-        raise UsageProblem(
-            f"The log task {name} encrypts, and no file of keys is named.",
-            hint="Name it by LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml.",
-        )
-    return LogKeys.load(keys_file)
+def _parts(request: LogRequest, flush: Flush) -> dict[str, Any]:
+    """What all tasks of a flush know."""
+    storage = open_storage(request.destination)
+    return {
+        "uri": storage.uri,
+        "destination": destination_id(storage),
+        "source": request.name,
+        "backup_id": flush.backup_id,
+        "number": flush.number,
+        "parent": flush.newest.backup_id if flush.newest else None,
+        "feed": feed_of(request.settings, request.kafka),
+        "context": flush.context,
+    }

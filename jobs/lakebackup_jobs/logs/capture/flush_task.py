@@ -15,6 +15,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebackup.errors import LakebackupError
 from lakebackup.formats.logs.events import META_TABLE, WRITE
@@ -32,16 +34,14 @@ from lakebackup_jobs.logs.feeds.records import records_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    import pyarrow as pa
-
     from lakebackup.formats.logs.cipher import Cipher
     from lakebackup.rows.backups import DataFile
     from lakebackup_jobs.logs.feeds import Decoded, Feed, Range
 
 #: A row a task. ends: JSON [[topic, partition, start, end], …], what was captured of each range: less than
-#: planned where the feed's transactions are not whole yet. told: JSON {"records": kept, "read": bytes read
+#: planned where the feed's transactions are not whole yet. report: JSON {"records": kept, "read": bytes read
 #: from Kafka, "skipped": {reason: count}}, for metrics.
-CAPTURED = f"{OUTCOME}, ends STRING, told STRING"
+CAPTURED = f"{OUTCOME}, ends STRING, report STRING"
 
 # Events are small and alike: an answer of the broker is ten times as large once it is decompressed, and what
 # the client keeps of each event is several times its bytes.
@@ -59,10 +59,9 @@ class CaptureJob(Parts):
     client: librdkafka's settings. context: what the feed's `prepare` gave. tasks: the ranges that each task
     reads; all ranges of a partition are one. codec, compression_level: of logfile.CODECS. cipher: None: files
     are not encrypted. left_out: path of a Parquet object with a column `table_id`: tables that were never in
-    the filter; ids that nobody knows yet are captured. after_ts: writes with commit_ts <= it are left out
-    (meta keys never are); until_ts: what begins or commits after it is left out; None: no limit. scratch:
-    folder for temporary files on the machine of a task. held_bytes: so many bytes of records are held in
-    memory.
+    the filter; unknown ids are captured. after_ts: writes with commit_ts <= it are left out (meta keys never
+    are); until_ts: what begins or commits after it is left out; None: no limit. scratch: folder for temporary
+    files of a task. held_bytes: bytes of records held in memory.
     """
 
     level: int = 1
@@ -95,9 +94,9 @@ class CaptureJob(Parts):
         attempt = _Attempt(self, storage, task)
         rows = self.once(storage, task, attempt.capture)
         attempt.discard({row.path for row in rows})
-        _, told = region_marks.get(storage, self.source, self.backup_id, task)
-        shown = {name: told[name] for name in ("records", "read", "skipped")}
-        return totals(task, rows) | {"ends": json.dumps(told["ends"]), "told": json.dumps(shown)}
+        _, report = region_marks.get(storage, self.source, self.backup_id, task)
+        shown = {name: report[name] for name in ("records", "read", "skipped")}
+        return totals(task, rows) | {"ends": json.dumps(report["ends"]), "report": json.dumps(shown)}
 
 
 class _Attempt:
@@ -156,9 +155,6 @@ class _Attempt:
 
     def _wanted(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """Without the records of tables that are left out and those outside of the task's span."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         job = self._job
         if not len(records) or (self._left_out is None and job.after_ts is None and job.until_ts is None):
             return records
@@ -191,9 +187,9 @@ class _Attempt:
         self._files.append(writer.publish(self._storage, self._job.cipher))
 
     def _rows(self) -> list[DataFile]:
-        """Of the files, once it is known how far their regions are; keeps what the fold needs."""
+        """The rows of the files, once it is known how far their regions are; writes what the fold needs."""
         job, marks = self._job, self._marks.table()
-        told = {
+        report = {
             "ends": self._ends,
             "records": self._records,
             "read": self._read,
@@ -201,7 +197,7 @@ class _Attempt:
             "left_ts": self._left_ts,
             "finished": self._finished,
         }
-        region_marks.put(self._storage, job.source, job.backup_id, self._task, marks, told)
+        region_marks.put(self._storage, job.source, job.backup_id, self._task, marks, report)
         known = region_marks.resolved(marks)
         return [
             job.row(
@@ -211,7 +207,7 @@ class _Attempt:
         ]
 
     def discard(self, counted: set[str]) -> None:
-        """Delete files of this attempt that no part names: nobody else knows them."""
+        """Delete files of this attempt that no part names."""
         for columns in self._files:
             if columns["path"] not in counted:
                 with suppress(LakebackupError):

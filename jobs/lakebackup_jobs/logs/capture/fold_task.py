@@ -1,8 +1,8 @@
-"""The last task of a flush: what its ranges come to together.
+"""The last task of a flush, which combines what the others captured.
 
-From the marks that the capture's tasks put and the regions as they were: how far each region is now, and up
-to which ts the log is whole. From the meta keys: which tables there are, under which names. Both are put as
-listings, whose rows the commit takes into the catalog.
+From the marks of the capture's tasks and the regions before: how far each region is now, and up to which ts
+the log is whole. From the meta keys: which tables exist, under which names. Both are written as listings,
+whose rows the commit puts into the catalog.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.delta_append import LISTED
-from lakebackup.store.manifest import read_part
+from lakebackup.store.manifest import read_parts
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.part import Parts
@@ -48,7 +48,7 @@ FOLDED = f"{OUTCOME}, checkpoint BIGINT"
 
 @dataclass(frozen=True, kw_only=True)
 class FoldJob(Parts):
-    """Run once, when all capture tasks are done. Its part is the one behind theirs: number `tasks`.
+    """Run once, when all capture tasks are done. Its part comes after theirs: number `tasks`.
 
     catalog: where the catalog is, None: below the destination; it has regions and tables as they were. feed,
     context: as the CaptureJob's. tasks: how many capture tasks there were. resolved_ts: the checkpoint
@@ -95,11 +95,11 @@ class _Fold:
         self._seen_before = self._seen_ts
 
     def listings(self) -> list[DataFile]:
-        """Put both; their rows."""
+        """Write both; their rows."""
         job = self._job
-        told, marks = self._read()
+        reports, marks = self._read()
         known = self._regions(marks)
-        finished = [one for about in told for one in about["finished"]]
+        finished = [one for report in reports for one in report["finished"]]
         checkpoint = job.feed.checkpoint(
             self._storage,
             self._folder,
@@ -108,8 +108,7 @@ class _Fold:
             region_marks.mappings(known),
             job.resolved_ts,
         )
-        namings = list(self._catalog.query("log_namings", source=job.source))
-        before = [row for batch in namings for row in batch.to_pylist()]
+        before = self._catalog.rows("log_namings", source=job.source)
         files = self._meta_files()
         names = [
             *self._entered(before, checkpoint),
@@ -124,22 +123,22 @@ class _Fold:
         return listed
 
     def _read(self) -> tuple[list[dict[str, Any]], pa.Table]:
-        """What the capture's tasks told, and the marks of all."""
-        job, told, marks = self._job, [], [region_marks.SCHEMA.empty_table()]
+        """The reports of the capture's tasks, and the marks of all."""
+        job, reports, marks = self._job, [], [region_marks.SCHEMA.empty_table()]
         for task in range(job.tasks):
-            rows, about = region_marks.get(self._storage, job.source, job.backup_id, task)
+            rows, report = region_marks.get(self._storage, job.source, job.backup_id, task)
             marks.append(rows)
-            told.append(about)
-            self._see(about["left_ts"])
+            reports.append(report)
+            self._see(report["left_ts"])
         found = region_marks.newest(pa.concat_tables(marks))
         self._see(pc.max(found["resolved_ts"]).as_py())
-        return told, found
+        return reports, found
 
     def _see(self, ts: int | None) -> None:
         self._seen_ts = max(self._seen_ts, ts or 0)
 
     def _regions(self, marks: pa.Table) -> pa.Table:
-        """How far every region is that was heard of, this flush included (region_marks.SCHEMA)."""
+        """How far every known region is, this flush included (region_marks.SCHEMA)."""
         before = []
         for batch in self._catalog.query("log_known_regions", source=self._job.source):
             after = [json.loads(text) if text else None for text in batch["successors"].to_pylist()]
@@ -154,7 +153,7 @@ class _Fold:
         return region_marks.newest(pa.concat_tables([seen, *before, marked]))
 
     def _region_rows(self, known: pa.Table, marks: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Rows of log_regions: of those that this flush heard of."""
+        """Rows of log_regions, of the regions in this flush."""
         job = self._job
         rows = known.filter(pc.is_in(known["region"], marks["region"].combine_chunks()))
         schema = ARROW_SCHEMAS["log_regions"]
@@ -173,10 +172,10 @@ class _Fold:
             yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     def _entered(self, before: list[dict[str, Any]], checkpoint: int | None) -> Iterator[LogTable]:
-        """Tables that came into the filter before this flush, which captures them, and so are covered now.
+        """Tables that entered the filter before this flush, which captures them, and so are covered now.
 
-        Not before the checkpoint is beyond all that was read while they were left out: until then what was
-        prewritten meanwhile may be committed.
+        Only once the checkpoint is beyond all that was read while they were left out: until then, values that
+        were prewritten meanwhile may be committed.
         """
         job, meant = self._job, TableFilter(self._job.filters)
         if checkpoint is None or checkpoint < self._seen_before:
@@ -193,7 +192,7 @@ class _Fold:
     def _named(
         self, before: list[dict[str, Any]], checkpoint: int | None, files: list[Any]
     ) -> list[LogTable]:
-        """What the meta keys say."""
+        """Rows from the meta keys."""
         job = self._job
         least = since(before, job.resolved_ts)
         writes = [file for file in files if file.cf == WRITE and file.max_ts > least]
@@ -214,14 +213,13 @@ class _Fold:
         )
 
     def _meta_files(self) -> list[Any]:
-        """This flush's files of meta keys that were put; notes the greatest ts of all its files."""
+        """This flush's files of put meta keys; sees the greatest ts of all its files."""
         job, found = self._job, []
-        for task in range(job.tasks):
-            for row in read_part(self._storage, layout.parts_path(job.source, job.backup_id, task)):
-                if row.format == FORMAT:
-                    self._see(row.max_ts)
-                    if row.role == "schema" and row.op == PUT:
-                        found.append(row)
+        for row in read_parts(self._storage, job.source, job.backup_id, job.tasks):
+            if row.format == FORMAT:
+                self._see(row.max_ts)
+                if row.role == "schema" and row.op == PUT:
+                    found.append(row)
         return found
 
     def _earlier(self, cf: str, least_ts: int) -> list[Any]:
@@ -236,7 +234,7 @@ class _Fold:
         return read_log_file(storage, file, job.keys)
 
     def _met(self, before: list[dict[str, Any]], finished: Iterable[Mapping[str, Any]]) -> Iterator[LogTable]:
-        """Tables that the feed's events name themselves, when they are met first."""
+        """Tables that the feed's events name themselves, when first seen."""
         job, meant = self._job, TableFilter(self._job.filters)
         known = {row["table_id"] for row in before}
         met: dict[int, tuple[str, str, int]] = {}
@@ -263,7 +261,7 @@ class _Fold:
         batches: Iterable[pa.RecordBatch],
         checkpoint: int | None,
     ) -> DataFile:
-        """Put rows of a table beside the backup, where its commit, and a rebuild, find them."""
+        """Write rows of a table beside the backup, where its commit, and a rebuild, find them."""
         job = self._job
         path = f"{self._folder}listing/{job.tasks:06d}-{self._attempt}.{table[4:]}.parquet"
         size, _, sha256 = write_rows(self._storage, path, ARROW_SCHEMAS[table], batches)

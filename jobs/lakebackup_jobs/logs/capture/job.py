@@ -1,8 +1,8 @@
-"""The job of a log task: captures as long as the task is to run, sleeps while it is paused, ends with it.
+"""The job of a log task: captures while the task runs, sleeps while it is paused, ends with it.
 
-Spark's Structured Streaming runs the flushes; nothing is held between two. What counts is the catalog: a
-flush begins where the catalog ends and gives way when another backup of the task came in between. What a
-person wants of the task is in the catalog, of which the job watches one table (see TaskWatch).
+Spark's Structured Streaming runs the flushes. The catalog is the only state: a flush starts where the catalog
+ends, and is dropped when another backup of the task took its number. What the task is to do is in the catalog
+too, in one table that the job watches (see TaskWatch).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from lakebackup_jobs.logs.task import State, Task
 
 _LOOK_S = 1.0
-# So long until the catalog is told again, when it could not be written to.
+# Wait before the catalog is written again, when it could not be.
 _AGAIN_S = 5.0
 
 
 class Taken(Busy):
-    """Another job of the task is there."""
+    """Another job of the task runs."""
 
 
 def run(
@@ -52,8 +52,8 @@ def run(
 ) -> dict[str, Any]:
     """Do what the task is to do until it is stopped or complete, or `stop` is set; returns the totals.
 
-    A flush at work is finished first. What goes wrong pauses the task, and the catalog says why as soon as it
-    can be told; `trouble` says it at once. Raises NotFound (no such task), Busy (another job of it is there).
+    A flush in progress is finished first. An error pauses the task; it is in `trouble` at once, and in the
+    catalog as soon as that can be written. Raises NotFound (no such task), Busy (another job of it runs).
     """
     from lakebackup_jobs.runtime.session import spark_session
 
@@ -86,7 +86,7 @@ class _Job:
         self.watch = TaskWatch(f"{catalog}/log_tasks", self.task)
 
     def run(self, spark: SparkSession) -> dict[str, Any]:
-        """Capture, sleep, capture, until the task is over."""
+        """Capture, sleep, capture, until the task has ended."""
         self.reporter.start(None, None, "log")
         over = False
         while not over and not self.stop.is_set():
@@ -104,7 +104,7 @@ class _Job:
         return {"task": self.request.name, **self.totals, "last_backup": self.last}
 
     def step(self, spark: SparkSession) -> bool:
-        """Do what the task is to do until it is to do something else; whether it is over."""
+        """Do what the task is to do until that changes; whether it has ended."""
         self.hold()
         self.watch.forget()
         found = self.watch.look()
@@ -115,25 +115,25 @@ class _Job:
             self.sleep()
         return found.over
 
-    def capture(self, spark: SparkSession, begun: Task) -> None:
-        """Flush after flush, until something else is wanted of the task."""
+    def capture(self, spark: SparkSession, started: Task) -> None:
+        """Flush after flush, until the task is changed."""
         from lakebackup_jobs.logs.capture.stream import Capture
 
         capture = Capture(self.request, spark, self, now=False)
         try:
             while capture.runs and not self.stop.wait(_LOOK_S):
                 self.lease.check()
-                if self.looked().at != begun.at:
+                if self.looked().at != started.at:
                     break
         except BaseException:
             capture.abandon()
             raise
         capture.finish()
         if capture.over:
-            self.tell("complete")
+            self.record("complete")
 
     def settle(self, spark: SparkSession) -> None:
-        """What came in until the task was paused is flushed at once; then the catalog says that it sleeps."""
+        """Flush at once what arrived until the task was paused; then record that it sleeps."""
         from lakebackup_jobs.logs.capture.stream import Capture
 
         found = self.task()
@@ -144,30 +144,30 @@ class _Job:
         except LakebackupError as error:
             self.pause(error)
         else:
-            self.tell("paused", asked=found)  # it may have been resumed meanwhile
+            self.record("paused", asked=found)  # it may have been resumed meanwhile
 
     def sleep(self) -> None:
-        """Until something else is wanted."""
+        """Wait until the task is changed."""
         while not self.stop.wait(_LOOK_S):
             self.lease.check()
             if self.watch.look().state != "paused":
                 self.trouble.text = None
-                self.lease.renew()  # whoever resumes it waits for a sign that this job lives
+                self.lease.renew()  # `log resume` waits for this sign that the job lives
                 return
             self.failures = 0
 
     def pause(self, error: LakebackupError) -> None:
-        """The task pauses itself, and says why, as soon as the catalog can be written to."""
+        """Pause the task, and record why as soon as the catalog can be written."""
         self.reporter.warning(f"{error.message} The task pauses.")
         self.trouble.text = str(error)
         while True:
             try:
                 self.hold()
-                self.tell("paused", str(error))
+                self.record("paused", str(error))
             except Taken:
                 raise
-            except LakebackupError as untold:
-                self.reporter.warning(f"The catalog cannot be told: {untold.message}")
+            except LakebackupError as problem:
+                self.reporter.warning(f"The catalog cannot be written: {problem.message}")
                 if self.stop.wait(_AGAIN_S):
                     return
             else:
@@ -197,22 +197,21 @@ class _Job:
             raise Taken(error.message, hint=error.hint) from None
 
     def hold(self) -> None:
-        """Have the lease again, if it ended while the destination could not be written to."""
+        """Acquire the lease again, if it ended while the destination could not be written to."""
         try:
             self.lease.check()
         except Busy:
             self.lease = self.taken()
 
     def task(self) -> Task:
-        """What the task is to do, as the catalog says now; the settings of the request follow it."""
+        """The task as the catalog has it now; the request gets its settings."""
         reader = CatalogReader(self.request.destination, self.request.catalog)
         found = task.require(reader, self.request.name)
         self.request = replace(self.request, settings=found.settings)
         return found
 
     def looked(self) -> Task:
-        """What the task is to do, as of a moment ago; a look that fails, once or a few times in a row, does
-        not disturb the flush at work."""
+        """The task as of a moment ago; a few looks that fail do not disturb the flush in progress."""
         looks = Retrying(
             retry=retry_if_exception(lambda error: isinstance(error, LakebackupError) and error.retryable),
             wait=wait_fixed(_LOOK_S),
@@ -223,11 +222,10 @@ class _Job:
         )
         return looks(self.watch.look)
 
-    def tell(self, state: State, detail: str | None = None, *, asked: Task | None = None) -> None:
-        """Put down what has become of the task, unless somebody wants something else of it by now; `asked`:
-        what it was done for."""
+    def record(self, state: State, detail: str | None = None, *, asked: Task | None = None) -> None:
+        """Record the state of the task, unless it has ended or was changed since `asked`."""
         now = self.task()
         if not now.over and (asked is None or now.at == asked.at):
             request = self.request
-            task.tell(request.destination, request.catalog, now.name, state, now.settings, detail)
+            task.record(request.destination, request.catalog, now.name, state, now.settings, detail)
             self.watch.forget()

@@ -1,4 +1,4 @@
-"""Which tables a change feed has, under which names: what a flush's meta keys say. In a task."""
+"""Which tables a change feed has, under which names, from a flush's meta keys. In a task."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ def _writes(
         if row["type"] == PUTS and value is None:
             value = values.get((row["key"], row["start_ts"]))
             if value is None and row["commit_ts"] <= begins:
-                continue  # it went with what the feed has let go of
+                continue  # it is older than what the feed still holds
             if value is None:
                 key = row["key"].decode(errors="replace")
                 raise Damaged(
                     f"Meta key {key!r}, committed at {row['commit_ts']}: the value that it got at start ts "
                     f"{row['start_ts']} is not in the log.",
-                    hint="The feed must have every prewrite since the task began; begin a new task.",
+                    hint="The feed must have every prewrite since the task started; start a new task.",
                 )
         yield MetaWrite(row["commit_ts"], row["start_ts"], row["key"], value)

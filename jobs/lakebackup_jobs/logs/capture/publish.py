@@ -16,11 +16,11 @@ from lakebackup_jobs.lifecycle.run import backup_row
 from lakebackup_jobs.logs.capture.flush import ISOLATION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from lakebackup.formats.logs.events import Domain
     from lakebackup.plan.logs.flush import Flush
-    from lakebackup.rows.backups import Backup, DataFile, Gap, Position
+    from lakebackup.rows.backups import Backup, Gap, Position
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -30,7 +30,7 @@ Ends = dict[tuple[str, str], int]
 
 
 def ends_of(texts: Sequence[str]) -> Ends:
-    """Up to which offset each partition was captured, as the tasks told: (topic, partition) -> end."""
+    """The offset up to which the tasks captured each partition: (topic, partition) -> end."""
     return {(topic, str(partition)): end for text in texts for topic, partition, _, end in json.loads(text)}
 
 
@@ -43,16 +43,17 @@ def captured(flush: Flush, ends: Ends) -> tuple[Position, ...]:
 
 
 def bridged(flush: Flush, end_ts: int, seen_ts: int) -> tuple[Gap, ...]:
-    """The gaps that a flush went over. `seen_ts`: no ts that the task has read so far is greater.
+    """The gaps that a flush skipped. `seen_ts`: the greatest ts that the task has read so far.
 
-    What is gone may have been committed behind the checkpoint, which another region held up: it was sent
-    before what was read of its partition now. While nothing of it was read the next flush finds it again.
+    The lost events may have been committed after the checkpoint, which another region holds back: they were
+    sent before what was read of their partition now. Until any of it is read, the next flush finds the gap
+    again.
     """
     return tuple(replace(gap, to_ts=max(end_ts, seen_ts, gap.from_ts + 1)) for gap in flush.gaps)
 
 
 def idle(flush: Flush, ends: Ends) -> bool:
-    """Whether there is nothing to say: nothing was captured, since not one transaction is whole."""
+    """Whether there is nothing to publish: nothing was captured, since no transaction is whole."""
     moved = any(row.end_position > row.start_position for row in captured(flush, ends))
     return flush.newest is not None and not flush.gaps and not moved
 
@@ -60,10 +61,9 @@ def idle(flush: Flush, ends: Ends) -> bool:
 def row_of(
     request: LogRequest, work: Workspace, flush: Flush, totals: Totals, checkpoint: int | None, domain: Domain
 ) -> Backup:
-    """The flush as a backup: its log reaches from where the one before ended to the checkpoint.
+    """The flush as a backup: its log reaches from the end of the one before to the checkpoint.
 
-    While no checkpoint is known, `start_ts` is None and nothing is covered; the first one that is becomes
-    both ends.
+    Without a checkpoint, `start_ts` is None and nothing is covered; the first checkpoint becomes both ends.
     """
     endts, before = request.settings.endts, flush.resolved_ts
     if checkpoint is not None and endts is not None:
@@ -87,7 +87,8 @@ def row_of(
 def manifest(work: Workspace, flush: Flush, backup: Backup, ends: Ends) -> Manifest:
     """The rows of a flush whose log files and parts are stored; writes the stream's meta file."""
     storage, source, parts = work.storage, work.source, len(flush.tasks) + 1
-    write_stream_meta(storage, source, flush.backup_id, backup.end_ts, _rows(storage, flush, source, parts))
+    rows = sidecar.read_parts(storage, source, flush.backup_id, parts)
+    write_stream_meta(storage, source, flush.backup_id, backup.end_ts, rows)
     return Manifest(
         backup=backup,
         positions=captured(flush, ends),
@@ -100,8 +101,3 @@ def manifest(work: Workspace, flush: Flush, backup: Backup, ends: Ends) -> Manif
 def _seen_ts(storage: Storage, flush: Flush, source: str, parts: int) -> int:
     rows = sidecar.read_part(storage, layout.parts_path(source, flush.backup_id, parts - 1))
     return next(row.max_ts or 0 for row in rows if row.format == LISTED["log_regions"])
-
-
-def _rows(storage: Storage, flush: Flush, source: str, parts: int) -> Iterator[DataFile]:
-    for task in range(parts):
-        yield from sidecar.read_part(storage, layout.parts_path(source, flush.backup_id, task))

@@ -1,7 +1,7 @@
 """How far regions are: the newest mark of each, in Arrow, since there may be millions.
 
-A capture task keeps what it saw in one object of the backup's folder, which the fold reads; it is no file of
-the backup. Putting it again replaces it by the same.
+A capture task writes what it saw to one object in the backup's folder, which the fold reads; it is not a file
+of the backup. Writing it again replaces it by the same.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from lakebackup.errors import Damaged, NotFound
 from lakebackup.rules import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from lakebackup.storage import Storage
 
-#: marked: it said how far it is; otherwise only events of it were seen.
+#: marked: it had a mark; otherwise only events of it were seen.
 SCHEMA = pa.schema(
     [
         pa.field("region", pa.int64(), nullable=False),
@@ -73,7 +73,7 @@ class Marks:
             self._limit = _MANY + 2 * self._count
 
     def see(self, region: int, store: str) -> None:
-        """There is an event of this region."""
+        """An event of this region was seen."""
         self._stores[region] = store
 
     def table(self) -> pa.Table:
@@ -100,36 +100,36 @@ def resolved(rows: pa.Table) -> dict[int, int]:
 
 
 def put(
-    storage: Storage, source: str, backup_id: str, task: int, rows: pa.Table, told: Mapping[str, Any]
+    storage: Storage, source: str, backup_id: str, task: int, rows: pa.Table, report: Mapping[str, Any]
 ) -> None:
-    """Keep what a capture task saw, and what it told (JSON)."""
+    """Write what a capture task saw, and its report (JSON)."""
     sink = pa.BufferOutputStream()
-    rows = rows.replace_schema_metadata({"told": json.dumps(told)})
+    rows = rows.replace_schema_metadata({"told": json.dumps(report)})
     pq.write_table(rows, sink, compression="zstd", write_page_checksum=True)
     storage.put(layout.marks_path(source, backup_id, task), sink.getvalue().to_pybytes())
 
 
 def get(storage: Storage, source: str, backup_id: str, task: int) -> tuple[pa.Table, dict[str, Any]]:
-    """What `put` kept. Raises Damaged when it is gone or torn."""
+    """What `put` wrote. Raises Damaged when it is missing or torn."""
     path = layout.marks_path(source, backup_id, task)
     try:
         rows = pq.read_table(pa.BufferReader(storage.get(path)), page_checksum_verification=True)
-        told: dict[str, Any] = json.loads(rows.schema.metadata[b"told"])
+        report: dict[str, Any] = json.loads(rows.schema.metadata[b"told"])
     except (NotFound, pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise Damaged(
-            f"{path}, in which a task of a flush that was cut off says what it read, is gone or torn.",
+            f"{path}, the report of a task of an interrupted flush, is missing or torn.",
             hint=f"Delete the folder {layout.parts_folder(source, backup_id)}: the flush reads again.",
         ) from error
-    return rows.replace_schema_metadata(), told
+    return rows.replace_schema_metadata(), report
 
 
 def clear(storage: Storage, source: str, backup_id: str) -> None:
-    """Take those objects away; they are of no use once the backup is committed."""
+    """Delete those objects; they are of no use once the backup is committed."""
     for found in list(storage.list(layout.marks_folder(source, backup_id))):
         storage.delete(found.path)
 
 
-def mappings(rows: pa.Table | Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+def mappings(rows: pa.Table) -> Iterator[dict[str, Any]]:
     """Rows one by one, a batch of them in memory as objects."""
-    for batch in rows.to_batches(max_chunksize=10_000) if isinstance(rows, pa.Table) else rows:
+    for batch in rows.to_batches(max_chunksize=10_000):
         yield from batch.to_pylist()

@@ -1,7 +1,7 @@
 """Records of a change feed on their way into log files, in bounded memory.
 
-They are held until they take HELD_BYTES, then the largest groups go as frames into one temporary file, until
-half is left: a hot region and ten thousand quiet ones take the same memory, and few frames are small.
+They are held until they take HELD_BYTES, then the largest groups are written as frames to one temporary file,
+until half is left: a hot region and ten thousand quiet ones take the same memory, and few frames are small.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from lakebackup.formats.logs.logfile import MOST_RAW, LogFileWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import pyarrow as pa
 
 HELD_BYTES = 64 << 20
 #: What is compressed at once.
@@ -56,7 +55,7 @@ class _Held:
         return next(self.frames(self.bytes + 1))
 
     def frames(self, most: int) -> Iterator[pa.RecordBatch]:
-        """All of them as batches of about `most` bytes; each is let go of before the next one is made."""
+        """All of them as batches of about `most` bytes; each is dropped before the next one is made."""
         pieces = deque(chain.from_iterable(_cut(piece, most) for piece in self.pieces))
         self.pieces, self.bytes = [], 0
         while pieces:
@@ -65,11 +64,11 @@ class _Held:
             while pieces and size + pieces[0].nbytes <= most:
                 size += pieces[0].nbytes
                 some.append(pieces.popleft())
-            yield _joined(some)
+            yield pa.concat_batches(some)
 
 
 class Spool:
-    """Sorts records into log files. `open_file` begins one, `publish` puts one that is whole.
+    """Sorts records into log files. `open_file` starts one, `publish` stores one that is whole.
 
     `publish` is called on several threads at once.
     """
@@ -141,8 +140,6 @@ class Spool:
 
 def split(records: pa.RecordBatch) -> Iterator[tuple[Group, pa.RecordBatch]]:
     """Records of `events.captured()` by group, each group's in their order, without the group's columns."""
-    import pyarrow as pa
-
     if not len(records):
         return
     coded = [records[name].dictionary_encode() for name in ("store", "cf", "op")]
@@ -174,9 +171,3 @@ def _cut(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
 
 def _borrows(batch: pa.RecordBatch) -> bool:
     return bool(batch.get_total_buffer_size() > 2 * batch.nbytes)
-
-
-def _joined(pieces: list[Any]) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return pa.concat_batches(pieces)

@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 
 class Listener(Protocol):
-    """Learns of flushes, on a thread of Spark's."""
+    """Is informed of flushes, on a thread of Spark's."""
 
     reporter: Reporter
 
     def flushed(self, done: Mapping[str, Any]) -> None:
-        """One is in the catalog; `done`: what a person wants to know of it."""
+        """One is in the catalog; `done`: its summary."""
         ...
 
     def fails_again(self, backup_id: str) -> bool:
-        """Whether the tasks of this flush had failed before."""
+        """Whether the tasks of this flush have failed before."""
         ...
 
 
 class FlushPlanner(Planner[Flush]):
-    """Plans the flushes of one task; `now`: of what there is, whatever the time."""
+    """Plans the flushes of one task; `now`: of what has arrived, whether due or not."""
 
     DRAFT = TypeAdapter(Flush)
     COLUMNS = CAPTURED
@@ -66,7 +66,7 @@ class FlushPlanner(Planner[Flush]):
 
 
 class Capture(Stream[Flush]):
-    """`now`: it flushes what there is. `over`: the checkpoint has reached the task's `endts`."""
+    """`now`: flush what has arrived. `over`: the checkpoint has reached the task's `endts`."""
 
     def __init__(self, request: LogRequest, spark: SparkSession, listener: Listener, *, now: bool) -> None:
         self._request, self._listener = request, listener
@@ -74,7 +74,7 @@ class Capture(Stream[Flush]):
         super().__init__(work, f"lakebackup_log_{request.name}", FlushPlanner(request, now), every_ms=1_000)
 
     def failed(self, draft: Flush, error: LakebackupError) -> None:
-        # It runs again with the tasks that were done; once more in vain, and another one is planned.
+        # It is resumed with the tasks that were done; when it fails again, another one is planned.
         if not self._listener.fails_again(draft.backup_id):
             raise error
         self.error = error

@@ -1,4 +1,4 @@
-"""The job of a log task as a process of its own on this machine, which outlives who starts it."""
+"""The job of a log task as a process of its own on this machine, which outlives the one that starts it."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# Whoever starts a job may go on for long, and is its parent: to be asked for its end, now and then.
+# Children of this process, which may run for long: polled now and then, so that none stays a zombie.
 _started: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True)
 class Launched:
-    """A job that was started; what it prints goes to `log`, behind the first `begun` bytes."""
+    """A job that was started; it prints to `log`, after the first `before` bytes."""
 
     process: subprocess.Popen[bytes]
     log: Path
-    begun: int
+    before: int
 
     def ended(self) -> bool:
-        """Whether it is gone by now."""
+        """Whether it has ended."""
         return self.process.poll() is not None
 
-    def told(self) -> str:
+    def output(self) -> str:
         """The last lines that it printed."""
-        return tail(self.log, since=self.begun)
+        return tail(self.log, since=self.before)
 
 
 def launch(destination: str, catalog: str | None, name: str, options: Sequence[str]) -> Launched:
@@ -46,7 +46,7 @@ def launch(destination: str, catalog: str | None, name: str, options: Sequence[s
     command = [sys.executable, "-m", "lakebackup_jobs", "log", "run", name, "--from", destination]
     command += ["--catalog", catalog] if catalog else []
     with log.open("ab") as output:
-        begun = output.tell()
+        before = output.tell()
         process = subprocess.Popen(
             [*command, *options],
             stdin=subprocess.DEVNULL,
@@ -55,4 +55,4 @@ def launch(destination: str, catalog: str | None, name: str, options: Sequence[s
             start_new_session=True,
         )
     _started[:] = [one for one in _started if one.poll() is None] + [process]
-    return Launched(process, log, begun)
+    return Launched(process, log, before)

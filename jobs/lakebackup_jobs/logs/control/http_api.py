@@ -31,23 +31,21 @@ if TYPE_CHECKING:
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
 class Asked(TaskSettings):
-    """Settings in a request, where one that nobody knows is a mistake."""
+    """Settings in a request, where an unknown one is an error."""
 
 
 class Start(BaseModel, extra="forbid"):
-    """A task to begin: its name and its settings, as `lakebackup log start` takes them."""
+    """A task to start: its name and its settings, as `lakebackup log start` takes them."""
 
     name: str = Field(description="name of the task")
     settings: Asked
 
 
 def app_of(place: Place, token: str | None) -> FastAPI:
-    """The API for the tasks of a place; `token`: what requests carry as a bearer, None: nothing is asked.
+    """The API for the tasks of a place; `token`: the bearer token of requests, None: they need none.
 
-    Errors come as {"error", "message", "hint"}, with what a task is like in `task` where it stands against
-    what was asked.
+    Errors are {"error", "message", "hint"}, with the status of a task in `task` where it is the reason.
     """
-
     app = FastAPI(title="lakebackup", docs_url=None, redoc_url=None)
     app.include_router(_tasks(place), dependencies=[Depends(HTTPBearer(auto_error=False))])  # described alone
     app.add_middleware(Gate, token=token)
@@ -60,12 +58,12 @@ def _tasks(place: Place) -> APIRouter:
 
     @routes.get("/log/tasks")
     def tasks() -> list[dict[str, Any]]:
-        """Every task, as `lakebackup log status --json` tells it."""
+        """Every task, as `lakebackup log status --json` shows it."""
         return statuses(place.reader(), open_storage(place.destination))
 
     @routes.post("/log/tasks", status_code=201)
     def start(wanted: Start) -> dict[str, Any]:
-        """Begin a task, or go on with one that was stopped; its job is started on this machine."""
+        """Start a task, or resume one that was stopped; its job is started on this machine."""
         _check_servers(place, wanted.settings)
         return control.start(place, wanted.name, wanted.settings)
 
@@ -76,17 +74,17 @@ def _tasks(place: Place) -> APIRouter:
 
     @routes.post("/log/tasks/{name}/pause")
     def pause(name: str) -> dict[str, Any]:
-        """Flush what there is, then sleep."""
+        """Flush what has arrived, then sleep."""
         return control.pause(place, name)
 
     @routes.post("/log/tasks/{name}/resume")
     def resume(name: str) -> dict[str, Any]:
-        """Go on where it ended."""
+        """Continue where it ended."""
         return control.resume(place, name)
 
     @routes.post("/log/tasks/{name}/stop")
     def stop(name: str) -> dict[str, Any]:
-        """End the task; `lost`: events of each topic that are not flushed."""
+        """Stop the task; `lost`: events of each topic that are not flushed."""
         return control.stop(place, name)
 
     metrics_of = registry(LogCollector(place.destination, place.catalog))
@@ -100,7 +98,7 @@ def _tasks(place: Place) -> APIRouter:
 
 
 def _check_servers(place: Place, settings: TaskSettings) -> None:
-    """Passwords of the server's settings go to the servers of its settings alone."""
+    """Send the passwords of the server's settings only to the brokers of its settings."""
     own = place.kafka.get("bootstrap.servers")
     if settings.bootstrap != own and len(place.kafka) > ("bootstrap.servers" in place.kafka):
         raise UsageProblem(
@@ -113,7 +111,7 @@ def _check_servers(place: Place, settings: TaskSettings) -> None:
 def serving(app: FastAPI, host: str, port: int) -> Iterator[tuple[str, Callable[[], bool]]]:
     """Serve an app while the block runs: its URL, and whether the server still runs.
 
-    Raises EnvironmentProblem when nobody can listen there.
+    Raises EnvironmentProblem when it cannot listen there.
     """
     try:
         listening = socket.create_server(
@@ -121,7 +119,7 @@ def serving(app: FastAPI, host: str, port: int) -> Iterator[tuple[str, Callable[
         )
     except OSError as error:
         raise EnvironmentProblem(
-            f"Nobody can listen at {host}:{port}: {error.strerror or error}.", hint="Give another --port."
+            f"Cannot listen at {host}:{port}: {error.strerror or error}.", hint="Give another --port."
         ) from None
     with listening:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))

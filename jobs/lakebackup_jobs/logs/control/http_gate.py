@@ -1,4 +1,4 @@
-"""Who may ask the HTTP service, how much a request may send, and the one form of its errors."""
+"""Who may use the HTTP service, how large a request may be, and the one form of its errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 20
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-# A refusal is a conflict with how the task is.
+# A refusal is a conflict with the state of the task.
 _STATUS: Mapping[type[LakebackupError], int] = {
     UsageProblem: 422,
     NotFound: 404,
@@ -44,10 +44,10 @@ _STATUS: Mapping[type[LakebackupError], int] = {
 
 
 class Gate:
-    """Answers a request that may not be made before any of its body is read, and caps the body of others.
+    """Refuses a request before its body is read, or caps the body.
 
-    `token`: what requests carry as a bearer. Without one, only programs of this machine may ask: no page in a
-    browser, which names its origin, and no name of somebody else's that resolves to this machine.
+    `token`: the bearer token of requests. Without one, only programs of this machine are answered: no page in
+    a browser, which sends its origin, and no foreign host name that resolves to this machine.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
@@ -103,7 +103,7 @@ def _large() -> Response:
 
 
 def _capped(receive: Receive) -> Receive:
-    """What is received, up to the cap: a chunked body says no length."""
+    """Receive up to the cap: a chunked body has no length."""
     received = 0
 
     async def capped() -> Message:

@@ -1,4 +1,4 @@
-"""Log tasks for Prometheus. The catalog is asked at each scrape, so that every process tells the same."""
+"""Log tasks for Prometheus. Each scrape reads the catalog, so that every process reports the same."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COUNTERS = {
     "flushes": ("Flushes", "flushes"),
     "errors": ("How often the task paused itself", "errors"),
 }
-#: Why a task is paused: somebody asked for it, or an error that `log status` tells.
+#: Why a task is paused: on request, or by an error that `log status` shows.
 REASONS = ("asked", "error")
 
 
@@ -50,7 +50,7 @@ class LogCollector(Collector):
     trouble: Trouble = field(default_factory=Trouble)
 
     def collect(self) -> Iterable[Metric]:
-        """Asked at each scrape. Raises NotFound, EnvironmentProblem: the scrape fails."""
+        """One scrape. Raises NotFound, EnvironmentProblem: the scrape fails."""
         reader = CatalogReader.require(self.destination, self.catalog)
         tasks = statuses(reader, open_storage(self.destination), self.name)
         for name, (what, column) in _GAUGES.items():
@@ -83,7 +83,7 @@ class LogCollector(Collector):
         return "asked" if found["state"] == "paused" else None
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is asked before the first scrape."""
+        """Nothing is read before the first scrape."""
         return []
 
 
@@ -98,7 +98,7 @@ def registry(collector: LogCollector) -> CollectorRegistry:
 def serve(collector: LogCollector, host: str, port: int) -> Iterator[int]:
     """Metrics at http://host:port/metrics while the block runs; gives the port.
 
-    Raises EnvironmentProblem when nobody can listen there.
+    Raises EnvironmentProblem when it cannot listen there.
     """
     try:
         server, thread = start_http_server(port, host, registry(collector))

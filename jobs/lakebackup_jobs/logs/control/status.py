@@ -1,4 +1,4 @@
-"""How log tasks are: what they are to do, whether a job is at work, how far each store is. No Java."""
+"""The status of log tasks: what they are to do, whether a job runs, how far each store is. No Java."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def statuses(reader: CatalogReader, storage: Storage, name: str | None = None) -
 def waiting(
     destination: str, catalog: str | None, found: Task, kafka: Mapping[str, str]
 ) -> dict[str, int] | None:
-    """How many events of each topic are not flushed; None: Kafka does not say it to whoever asks here."""
+    """How many events of each topic are not flushed; None: Kafka cannot be read from here."""
     client = {**kafka, "bootstrap.servers": found.settings.bootstrap}
     request = LogRequest(destination, found.name, found.settings, client, catalog)
     try:

@@ -1,7 +1,7 @@
-"""Start, pause, resume and stop log tasks: the same for the command line and over HTTP. No Java.
+"""Start, pause, resume and stop log tasks, on the command line and over HTTP. No Java.
 
-A verb puts down what the task is to do and waits until its job says that it does. It returns what
-`status.status_of` does, and more where it says so.
+A verb records what the task is to do and waits until its job does it. It returns what `status.status_of`
+does, and more where documented.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.logs import task
-from lakebackup_jobs.logs.capture.flush import keys_of
+from lakebackup_jobs.logs.capture.flush import chosen_tables
 from lakebackup_jobs.logs.control.detached import launch
 from lakebackup_jobs.logs.control.status import statuses, waiting
 from lakebackup_jobs.logs.feeds import feed_of
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.logs.task import State, Task, TaskSettings
 
-#: So long a job may take until it does what it was told; a flush comes to its end first.
+#: How long a job may take to follow a verb; it finishes its flush first.
 PATIENCE_S = 120.0
-_KILLED = "A job that was killed counts as there until its lease ends, --lease-ttl after it."
+_KILLED = "A job that was killed counts as running until its lease ends, --lease-ttl after it."
 _LOOK_S = 0.3
-# Asking Kafka what waits takes longer.
+# Reading from Kafka takes longer.
 _ASK_S = 2.0
 
 
@@ -42,8 +42,8 @@ _ASK_S = 2.0
 class Place:
     """Where tasks are kept. `kafka`: librdkafka properties; those with secrets are for its servers alone.
 
-    `options`: flags of `log run` that a job started here gets, no secrets; None: no job is started here.
-    `keys_file`: what such a job encrypts with.
+    `options`: flags of `log run` for a job started here, no secrets; None: no job is started here.
+    `keys_file`: the keys of such a job.
     """
 
     destination: str
@@ -69,16 +69,16 @@ class Place:
         return task.lease_of(open_storage(self.destination), name)
 
     def at_work(self, name: str) -> bool:
-        """Whether a job of the task is there."""
+        """Whether a job of the task runs."""
         return self.lease(name) is not None
 
-    def tell(self, name: str, state: State, settings: TaskSettings) -> Task:
-        """Put down what a task is to do."""
-        return task.tell(self.destination, self.catalog, name, state, settings)
+    def record(self, name: str, state: State, settings: TaskSettings) -> Task:
+        """Record what a task is to do."""
+        return task.record(self.destination, self.catalog, name, state, settings)
 
 
 class Failed(Refused):
-    """A verb that makes no sense now; `found`: how the task is."""
+    """A verb that does not fit the task's state; `found`: its status."""
 
     found: Mapping[str, Any]
 
@@ -91,14 +91,14 @@ class Failed(Refused):
 
 
 def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
-    """Begin a task, or go on with one that was stopped where it ended; `log`: where its job's output goes.
+    """Start a task, or resume a stopped one where it ended; `log`: where its job's output goes.
 
-    Raises Failed (it runs, is paused, or complete), Refused (its source is another one; it cannot begin
+    Raises Failed (it runs, is paused, or complete), Refused (its source is another one; it cannot start
     there), NotFound (no such topic), UsageProblem (an expression), EnvironmentProblem (the job ended).
     """
-    TableFilter(settings.filters)  # a rule that is none is told here
+    TableFilter(settings.filters)  # raises for a wrong rule
     if settings.encrypt and place.options is not None:
-        keys_of(name, place.keys_file)
+        task.keys_of(name, place.keys_file)
     reader = place.reader()
     before = task.find(reader, name)
     require_kind_of(reader, name, CHANGES, hint="Choose another name for the task.")
@@ -114,53 +114,52 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
         raise Failed(
             f"Failed to start the task: it is complete up to {before.settings.endts}.",
             place.status(name),
-            hint="What came after that is not in its log: begin another task.",
+            hint="Its log ends there. Start a task with another name.",
         )
     if newest:
-        # A log that was brought here may have no row that says what was asked first.
+        # An imported log may have no row with its first settings.
         was = before.settings if before else replace(settings, lastbackupts=None)
-        names = [row for batch in reader.query("log_names", source=name) for row in batch.to_pylist()]
-        _check_goes_on(name, was, settings, newest, names)
+        _check_continues(name, was, settings, newest, reader.rows("log_names", source=name))
     client = {**place.kafka, "bootstrap.servers": settings.bootstrap}
     topics = feed_of(settings, client).topics(Cluster(client).topic_names())
     if not topics:
         raise NotFound(
-            f"No topic of {settings.bootstrap} is meant by {', '.join(settings.topics)}.",
+            f"No topic of {settings.bootstrap} matches {', '.join(settings.topics)}.",
             hint="--topic takes a name, or a regular expression that matches the whole name.",
         )
     seen = place.lease(name)
-    place.tell(name, "running", settings)
+    place.record(name, "running", settings)
     return _launched(place, name, seen) | {"topics_now": topics}
 
 
 def pause(place: Place, name: str) -> dict[str, Any]:
-    """Flush what there is, then sleep. Raises NotFound, Failed (it does not run), EnvironmentProblem."""
+    """Flush what has arrived, then sleep. Raises NotFound, Failed (it does not run), EnvironmentProblem."""
     found = place.task(name)
     if found.state != "running":
         raise Failed(f"Failed to pause the task: it is {found.state}.", place.status(name))
     at_work = place.at_work(name)
-    asked = place.tell(name, "paused", found.settings)
+    asked = place.record(name, "paused", found.settings)
     if at_work:
-        # Its job says so too, once the last flush is there.
+        # Its job records the state too, after the last flush.
         _until(lambda: place.task(name).at > asked.at or not place.at_work(name), f"{name} sleeps")
     return place.status(name)
 
 
 def resume(place: Place, name: str) -> dict[str, Any]:
-    """Go on where it ended, with what came in since. Raises as `pause` does."""
+    """Continue where it ended, with what arrived since. Raises as `pause` does."""
     found = place.task(name)
     if found.state != "paused" and not (found.state == "running" and not place.at_work(name)):
         hint = _KILLED if found.state == "running" else ""
         raise Failed(f"Failed to resume the task: it is {found.state}.", place.status(name), hint=hint)
     seen = place.lease(name)
-    place.tell(name, "running", found.settings)
+    place.record(name, "running", found.settings)
     return _launched(place, name, seen)
 
 
 def stop(place: Place, name: str) -> dict[str, Any]:
-    """End a task. `lost`: events of each topic that are not flushed (None: Kafka does not say).
+    """Stop a task. `lost`: events of each topic that are not flushed (None: Kafka cannot be read).
 
-    Raises NotFound, Failed (it is over already), EnvironmentProblem.
+    Raises NotFound, Failed (it has ended already), EnvironmentProblem.
     """
     found = place.task(name)
     if found.over:
@@ -170,7 +169,7 @@ def stop(place: Place, name: str) -> dict[str, Any]:
             hint=f"See: lakebackup log status {name}",
         )
     before = place.status(name)  # its stores are all right until it is stopped
-    place.tell(name, "stopped", found.settings)
+    place.record(name, "stopped", found.settings)
     _until(lambda: not place.at_work(name), f"the job of {name} ends")
     lost = waiting(place.destination, place.catalog, found, place.kafka)
     after = place.status(name)
@@ -181,14 +180,14 @@ def stop(place: Place, name: str) -> dict[str, Any]:
     return after | {"stores": stores, "lost": lost}
 
 
-def _check_goes_on(
+def _check_continues(
     name: str,
     was: TaskSettings,
     now: TaskSettings,
     newest: Mapping[str, Any],
     names: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Refuse what makes the log of a task that goes on miss changes which it says it has.
+    """Refuse settings with which the log of a continued task would miss changes that it claims to hold.
 
     `newest`: a row of log_newest; `names`: rows of log_names.
     """
@@ -209,30 +208,25 @@ def _check_goes_on(
         )
     if now.lastbackupts is not None and now.lastbackupts not in (newest["end_ts"], was.lastbackupts):
         raise Refused(
-            f"The log of {name} reaches up to {newest['end_ts']}; it cannot go on from {now.lastbackupts}.",
+            f"The log of {name} reaches up to {newest['end_ts']}; "
+            f"it cannot continue from {now.lastbackupts}.",
             hint="Leave --lastbackupts out, or choose another name.",
         )
-    lost = _taken(was.filters, names) - _taken(now.filters, names)
+    lost = chosen_tables(was.filters, names) - chosen_tables(now.filters, names)
     if lost:
         table = min(f"{row['db']}.{row['name']}" for row in names if row["table_id"] in lost)
         more = f" and {len(lost) - 1} more tables" if len(lost) > 1 else ""
         raise Refused(
-            f"{name} captures {table}{more}, which these filters leave out: its log would not say "
+            f"{name} captures {table}{more}, which these filters leave out: nothing in its log would show "
             "that it ends there.",
-            hint="Take them in, or choose another name.",
+            hint="Include them, or choose another name.",
         )
 
 
-def _taken(filters: Sequence[str], names: Sequence[Mapping[str, Any]]) -> set[int]:
-    """Ids of the tables of which a name is in the filter."""
-    meant = TableFilter(filters)
-    return {row["table_id"] for row in names if meant.takes(row["db"], row["name"])}
-
-
 def _launched(place: Place, name: str, seen: int | None) -> dict[str, Any]:
-    """Have a job at work, started here if none is there and one is to be.
+    """Wait until a job runs, and start one here if none does and `place` starts jobs.
 
-    `seen`: the lease before it was told: that of a job that was killed stays as it is, until it ends.
+    `seen`: the lease before the task was changed: a killed job's stays the same until it ends.
     """
     if place.options is not None and seen is not None:
         _until(lambda: place.lease(name) != seen, f"the job of {name} answers, or its lease ends")
@@ -242,18 +236,18 @@ def _launched(place: Place, name: str, seen: int | None) -> dict[str, Any]:
         log = str(started.log)
         _until(lambda: place.at_work(name) or started.ended(), f"the job of {name} is at work")
         if not place.at_work(name):
-            raise EnvironmentProblem(f"The job of {name} ended:\n{started.told()}", hint=f"Its log: {log}")
+            raise EnvironmentProblem(f"The job of {name} ended:\n{started.output()}", hint=f"Its log: {log}")
         flushed = time.monotonic() + PATIENCE_S
         _until(
-            lambda: _heard(place, name) or started.ended() or time.monotonic() > flushed,
+            lambda: _has_begun(place, name) or started.ended() or time.monotonic() > flushed,
             "the first flush",
             look_s=_ASK_S,
         )
     return place.status(name) | {"log": log}
 
 
-def _heard(place: Place, name: str) -> bool:
-    """Whether the stores of a task are known, or there is nothing yet to know them by, or it paused."""
+def _has_begun(place: Place, name: str) -> bool:
+    """Whether the stores of a task are known, or there are no events yet to know them from, or it paused."""
     found = place.status(name)
     if found["stores"] or found["state"] != "running":
         return True
@@ -272,5 +266,5 @@ def _until(done: Callable[[], bool], what: str, look_s: float = _LOOK_S) -> None
     except RetryError:
         raise EnvironmentProblem(
             f"Waited {PATIENCE_S:.0f} s in vain until {what}.",
-            hint="It was told, and does it as soon as it can: see `lakebackup log status`.",
+            hint="It is recorded, and the job follows as soon as it can: see `lakebackup log status`.",
         ) from None

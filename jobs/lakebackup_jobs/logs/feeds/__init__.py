@@ -1,7 +1,7 @@
-"""What a log task needs of a kind of change feed; `feed_of` gives the one a task's settings name.
+"""What a log task needs of a kind of change feed; `feed_of` gives the one in a task's settings.
 
-A feed stands in Kafka topics. All events of a region come in one partition, in order, and before the mark
-that says they are all.
+A feed is in Kafka topics. All events of a region come in one partition, in order, and before the mark that
+completes them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Range:
 class Decoded:
     """What a batch of a partition's records is: `events.captured()`, `events.marks()`, what was left out.
 
-    `upto`: None, or the offset at which this flush must stop in the partition: the records behind it belong
-    to a transaction that is not whole yet. `skipped`: what was left out, counted by its reason.
+    `upto`: None, or the offset at which this flush must stop in the partition: the records from there on
+    belong to a transaction that is not whole yet. `skipped`: what was left out, counted by its reason.
     """
 
     records: pa.RecordBatch
@@ -57,7 +57,7 @@ class Decoder(Protocol):
         ...
 
     def finish(self) -> Mapping[str, Any] | None:
-        """After the last batch: what the fold needs of this partition besides (JSON), None: nothing."""
+        """After the last batch: what else the fold needs of this partition (JSON), None: nothing."""
         ...
 
 
@@ -70,16 +70,16 @@ class Feed(Protocol):
         ...
 
     def topics(self, known: Sequence[str]) -> list[str]:
-        """Which of the cluster's topics hold events; `prepare` reads others itself, if there are any."""
+        """Which of the cluster's topics hold events; `prepare` reads any others itself."""
         ...
 
     def prepare(
         self, storage: Storage, folder: str, before: str | None, resolved_ts: int | None
     ) -> Mapping[str, Any]:
-        """Before a flush is planned, after its ends were asked for: what decoders must know besides (JSON).
+        """Before a flush is planned, after its ends were read: what else decoders must know (JSON).
 
         `folder`: of this flush's backup, for objects of its own; `before`: the folder of the last one, None
-        for the first flush. `resolved_ts`: the checkpoint before. Few bytes: what is long goes into objects.
+        for the first flush. `resolved_ts`: the checkpoint before. Few bytes: long data goes into objects.
         """
         ...
 
@@ -98,8 +98,8 @@ class Feed(Protocol):
     ) -> int | None:
         """Up to which ts the log is whole, once a flush was read; None: not known yet. In a task.
 
-        `finished`: what decoders told at their end; `regions`: rows like those of the view log_regions, as
-        they are now: also those that other flushes read.
+        `finished`: what the decoders' `finish` returned; `regions`: rows as of the view log_regions, of this
+        flush and earlier ones.
         """
         ...
 
@@ -112,9 +112,9 @@ def feed_of(settings: TaskSettings, client: Mapping[str, str]) -> Feed:
     if settings.feed == "debezium":
         if settings.allow_gaps:
             raise Refused(
-                "--allow-gaps makes no sense of a Debezium feed: a transaction that lost an event is never "
-                "whole, and the log would not go on behind it.",
-                hint="Begin a new task on a connector with a new topic.prefix, which takes a new snapshot.",
+                "--allow-gaps cannot be used with a Debezium feed: a transaction that lost an event is never "
+                "whole, and the log would end before it.",
+                hint="Start a new task on a connector with a new topic.prefix, which takes a new snapshot.",
             )
         from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
 

@@ -77,7 +77,7 @@ class BrDecoder:
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """Changes, marks, and how many events were left out: `lock` (of the family lock), `meta` (keys that
-        name nothing). Raises Damaged."""
+        describe nothing). Raises Damaged."""
         values, offsets = records.column("value"), records.column("offset").to_numpy()
         if values.null_count:
             first = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
@@ -99,13 +99,13 @@ class BrDecoder:
         )
 
     def finish(self) -> None:
-        """Marks say all."""
+        """Nothing: the marks are enough."""
 
     def _damaged(self, offsets: Longs, at: int, why: str) -> Damaged:
         place = f"topic {self.of.topic}, partition {self.of.partition}, offset {offsets[at]}"
         return Damaged(
             f"The event at {place} cannot be read: {why}.",
-            hint="docs/change-logs-feed.md says what the feed's producer has to send.",
+            hint="docs/change-logs-feed.md describes what the feed's producer must send.",
         )
 
     @staticmethod
@@ -178,7 +178,7 @@ class BrDecoder:
 
 
 def _buffers(values: Any) -> tuple[Bytes, Longs]:
-    """The bytes of a binary array, and the positions where its pieces begin and the last one ends."""
+    """The bytes of a binary array, and the positions where its values begin and the last one ends."""
     if not len(values):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     _, ends, data = values.buffers()
@@ -195,7 +195,7 @@ class BrFeed:
     domain: Domain = "tso"
 
     def topics(self, known: Sequence[str]) -> list[str]:
-        """Internal topics come only by name."""
+        """Internal topics match only by name."""
         found = [compile_pattern(name) for name in self.names]
         return sorted(
             topic
@@ -206,7 +206,7 @@ class BrFeed:
     def prepare(
         self, storage: Storage, folder: str, before: str | None, resolved_ts: int | None
     ) -> Mapping[str, Any]:
-        """Nothing: an event says all itself."""
+        """Nothing: events are complete in themselves."""
         return {}
 
     def decoder(self, storage: Storage, of: Range, context: Mapping[str, Any]) -> BrDecoder:
@@ -223,8 +223,8 @@ class BrFeed:
     ) -> int | None:
         """The least ts that a region is resolved up to, never less than `resolved_ts`.
 
-        A region counts until it is closed and all its successors have been heard of; so does the root, which
-        is resolved up to 0.
+        A region counts until it is closed and all its successors are known; so does the root, which is
+        resolved up to 0.
         """
         resolved: dict[int, int] = {}
         closed: dict[int, list[int]] = {}

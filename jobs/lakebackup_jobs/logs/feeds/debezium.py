@@ -55,7 +55,7 @@ class DebeziumFeed:
         found = [p for p in prefixes if p in self.chosen or any(m.startswith(f"{p}.") for m in matched)]
         if not found:
             raise Refused(
-                f"No connector of Debezium that tells its transactions is behind {', '.join(self.chosen)}: "
+                f"No Debezium connector with transaction metadata matches {', '.join(self.chosen)}: "
                 f"there is no topic <topic.prefix>{TOPIC}.",
                 hint="Set provide.transaction.metadata=true and a heartbeat.action.query in the connector. "
                 "The topic appears with the first change.",
@@ -63,7 +63,7 @@ class DebeziumFeed:
         if len(found) > 1:
             raise UsageProblem(
                 f"These topics are of several connectors: {', '.join(found)}.",
-                hint="Begin a task for each.",
+                hint="Start a task for each.",
             )
         return found[0]
 
@@ -81,13 +81,13 @@ class DebeziumFeed:
         if more:
             raise Refused(
                 f"{topic} has {len(places)} partitions: the order of the transactions is lost.",
-                hint="The connector makes it with one; begin with a new topic.prefix.",
+                hint="The connector creates it with one; start with a new topic.prefix.",
             )
         known = Transactions.read(storage, carried(before)) if before else Transactions.none(place.epoch)
         if known.epoch != place.epoch or known.next < place.low:
             raise Refused(
                 f"{topic} does not hold the transactions from offset {known.next} on any more.",
-                hint="Its retention.ms must be -1. Begin a new task, after a new snapshot of the connector.",
+                hint="Its retention.ms must be -1. Start a new task, after a new snapshot of the connector.",
             )
         if before:
             tidy(storage, before)
@@ -102,8 +102,8 @@ class DebeziumFeed:
         if lost:
             raise Refused(
                 f"Topic {lost.scope}, partition {lost.region}, begins at offset {lost.low}: transactions "
-                "that lost an event are never whole, and the log would not go on behind them.",
-                hint="Begin on a connector with a new topic.prefix, whose topics have retention.ms=-1.",
+                "that lost an event are never whole, and the log would end before them.",
+                hint="Start with a connector with a new topic.prefix, whose topics have retention.ms=-1.",
             )
 
     def _read_ends(self, known: Transactions, topic: str, end: int) -> Transactions:
@@ -134,7 +134,7 @@ class DebeziumFeed:
         regions: Iterator[Mapping[str, Any]],
         resolved_ts: int | None,
     ) -> int | None:
-        """See Feed. Keeps in the folder what the next flush must know."""
+        """See Feed. Writes to the folder what the next flush must know."""
         known = Transactions.read(storage, context["transactions"]).counted(finished, storage)
         known.kept().write(storage, carried(folder))
         reached = known.checkpoint()

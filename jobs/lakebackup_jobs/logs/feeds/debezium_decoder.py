@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from lakebackup.storage import Storage
 
-#: Debezium's word for a column's value that the database did not tell; also as bytes in base64.
-UNTOLD = "__debezium_unavailable_value|X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1Z"
-#: Rows of a snapshot stand right behind the change before them: above all numbers of a transaction's events.
+#: Debezium's word for a column's value that the database did not send; also as bytes in base64.
+UNAVAILABLE = "__debezium_unavailable_value|X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1Z"
+#: Rows of a snapshot come right after the change before them: above all numbers of a transaction's events.
 BEHIND = 1 << 30
 _FEW_RUNS = 500
 
@@ -42,7 +42,7 @@ class DebeziumDecoder:
         self._last: tuple[int, int, int] = tuple(last) if last else (known.begin or 0, 0, BEHIND)  # type: ignore[assignment]
         self._runs: list[pa.Table] = []
         self._tables: dict[int, list[Any]] = {}
-        self._told = False
+        self._any = False
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See Decoder. Raises Damaged for what is no change event, Refused for what cannot be restored."""
@@ -62,7 +62,7 @@ class DebeziumDecoder:
         messages = pc.equal(events["op"], "m")
         skipped |= {"repeated": pc.sum(repeated).as_py() or 0, "messages": pc.sum(messages).as_py() or 0}
         events = events.filter(pc.invert(repeated))
-        self._note(events)
+        self._keep_runs(events)
         changed = events.filter(pc.invert(pc.equal(events["op"], "m")))
         self._check_rows(changed)
         return Decoded(
@@ -70,16 +70,16 @@ class DebeziumDecoder:
         )
 
     def finish(self) -> Mapping[str, Any] | None:
-        """See Decoder. `tables`: [id, db, name, least ts] of the tables that were met."""
-        if not self._told:
+        """See Decoder. `tables`: [id, db, name, least ts] of the tables that occurred."""
+        if not self._any:
             return None
         runs = pa.concat_tables([SEEN.empty_table(), *self._runs])
-        told: dict[str, Any] = {"place": self._place, "last": list(self._last)}
+        report: dict[str, Any] = {"place": self._place, "last": list(self._last)}
         if len(runs) > _FEW_RUNS:
-            told["path"] = put_seen(self._storage, self._folder, runs)
+            report["path"] = put_seen(self._storage, self._folder, runs)
         else:
-            told["runs"] = [list(row.values()) for row in runs.to_pylist()]
-        return told | {"tables": [[table, *rest] for table, rest in sorted(self._tables.items())]}
+            report["runs"] = [list(row.values()) for row in runs.to_pylist()]
+        return report | {"tables": [[table, *rest] for table, rest in sorted(self._tables.items())]}
 
     def _check(self, events: pa.Table) -> None:
         for column, what in (("op", "no change event of Debezium"), ("store", "without its source")):
@@ -92,8 +92,8 @@ class DebeziumDecoder:
         untied = pc.and_(events["transaction"].is_null(), pc.not_equal(events["op"], "r"))
         if pc.any(untied).as_py():
             raise Refused(
-                f"{self._where} offset {self._first(events, untied)} does not say its transaction.",
-                hint="Set provide.transaction.metadata=true before the first change, and begin a new task.",
+                f"{self._where} offset {self._first(events, untied)} does not name its transaction.",
+                hint="Set provide.transaction.metadata=true before the first change, and start a new task.",
             )
 
     def _tied(self, events: pa.Table) -> pa.Table:
@@ -108,7 +108,7 @@ class DebeziumDecoder:
     def _whole(self, events: pa.Table) -> tuple[pa.Table, int | None]:
         """Those before the first one of a transaction that has not ended, and the offset of that one."""
         if self._begin is None:
-            found = 0 if len(events) else -1  # nobody knows yet where a snapshot belongs
+            found = 0 if len(events) else -1  # it is not known yet where a snapshot belongs
         else:
             waits = pc.and_(events["transaction"].is_valid(), events["seq"].is_null())
             found = pc.index(waits, True).as_py()
@@ -117,7 +117,7 @@ class DebeziumDecoder:
         return events.slice(0, found), events["offset"][found].as_py()
 
     def _in_order(self, events: pa.Table) -> tuple[Any, Any, Any]:
-        """ts, seq and sub of each: a row of a snapshot stands right behind the change before it."""
+        """ts, seq and sub of each: a row of a snapshot comes right after the change before it."""
         seq = pc.fill_null(events["seq"], -1).to_numpy()
         changed = seq >= 0
         self._check_snapshots(events, changed)
@@ -129,7 +129,7 @@ class DebeziumDecoder:
         sub = np.where(changed, pc.fill_null(events["sub"], 0).to_numpy(), behind)
         if len(seq):
             self._last = (int(ts[-1]), int(order[-1]), int(sub[-1]))
-            self._told = True
+            self._any = True
         return ts, order, sub
 
     def _check_snapshots(self, events: pa.Table, changed: Any) -> None:
@@ -142,9 +142,9 @@ class DebeziumDecoder:
             again = str(kind).startswith("first") and (row > 0 or self._last[2] > BEHIND)
             if kind != "incremental" and (before[row] or again):
                 raise Refused(
-                    f"{self._where} offset {events['offset'][row]}: the connector began a snapshot anew, and "
-                    "says nothing of the rows that were deleted before.",
-                    hint="Begin a new task on a connector with a new topic.prefix.",
+                    f"{self._where} offset {events['offset'][row]}: the connector started a new snapshot, "
+                    "which does not show the rows that were deleted before it.",
+                    hint="Start a new task on a connector with a new topic.prefix.",
                 )
 
     def _check_rows(self, events: pa.Table) -> None:
@@ -153,18 +153,18 @@ class DebeziumDecoder:
             raise Refused(
                 f"{self._where} offset {self._first(events, keyless)} changes a row without a key.",
                 hint="Give the table a primary key, name one in message.key.columns, or leave the table out "
-                "of the connector (table.exclude.list), and begin a new task.",
+                "of the connector (table.exclude.list), and start a new task.",
             )
-        untold = pc.fill_null(pc.match_substring_regex(events["after"], UNTOLD), fill_value=False)
-        if pc.any(untold).as_py():
+        partial = pc.fill_null(pc.match_substring_regex(events["after"], UNAVAILABLE), fill_value=False)
+        if pc.any(partial).as_py():
             raise Refused(
-                f"{self._where} offset {self._first(events, untold)} does not bring the whole row: a large "
+                f"{self._where} offset {self._first(events, partial)} does not hold the whole row: a large "
                 "value that did not change is left out.",
-                hint="ALTER TABLE … REPLICA IDENTITY FULL, and begin a new task.",
+                hint="ALTER TABLE … REPLICA IDENTITY FULL, and start a new task.",
             )
 
-    def _note(self, events: pa.Table) -> None:
-        """Keep which events of which transactions were met, as runs."""
+    def _keep_runs(self, events: pa.Table) -> None:
+        """Remember which events of which transactions occurred, as runs."""
         tied = events.filter(events["transaction"].is_valid())
         if not len(tied):
             return

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from lakebackup.errors import Damaged, EnvironmentProblem
 
-# What JsonConverter begins with where messages bring their schemas; what counts is in `payload` then.
+# How messages with their schema begin, as JsonConverter writes them; the event is in `payload` then.
 _WRAPPED = '{"schema":'
 _INSIDE = re.compile(r"(?<=[\[\s])'/")
-# The ids of PostgreSQL's transactions have a place in its log behind them, another one in every message.
+# The ids of PostgreSQL's transactions are followed by a position in its log, another one in every message.
 
 #: Begins and ends: offset, sent (ms), status, key (as events name it), own (ids like PostgreSQL's), ts (ms),
 #: count.
@@ -71,7 +71,7 @@ def _answer(query: str, texts: pa.Table, where: str) -> pa.Table:
         except duckdb.Error as problem:
             [(bad,)] = base.sql(_BAD).fetchall()
             if bad is not None:
-                raise Damaged(f"{where} offset {bad} is no JSON.") from None
+                raise Damaged(f"{where} offset {bad} is not JSON.") from None
             text = re.sub(r"\s+", " ", str(problem))[:300]
             raise EnvironmentProblem(f"{where}: DuckDB cannot read the events: {text}") from problem
 
@@ -87,7 +87,7 @@ def _text(records: pa.RecordBatch, name: str, where: str) -> pa.Array:
     except pa.ArrowInvalid:
         found = zip(records["offset"].to_pylist(), records[name].to_pylist(), strict=True)
         bad = next(offset for offset, value in found if value is not None and not _is_text(value))
-        raise Damaged(f"{where} offset {bad}: its {name} is no UTF-8 text.") from None
+        raise Damaged(f"{where} offset {bad}: its {name} is not UTF-8 text.") from None
 
 
 def _is_text(value: bytes) -> bool:

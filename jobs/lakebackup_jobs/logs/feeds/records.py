@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
+from lakebackup_jobs.kafka.format.arrow import binary
 from lakebackup_jobs.kafka.format.records import (
     KEY,
     KEY_LENGTH,
@@ -14,20 +16,14 @@ from lakebackup_jobs.kafka.format.records import (
     VALUE,
     VALUE_LENGTH,
 )
+from lakebackup_jobs.logs.feeds import RECORD_COLUMNS
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakebackup_jobs.kafka.format.records import Block
 
 
 def records_of(block: Block, where: str) -> pa.RecordBatch:
     """A block's records with the columns RECORD_COLUMNS of feeds, one row each, in order."""
-    import pyarrow as pa
-
-    from lakebackup_jobs.kafka.format.arrow import binary
-    from lakebackup_jobs.logs.feeds import RECORD_COLUMNS
-
     rows = block.columns(where).rows
     return pa.RecordBatch.from_arrays(
         [

@@ -1,8 +1,8 @@
 """Which transactions of a Debezium feed are known, and how much of each was captured.
 
-A connector that provides transaction metadata tells the end of each transaction in one topic of one
-partition, in commit order, with the number of its events. Those stand in the topics of their tables, and may
-be readable later than the end is; a connector that was killed sends some of both again.
+A connector that provides transaction metadata writes the end of each transaction to one topic of one
+partition, in commit order, with the number of its events. The events are in the topics of their tables, and
+may be readable later than the end is; a connector that was killed sends some of both again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
 
 #: How long after its end was sent (ms, by the newest one) a transaction that was captured may come again:
-#: connectors note each minute, by default, what they have sent.
+#: connectors record each minute, by default, what they have sent.
 AGAIN_MS = 300_000
 #: More are left for the next flush.
 MOST = 500_000
-#: So many that began and did not end are remembered: there is one, but for what connectors left when killed.
+#: How many that began and did not end are remembered: there is one, and what killed connectors left.
 _BEGUN = 1000
 _CARRIED = "transactions.parquet"
 
@@ -76,17 +76,17 @@ class Transactions:
     def none(cls, epoch: str) -> Transactions:
         return cls(SCHEMA.empty_table(), epoch)
 
-    def with_ends(self, told: pa.Table, next_offset: int) -> Transactions:
-        """With those that ended since. `told`: the answer to debezium_json.ENDS.
+    def with_ends(self, found: pa.Table, next_offset: int) -> Transactions:
+        """With those that ended since. `found`: the answer to debezium_json.ENDS.
 
-        One that ends twice counts once, where it ended first. PostgreSQL's says when it was committed as it
-        begins, too: a connector that was killed before it sent the end sends it with the time of the next.
+        One that ends twice counts once, where it ended first. PostgreSQL's begin has the commit time too: a
+        connector that was killed before it sent the end sends it with the time of the next transaction.
         Raises Refused for one that may have been forgotten: it would overwrite what came after it.
         """
-        begins = told.filter(pc.equal(told["status"], "BEGIN"))
+        begins = found.filter(pc.equal(found["status"], "BEGIN"))
         begun = {**self.begun, **dict(zip(begins["key"].to_pylist(), begins["ts"].to_pylist(), strict=True))}
         ended = set(self.rows["key"].to_pylist())
-        ends = told.filter(pc.equal(told["status"], "END"))
+        ends = found.filter(pc.equal(found["status"], "END"))
         fresh, times = [], []
         columns = (ends[name].to_pylist() for name in ("key", "own", "ts"))
         for key, own, ts in zip(*columns, strict=True):
@@ -129,17 +129,17 @@ class Transactions:
                 f"committed at {ts[again[0]]}: the connector sends again what it sent more than "
                 f"{AGAIN_MS // 60_000} minutes before, or the database's clock went back by as much. It may "
                 "be captured already.",
-                hint="Begin a new task on a connector with a new topic.prefix, which takes a new snapshot; "
+                hint="Start a new task on a connector with a new topic.prefix, which takes a new snapshot; "
                 "what this one captured stays restorable.",
             )
 
     def counted(self, finished: Iterable[Mapping[str, Any]], storage: Storage) -> Transactions:
         """With what the partitions of a flush held: `done` and `seen` are as after it."""
-        told = list(finished)
-        places = {**self.places, **{one["place"]: one["last"] for one in told}}
+        reports = list(finished)
+        places = {**self.places, **{one["place"]: one["last"] for one in reports}}
         seqs, counts = self.rows["seq"].to_numpy(), self.rows["count"].to_numpy()
         runs = pa.concat_tables(
-            [SEEN.empty_table(), *(_seen(one, storage) for one in told), *self._seen_before()]
+            [SEEN.empty_table(), *(_seen(one, storage) for one in reports), *self._seen_before()]
         )
         index = np.searchsorted(seqs, runs["seq"].to_numpy())
         # One number line for all transactions: that of each begins where those before cannot reach.
@@ -200,8 +200,8 @@ class Transactions:
 
 @lru_cache(maxsize=1)
 def indexed(uri: str, path: str) -> tuple[Transactions, Mapping[str, int]]:
-    """What `write` put below a destination, and the place of each key in `rows`: once for all partitions that
-    a process reads in a flush. Raises as `read`."""
+    """What `write` stored, and the place of each key in `rows`: read once for all partitions of a flush in a
+    process. Raises as `read`."""
     known = Transactions.read(open_storage(uri), path)
     return known, {key: i for i, key in enumerate(known.rows["key"].to_pylist())}
 
@@ -217,7 +217,7 @@ def prepared(folder: str) -> str:
 
 
 def tidy(storage: Storage, folder: str) -> None:
-    """Take away what only the tasks of a flush needed, which is committed."""
+    """Delete what only the tasks of a committed flush needed."""
     for found in list(storage.list(folder)):
         if found.path.removeprefix(folder).startswith(("known-", "seen-")):
             storage.delete(found.path)
@@ -242,8 +242,8 @@ def _sent_again(rows: pa.Table, ends: pa.Table) -> pa.Table:
     return rows.set_column(at, SCHEMA.field(at), pa.array(sent, pa.int64()))
 
 
-def _seen(told: Mapping[str, Any], storage: Storage) -> pa.Table:
-    return _get(storage, told["path"]) if told.get("path") else _runs(told["runs"])
+def _seen(report: Mapping[str, Any], storage: Storage) -> pa.Table:
+    return _get(storage, report["path"]) if report.get("path") else _runs(report["runs"])
 
 
 def _runs(rows: Sequence[Sequence[int]]) -> pa.Table:
@@ -278,8 +278,8 @@ def _get(storage: Storage, path: str) -> pa.Table:
         return pq.read_table(io.BytesIO(storage.get(path)), page_checksum_verification=True)
     except NotFound as cause:
         raise Damaged(
-            f"{storage.uri}/{path} is gone: without it nobody knows which transactions are whole.",
-            hint="Begin a new task; what this one captured stays restorable.",
+            f"{storage.uri}/{path} is missing: without it nothing shows which transactions are whole.",
+            hint="Start a new task; what this one captured stays restorable.",
         ) from cause
     except (pa.ArrowException, OSError) as cause:
         raise Damaged(f"{storage.uri}/{path} cannot be read: {cause}") from cause

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as sf
+
 from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup_jobs.logs.restore.splits import ENDS, WRITES, Latest
@@ -30,8 +32,8 @@ COLUMNS = tuple(column.split()[0] for column in RESULT.split(", "))
 CHANGES = f"{RESULT}, type STRING"
 _LATER = ("commit_ts", "seq", "sub")
 _KEY = ("table_id", "key")
-# Bytes that a task of a shuffle has, before they were compressed: at worst it holds all of them. Of more than
-# 12 TiB it has more, and stays below what Arrow can have in an array up to 400 TB.
+# Uncompressed bytes per task of a shuffle, all of which it may hold in memory. Beyond 12 TiB a task gets
+# more, which fits into an array of Arrow's up to 400 TB.
 _PIECE = 64 << 20
 _MOST_PIECES = 200_000
 _TASKS, _BROADCAST = "spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold"
@@ -39,8 +41,9 @@ _TASKS, _BROADCAST = "spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoi
 
 @contextmanager
 def sized(spark: SparkSession, raw_bytes: int) -> Iterator[None]:
-    """While the block runs, as many tasks behind a shuffle as `raw_bytes` need, and no side of a join goes to
-    all of them unasked: Spark takes what tasks read for as little as the numbers of their shares.
+    """While the block runs: as many tasks after a shuffle as `raw_bytes` need, and no automatic broadcasts.
+
+    Spark would broadcast a side of a join because it takes what tasks read for as small as their numbers.
     """
     count = pieces(raw_bytes)
     tasks, least = spark.conf.get(_TASKS) or "1", spark.conf.get(_BROADCAST) or "-1"
@@ -54,11 +57,11 @@ def sized(spark: SparkSession, raw_bytes: int) -> Iterator[None]:
 
 
 def pieces(raw_bytes: int) -> int:
-    """How many tasks share the keys of so much of a log."""
+    """The number of tasks over which the keys of so many bytes of a log are split."""
     return min(_MOST_PIECES, raw_bytes // _PIECE + 1)
 
 
-# What a commit to a table counts, by its name in the summary.
+# Name in the summary -> metric of the commit to a table.
 _METRICS = {
     "inserted": "numTargetRowsInserted",
     "updated": "numTargetRowsUpdated",
@@ -68,11 +71,10 @@ _METRICS = {
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a log holds of a span: a Content of a target, whose summary counts `entries` among others.
+    """A log's changes within a span: a Content of a target, whose summary counts `entries` among others.
 
-    `full`: what there was at the start of the span, None where the log begins there. `before`: what the
-    target holds already, which is continued from. Reading any of it raises Damaged when a value that was
-    committed is not in the log.
+    `full`: the rows at the start of the span, None where the log begins there. `before`: what the target
+    already holds. Reading raises Damaged when a committed value is missing from the log.
     """
 
     spark: SparkSession
@@ -89,15 +91,12 @@ class Changes:
 
     @property
     def gone(self) -> list[int]:
-        """Tables that came to be gone within the span."""
+        """Tables that were dropped within the span."""
         return [table for table in self.plan.without if table in self.plan.changed]
 
     def latest(self) -> DataFrame:
         """The latest change of each key that was committed in the span: COLUMNS without db and name, and
-        `type`, PUTS or DELETES. Keys of which nothing was left when their whole table was emptied are not in
-        it."""
-        from pyspark.sql import functions as sf
-
+        `type`, PUTS or DELETES. Changes before the last truncation of their table are left out."""
         # Tasks find the latest write of each key: Spark would sort all values to do so.
         tasks = int(self.spark.conf.get(_TASKS) or "1")
         latest = self.shares.frame(self.spark, WRITE).repartition(tasks, *_KEY).mapInArrow(Latest(), WRITES)
@@ -109,11 +108,11 @@ class Changes:
                 self.shares.frame(self.spark, DEFAULT)
                 .repartition(tasks, *_KEY, "start_ts")  # so that they are sorted once, not before it too
                 .groupBy(*_KEY, "start_ts")
-                .agg(sf.max("value").alias("stands_apart"))
+                .agg(sf.max("value").alias("prewritten"))
             )
             latest = latest.join(values, [*_KEY, "start_ts"], "left")
-            apart &= sf.col("stands_apart").isNull()
-            value = sf.coalesce("value", "stands_apart")
+            apart &= sf.col("prewritten").isNull()
+            value = sf.coalesce("value", "prewritten")
         value = (
             sf.when(sf.col("type") == DELETES, sf.lit(None))
             .when(apart, sf.raise_error(_lost()).cast("binary"))
@@ -122,12 +121,7 @@ class Changes:
         return latest.select(*_KEY, value.alias("value"), "start_ts", *_LATER, "type")
 
     def emptied(self) -> DataFrame | None:
-        """When the whole table was last emptied, a row a table: table_id, `emptied` (a struct that compares).
-
-        None when no table was.
-        """
-        from pyspark.sql import functions as sf
-
+        """When each table was last truncated: table_id, `emptied` (a struct that compares); None: never."""
         if not self.shares.paths.get(ENDS):
             return None
         found = self.shares.frame(self.spark, ENDS).where(sf.col("type") == TRUNCATES)
@@ -135,8 +129,6 @@ class Changes:
 
     def rows(self) -> DataFrame:
         """The latest committed value of each key at the end of the span: COLUMNS."""
-        from pyspark.sql import functions as sf
-
         latest = self.latest()
         rows = latest.where(sf.col("type") == PUTS).drop("type")
         if self.full is not None:
@@ -145,10 +137,8 @@ class Changes:
         return self._named(rows)
 
     def onto(self, held: DataFrame) -> DataFrame:
-        """What makes rows that are held as of the start of the span those as of its end: COLUMNS and `type`,
-        PUTS (in the place of the key's row) or DELETES."""
-        from pyspark.sql import functions as sf
-
+        """The changes that bring `held`, rows as of the start of the span, to its end: COLUMNS and `type`,
+        PUTS (replaces the key's row) or DELETES."""
         latest, left_out = self.latest(), self._left_out()
         found = self._named(latest)
         touched = held.where(left_out | sf.col("table_id").isin(list(self.plan.changed)))
@@ -164,21 +154,18 @@ class Changes:
         return found.unionByName(self._named(rest))
 
     def in_table(self, table: DeltaTarget) -> dict[str, int]:
-        """The counts of the commit that was made."""
+        """The counts of the commit."""
         metrics = table.metrics()
         counts = {name: int(metrics[metric]) for name, metric in _METRICS.items() if metric in metrics}
         entries = int(metrics.get("numOutputRows", 0)) if self.before is None else sum(counts.values())
         return {"entries": entries, **counts}
 
     def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]:
-        """Write the latest change of each key as Parquet files of CHANGES, in the place of what is there.
+        """Write the latest change of each key as Parquet files of CHANGES, replacing those in the folder.
 
-        `type`: P, D (the value is null), or T: nothing was left of the whole table then (its key is empty),
-        and keys of it that are not among the changes have no value any more; those are left out unless
-        `whole`.
+        `type`: P, D (the value is null), or T (the key is empty): the table was truncated, so its keys
+        without a change have no value any more. T is left out unless `whole`.
         """
-        from pyspark.sql import functions as sf
-
         if self.full is not None:
             rows = self.rows().withColumn("type", sf.lit(PUTS))
         else:
@@ -203,9 +190,7 @@ class Changes:
         return self.spark.read.schema(CHANGES).parquet(path)
 
     def _named(self, rows: DataFrame) -> DataFrame:
-        """Rows with the names that their tables have at the end of the span; null: the log has none."""
-        from pyspark.sql import functions as sf
-
+        """Rows with their tables' names at the end of the span; null: the log has none."""
         names = self.spark.createDataFrame(
             [(table.table_id, table.db, table.name) for table in self.plan.tables],
             "table_id BIGINT, db STRING, name STRING",
@@ -214,9 +199,7 @@ class Changes:
         return rows.join(sf.broadcast(names), "table_id", "left").select(*COLUMNS, *rest)
 
     def _meant(self, rows: DataFrame) -> DataFrame:
-        """Those rows of a full that the restore is about: its tables, its keys."""
-        from pyspark.sql import functions as sf
-
+        """The rows of a full within the restore's tables and keys."""
         rows = rows.where(~self._left_out())
         for bound, inside in (("first_key", "__ge__"), ("beyond_key", "__lt__")):
             if text := self.plan.parameters[bound]:
@@ -224,18 +207,14 @@ class Changes:
         return rows
 
     def _left_out(self) -> Column:
-        """Whether a row's table is none that the restore is about."""
-        from pyspark.sql import functions as sf
-
+        """Whether a row's table is left out of the restore."""
         if self.plan.only is not None:
             return ~sf.col("table_id").isin(list(self.plan.only))
         return sf.col("table_id").isin(list(self.plan.without))
 
 
 def _behind_ends(rows: DataFrame, emptied: DataFrame | None) -> DataFrame:
-    """Rows that are later than the last time their whole table was emptied."""
-    from pyspark.sql import functions as sf
-
+    """Rows later than the last truncation of their table."""
     if emptied is None:
         return rows
     kept = sf.col("emptied").isNull() | (sf.struct(*_LATER) > sf.col("emptied"))
@@ -243,9 +222,7 @@ def _behind_ends(rows: DataFrame, emptied: DataFrame | None) -> DataFrame:
 
 
 def _lost() -> Column:
-    """The error of a value that is not there; `sql_engine.failures` finds it again in Spark's error."""
-    from pyspark.sql import functions as sf
-
+    """The error of a missing value; `sql_engine.failures` recognizes it in Spark's error."""
     return sf.concat(
         sf.lit("lakebackup.errors.Damaged: The value of key "),
         sf.lower(sf.hex("key")),

@@ -1,5 +1,5 @@
-"""Carry out the restore of a change feed: Spark tasks read and check the planned log files, Spark finds the
-latest committed value of each key, and the target takes it in one go."""
+"""Restore a change feed: Spark tasks read and check the planned log files, Spark finds the latest committed
+value of each key, and the target takes all of them at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TABLES_SHOWN = 50
 def run(
     request: LogRestoreRequest, *, spark: SparkSession | None = None, reporter: Reporter
 ) -> dict[str, Any]:
-    """Restore what was committed in a span, or all there was at its end; returns what a person wants to know.
+    """Restore what was committed in a span, or all that existed at its end; returns the summary.
 
     Raises NotFound, Refused (outside what is covered, gaps, damaged files, a target that holds something
     else), Damaged (a file, or a value that is not in the log), UsageProblem (keys), Busy, EnvironmentProblem.
@@ -84,7 +84,7 @@ def run(
     spark = spark or spark_session(remote=request.remote)
     name = f"target-{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
     with desk(request.destination, request.catalog, name, reporter, ttl_s=request.lease_ttl_s):
-        # Another restore may have come between.
+        # Another restore may have finished meanwhile.
         before = target.held()
         if is_done(before, after, alone=alone):
             return {"done_before": True, **summary}
@@ -103,6 +103,7 @@ def bring(
     reporter: Reporter,
 ) -> dict[str, int]:
     """Read the planned files and write the target, while no prune may delete them; the target's summary."""
+
     folder = layout.restore_folder(layout.new_backup_id(datetime.now(UTC)))
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
     with noted(
@@ -134,7 +135,7 @@ def bring(
 
 
 def _upon(request: LogRestoreRequest) -> Held | None:
-    """What the table holds that the restore starts from; None without one. Refused, NotFound."""
+    """What the table holds that the restore starts from; None without one. Raises Refused, NotFound."""
     if request.upon is None:
         return None
     held = DeltaTarget(request.upon).held(others_as_of=(request.name, request.start_ts))
@@ -151,6 +152,7 @@ def _upon(request: LogRestoreRequest) -> Held | None:
 def _full(
     spark: SparkSession, reader: CatalogReader, made: LogRestorePlan, request: LogRestoreRequest
 ) -> DataFrame | None:
+
     if request.upon is not None:
         rows = spark.read.format("delta").load(request.upon)
         if lacks := [column for column in apply.COLUMNS if column not in rows.columns]:
@@ -166,7 +168,7 @@ def _full(
 
 
 def summary_of(made: LogRestorePlan) -> dict[str, Any]:
-    """What a plan comes to, for people."""
+    """The summary of a plan."""
     return {
         "source": made.source,
         **times(made),

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
 from lakebackup.formats.logs.logfile import read_log_file
-from lakebackup.sql_engine.worker import settle
+from lakebackup.sql_engine.worker import PerNumber, settle
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN, ArrowShares
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
@@ -17,7 +19,6 @@ from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.formats.logs.cipher import LogKeys
@@ -32,7 +33,7 @@ WRITES = (
 VALUES = "table_id BIGINT, key BINARY, value BINARY, start_ts BIGINT"
 #: Files that may hold the end of a whole table.
 ENDS = "ends"
-# A task reads about so many bytes, before they were compressed; of a huge log more.
+# Uncompressed bytes that a task reads; more of a huge log.
 _SHARE = 64 << 20
 _MOST_SHARES = 4_000
 # What a task holds before it drops what is not the latest, and how many rows it returns at a time.
@@ -135,31 +136,24 @@ def _deal(
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadJob:
-    """For `mapInArrow` over numbers of shares: the records in them that the restore is about."""
+class _ReadJob(PerNumber):
+    """The records of each share that the restore is about."""
 
     shares: LogShares
     kind: str
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         storage = open_storage(self.shares.uri)
-        for number in (n for batch in batches for n in batch.column(0).to_pylist()):
-            path = self.shares.paths[self.kind][number]
-            tell = TaskBoard(storage, self.shares.folder).counter(f"{self.kind}-{number}")
-            with pa.ipc.open_stream(storage.get(path)) as stream:
-                for rows in stream:
-                    for row in rows.to_pylist():
-                        file = LogFile(**row)
-                        yield from self._read(file)
-                        if self.kind != ENDS:
-                            tell(file.entries, file.bytes)
-        settle()
+        path = self.shares.paths[self.kind][number]
+        count = TaskBoard(storage, self.shares.folder).counter(f"{self.kind}-{number}")
+        with pa.ipc.open_stream(storage.get(path)) as stream:
+            for row in (row for batch in stream for row in batch.to_pylist()):
+                file = LogFile(**row)
+                yield from self._read(file)
+                if self.kind != ENDS:
+                    count(file.entries, file.bytes)
 
     def _read(self, file: LogFile) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         shares = self.shares
         storage = shares.roots.open(file.destination)
         names = [column.split()[0] for column in (VALUES if self.kind == DEFAULT else WRITES).split(", ")]
@@ -170,13 +164,10 @@ class _ReadJob:
                 table = pa.repeat(pa.scalar(int(file.scope), pa.int64()), len(kept))
                 columns = [table if name == "table_id" else kept[name] for name in names]
                 held.append(pa.RecordBatch.from_arrays(columns, names))
-        # Not before the whole file was found to be as it was written.
+        # Only now: the whole file has been checked.
         yield from latest_of(held) if self.kind == WRITE else held
 
     def _wanted(self, batch: pa.RecordBatch) -> pa.Array:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         shares = self.shares
         if self.kind == DEFAULT:
             ts, low = batch["start_ts"], (shares.begin_ts or 0) - 1
@@ -214,8 +205,6 @@ class Latest:
 
 def latest_of(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Of each key (table_id, key) the row with the greatest (commit_ts, seq, sub)."""
-    import pyarrow as pa
-
     if not batches:
         return []
     rows = pa.Table.from_batches(batches)

@@ -1,8 +1,8 @@
-"""Bring the many small log files of a change feed together into few large ones, sorted by key.
+"""Compact the many small log files of a change feed into few large ones, sorted by key.
 
-What comes of it is a log backup like any other: no restore gives anything else, it only reads less. The old
-files leave the log with it and are deleted by `log truncate`. Flushes go on meanwhile: only publishing takes
-the lease of the source.
+The result is a log backup like any other: restores give the same and read less. The old files leave the log
+with it and are deleted by `log truncate`. Flushes continue meanwhile: only publishing takes the lease of the
+source.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.errors import NotFound
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.formats.logs.logfile import MOST_RAW
 from lakebackup.formats.logs.metafile import write_stream_meta
@@ -37,6 +37,7 @@ from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
 from lakebackup_jobs.lifecycle.tasks.totals import totals as totals_of
 from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.logs.task import keys_of
 from lakebackup_jobs.logs.upkeep.compact_task import (
     LISTED_ROW,
     ORDER,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 # As long as a flush may take.
 _WAIT_S = 900.0
 _MOST_TASKS = 2_000
-# A table's listing has so many rows in an object.
+# Rows in one object of a table's listing.
 _LISTED_ROWS = 200_000
 
 
@@ -68,8 +69,8 @@ _LISTED_ROWS = 200_000
 class CompactLogRequest:
     """What a person asked for. `until`: of flushes that end by then (the feed's unit), None: all.
 
-    `most_raw`: bytes of records in a file; those with less than half of that are brought together.
-    `keys_file` names the file of keys; with `encrypt` its current one encrypts what is written.
+    `most_raw`: bytes of records in a file; files with less than half of that are compacted. `keys_file`: path
+    of the file of keys; with `encrypt` its current key encrypts what is written.
     """
 
     destination: str
@@ -88,10 +89,10 @@ class CompactLogRequest:
 def run(
     request: CompactLogRequest, *, spark: SparkSession | None = None, reporter: Reporter
 ) -> dict[str, Any]:
-    """Compact; returns what a person wants to know of it.
+    """Compact; returns the summary.
 
     Raises NotFound (no such log), Damaged (a file is not what the catalog says; nothing was written), Busy
-    (another run takes files out of the log), UsageProblem (keys), EnvironmentProblem.
+    (another run deletes files of the log), UsageProblem (keys), EnvironmentProblem.
     """
     layout.check_source(request.name)
     reader = current_catalog(request.destination, request.catalog)
@@ -137,7 +138,7 @@ class InProgress:
 
 
 class LogCompaction(Source[InProgress]):
-    """One log. `found`: what is brought together."""
+    """One log. `found`: the totals of what is compacted."""
 
     DRAFT = TypeAdapter(InProgress)
     WORD = "compaction"
@@ -164,7 +165,7 @@ class LogCompaction(Source[InProgress]):
         self._domain = reader.rows("log_truncate_state", source=work.source)[0]["ts_domain"]
         asked = _asked(self.request, latest_number(reader, work.source))
         chosen = self._engine.query("log_compact_files", **asked)
-        # What is read is what leaves the log, whatever is held or found damaged meanwhile.
+        # Fixed: what is read is what leaves the log, whatever is held or found damaged meanwhile.
         chosen.localCheckpoint(eager=True).createOrReplaceTempView("to_compact")
         (self.found,) = self._engine.rows("log_compact_totals")
         if not self.found["files"]:
@@ -176,16 +177,11 @@ class LogCompaction(Source[InProgress]):
         return "a compaction starts over"
 
     def copy(self, draft: InProgress) -> Totals:
-        """Write the new files, whose rows are kept aside: they have no number yet."""
+        """Write the new files; their rows are kept apart until the backup has a number."""
         from pyspark.sql import functions as sf
 
         work, request, found = self.workspace, self.request, self.found
         encrypted = bool(found["encrypted"]) if request.encrypt is None else request.encrypt
-        if encrypted and self.keys is None:
-            raise UsageProblem(
-                f"The log of {work.source} is encrypted, and no file of keys is named.",
-                hint="Name it by LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml.",
-            )
         count = max(1, min(_MOST_TASKS, found["raw_bytes"] // request.most_raw + 1))
         write = WriteLog(
             uri=work.storage.uri,
@@ -195,7 +191,7 @@ class LogCompaction(Source[InProgress]):
             number=0,
             ts_domain=self._domain,
             codec=request.codec,
-            cipher=self.keys.cipher if encrypted and self.keys else None,
+            cipher=keys_of(work.source, request.keys_file).cipher if encrypted else None,
             most_raw=request.most_raw,
         )
         read = ReadLog(work.storage.uri, write.folder, work.reader().destinations(), self.keys)
@@ -213,7 +209,7 @@ class LogCompaction(Source[InProgress]):
 
     @contextmanager
     def publishing(self, lease: Lease) -> Iterator[Lease]:  # noqa: ARG002
-        """Flushes go on until here; those that came since have taken numbers."""
+        """Flushes continued until here, and have taken numbers."""
         with self.workspace.lease(wait_s=_WAIT_S) as held:
             yield held
 
@@ -256,7 +252,8 @@ class LogCompaction(Source[InProgress]):
             codec=self.request.codec,
             note=f"compaction of {files} log files",
         )
-        write_stream_meta(work.storage, work.source, draft.backup_id, backup.end_ts, self._rows(draft, tasks))
+        written = sidecar.read_parts(work.storage, work.source, draft.backup_id, tasks)
+        write_stream_meta(work.storage, work.source, draft.backup_id, backup.end_ts, written)
         # It covers no offsets: the next flush continues where the last one ended.
         return Manifest(backup=backup, positions=[], scopes=[], gaps=[], parts=tasks + 1)
 
@@ -265,11 +262,6 @@ class LogCompaction(Source[InProgress]):
         return SimpleNamespace(
             error=None, **totals_of(task, sidecar.write_part(self.workspace.storage, path, rows))
         )
-
-    def _rows(self, draft: InProgress, tasks: int) -> Iterator[DataFile]:
-        for task in range(tasks):
-            path = layout.parts_path(self.workspace.source, draft.backup_id, task)
-            yield from sidecar.read_part(self.workspace.storage, path)
 
     def discard(self, draft: InProgress) -> int:
         storage, source = self.workspace.storage, self.workspace.source

@@ -1,4 +1,4 @@
-"""What Spark tasks of a log's compaction do: read log files, write their records into few, list what went."""
+"""Spark tasks of a log's compaction: read log files, write their records into few, list the old ones."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from lakebackup.formats.logs.events import stored
 from lakebackup.formats.logs.logfile import MOST_RAW, LogFileWriter, LogPlace, Scratch, read_log_file
 from lakebackup.rows.backups import DataFile, Departure
 from lakebackup.rows.tables import ARROW_SCHEMAS, json_line
 from lakebackup.rules import layout
-from lakebackup.sql_engine.worker import settle
+from lakebackup.sql_engine.worker import settle, task_number
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
@@ -23,24 +27,22 @@ from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    import pyarrow as pa
-
     from lakebackup.formats.logs.cipher import Cipher, LogKeys
     from lakebackup.store.roots import Roots
 
-#: A record with the file it belongs into. place: table id, column family and operation, parted by blanks.
+#: A record with its future file. place: table id, column family and operation, separated by blanks.
 RECORDS = (
     "place STRING, key BINARY, value BINARY, start_ts BIGINT, commit_ts BIGINT, type STRING, "
     "seq BIGINT, sub INT"
 )
-#: By these the records of a file stand in order.
+#: Records of a file are sorted by these.
 ORDER = ("place", "key", "commit_ts", "start_ts", "seq", "sub")
 #: A row of `files`, as JSON text, of each object of departures.
 LISTED_ROW = "row STRING"
 
 
 class _File(NamedTuple):
-    """What of a row of log_compact_files reading needs."""
+    """What it takes to read a file, of a row of log_compact_files."""
 
     path: str
     codec: str
@@ -60,17 +62,15 @@ class ReadLog:
     keys: LogKeys | None = field(default=None, repr=False)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        board, tell = TaskBoard(open_storage(self.board_uri), self.folder), None
+        board, count = TaskBoard(open_storage(self.board_uri), self.folder), None
         for batch in batches:
             for row in batch.to_pylist():
-                tell = tell or board.counter(hashlib.sha256(row["path"].encode()).hexdigest()[:16])
+                count = count or board.counter(hashlib.sha256(row["path"].encode()).hexdigest()[:16])
                 yield from self._records(row)
-                tell(row["entries"], row["bytes"])
+                count(row["entries"], row["bytes"])
         settle()
 
     def _records(self, row: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         storage = self.roots.open(row["destination"])
         file = _File(**{name: row[name] for name in _File._fields})
         place = f"{row['scope']} {row['cf']} {row['op']}"
@@ -92,10 +92,7 @@ class WriteLog(Parts):
     most_raw: int = MOST_RAW
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        task = context.partitionId() if context else 0
+        task = task_number()
         yield guarded(OUTCOME, partial(self._write, task, batches), task=task)
 
     def _write(self, task: int, batches: Iterable[pa.RecordBatch]) -> Mapping[str, Any]:
@@ -128,8 +125,6 @@ class WriteLog(Parts):
 
 def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Records of one place at a time."""
-    import pyarrow.compute as pc
-
     for batch in batches:
         if not len(batch):
             continue
@@ -142,16 +137,12 @@ def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBat
 
 @dataclass(frozen=True, kw_only=True)
 class ListDepartures(Parts):
-    """For `mapInArrow` over rows of log_compact_files: lists them as gone with the backup, an object of
-    Parquet a task; its row of `files`."""
+    """For `mapInArrow` over rows of log_compact_files: lists them as departures, a Parquet object a task.
+
+    Returns the object's row of `files`.
+    """
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        task = context.partitionId() if context else 0
         schema, names = ARROW_SCHEMAS["departures"], Departure.__slots__
         sink, count = pa.BufferOutputStream(), 0
         with pq.ParquetWriter(sink, schema) as parquet:
@@ -162,12 +153,12 @@ class ListDepartures(Parts):
                     pa.Table.from_pylist([{n: row[n] for n in names} for row in rows], schema)
                 )
         if count:
-            yield pa.RecordBatch.from_pydict({"row": [self._put(sink.getvalue().to_pybytes(), task)]})
+            yield pa.RecordBatch.from_pydict({"row": [self._put(sink.getvalue().to_pybytes())]})
         settle()
 
-    def _put(self, data: bytes, task: int) -> str:
+    def _put(self, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
-        path = f"{self.folder}listing/{task:06d}-{digest[:8]}.gone.parquet"
+        path = f"{self.folder}listing/{task_number():06d}-{digest[:8]}.gone.parquet"
         open_storage(self.uri).put(path, data)
         return json_line(
             self.listing("departures", path, len(data), digest, scope="-", region="-", codec="none")

@@ -1,6 +1,6 @@
-"""Make a full of a change feed: a Delta table of the latest committed values at an instant, beside the log.
+"""A full of a change feed: a Delta table of the latest committed values at an instant, beside the log.
 
-It is made of the newest full before and the log from there on. Its objects become rows of `files`.
+It is restored from the newest full before it and the log since. Its objects become rows of `files`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from lakebackup.errors import Refused
 from lakebackup.plan.logs.restore import note_of, plan_restore, require_restorable, to_ms
 from lakebackup.rows.base import CHANGES
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
+from lakebackup.sql_engine.worker import task_number
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.behind import current_catalog
@@ -37,7 +41,6 @@ from lakebackup_jobs.targets.delta import DeltaTarget
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
@@ -50,7 +53,7 @@ if TYPE_CHECKING:
 FORMAT = "delta"
 _OBJECT = "path STRING, bytes BIGINT, entries BIGINT, sha256 STRING"
 _WAIT_S = 300.0
-# Objects of a full that one task looks at.
+# Objects of a full that one task describes.
 _EACH = 64
 
 
@@ -61,9 +64,9 @@ def run(
     spark: SparkSession | None = None,
     reporter: Reporter,
 ) -> dict[str, Any]:
-    """Make the full as of the end that was asked for; returns what a person wants to know of it.
+    """Make the full as of the end of the request; returns its summary.
 
-    `plain`: also of log files that are encrypted, which a full is not. Raises what a restore does, and Busy.
+    `plain`: also of encrypted log files, though a full is not encrypted. Raises as a restore, and Busy.
     """
     started = time.monotonic()
     now = datetime.now(UTC)
@@ -94,7 +97,7 @@ def _lease_name(backup_id: str) -> str:
 
 
 def sweep(work: Workspace) -> None:
-    """Delete what runs left that were killed before their fulls existed."""
+    """Delete what is left of fulls that were interrupted before they existed."""
     source = work.source
     for backup_id in list(work.storage.folders(layout.fulls_folder(source))):
         # In this order: a run writes the marker before it releases its lease.
@@ -112,7 +115,7 @@ def sweep(work: Workspace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """A full that is to be made. Its `number` is known when it is published."""
+    """A planned full. It gets its `number` when it is published."""
 
     backup_id: str
     number: int = 0
@@ -147,7 +150,7 @@ class LogFull(Source[Full]):
 
     @contextmanager
     def publishing(self, lease: Lease) -> Iterator[Lease]:  # noqa: ARG002
-        """The task's flushes wait while the number of the full is known and its rows are written."""
+        """Flushes wait while the full gets its number and is published."""
         with self.workspace.lease(wait_s=_WAIT_S) as held:
             yield held
 
@@ -196,7 +199,7 @@ class LogFull(Source[Full]):
 
 
 def _look(spark: SparkSession, storage: Storage, folder: str, listing: str) -> int:
-    """Write down below `listing` what the objects of a full are; returns in how many pieces."""
+    """Describe the objects of a full below `listing`; returns in how many pieces."""
     with task_errors():
         found = spark.range(0, 1, 1, 1).mapInArrow(_List(storage.uri, folder), "path STRING").persist()
         try:
@@ -210,15 +213,13 @@ def _look(spark: SparkSession, storage: Storage, folder: str, listing: str) -> i
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """The objects of a full. What Hadoop keeps beside files of a folder is taken away: no other storage has
-    it, and the rows have a digest."""
+    """The objects of a full. Hadoop's checksum files are deleted: only folders have them, and the rows have a
+    digest."""
 
     uri: str
     folder: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         storage = open_storage(self.uri)
         paths: list[str] = []
         for _ in batches:
@@ -241,12 +242,7 @@ class _Look:
     listing: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        task = context.partitionId() if context else 0
-        storage = open_storage(self.uri)
+        storage, task = open_storage(self.uri), task_number()
         rows = [self._row(storage, path) for batch in batches for path in batch.column(0).to_pylist()]
         sink = pa.BufferOutputStream()
         schema = arrow_schema(_OBJECT)
@@ -256,9 +252,6 @@ class _Look:
         yield pa.RecordBatch.from_pydict({"task": pa.array([task], pa.int32())})
 
     def _row(self, storage: Storage, path: str) -> dict[str, Any]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         data = storage.get(path)
         rows = path.endswith(".parquet") and "/_delta_log/" not in path
         return {
@@ -275,15 +268,13 @@ def _piece(listing: str, task: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Parts(PartTask):
-    """The parts of a full's manifest, of what was written of its objects."""
+    """The parts of a full's manifest, from the description of its objects."""
 
     listing_folder: str
     domain: str
     end_ts: int
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
-        import pyarrow as pa
-
         with pa.ipc.open_stream(storage.get(_piece(self.listing_folder, task))) as stream:
             found = stream.read_all().to_pylist()
         return [self._row(one) for one in found]

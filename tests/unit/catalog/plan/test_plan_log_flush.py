@@ -84,7 +84,7 @@ def test_what_was_deleted_unread_is_a_gap_and_refused_unless_it_is_allowed() -> 
     with pytest.raises(Refused, match="partition 0, from offset 10 on were deleted before they were read"):
         gaps(purged, allowed=False)
     for lost in (again, shorter):
-        with pytest.raises(Refused, match="recreated or cut off"):
+        with pytest.raises(Refused, match="recreated or truncated"):
             gaps(lost, allowed=False)
 
 

@@ -20,11 +20,11 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.capture import job as run
-from lakebackup_jobs.logs.capture.flush import LogRequest, keys_of
+from lakebackup_jobs.logs.capture.flush import LogRequest
 from lakebackup_jobs.logs.capture.job import _Job
-from lakebackup_jobs.logs.control.verbs import Place, _check_goes_on, _launched
+from lakebackup_jobs.logs.control.verbs import Place, _check_continues, _launched
 from lakebackup_jobs.logs.last_error import Trouble
-from lakebackup_jobs.logs.task import Task, TaskSettings, settings_text
+from lakebackup_jobs.logs.task import Task, TaskSettings, keys_of, settings_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ def made(root: str, stop: threading.Event) -> _Job:
 def root(tmp_path: Path) -> str:
     """A catalog with a task that is to run."""
     MadeBackups(tmp_path).flush()
-    task.tell(str(tmp_path), None, "prod", "running", SETTINGS)
+    task.record(str(tmp_path), None, "prod", "running", SETTINGS)
     return str(tmp_path)
 
 
@@ -126,15 +126,15 @@ def test_what_does_not_pass_pauses_the_task_at_once(
 def test_trouble_is_known_at_once_and_the_catalog_knows_as_soon_as_it_can_be(
     root: str, job: _Job, stop: Stop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tell, full, seen = task.tell, [EnvironmentProblem("No space left")] * 2, list[Any]()
+    record, full, seen = task.record, [EnvironmentProblem("No space left")] * 2, list[Any]()
 
-    def told(*arguments: Any) -> Any:
+    def recorded(*arguments: Any) -> Any:
         seen.append(job.trouble.text)
         if full:
             raise full.pop()
-        return tell(*arguments)
+        return record(*arguments)
 
-    monkeypatch.setattr(run.task, "tell", told)
+    monkeypatch.setattr(run.task, "record", recorded)
     job.pause(EnvironmentProblem("No space left for the flush"))
     assert seen == ["No space left for the flush"] * 3
     assert (at(root).state, at(root).detail) == ("paused", "No space left for the flush")
@@ -142,7 +142,7 @@ def test_trouble_is_known_at_once_and_the_catalog_knows_as_soon_as_it_can_be(
 
 
 def test_a_task_that_was_stopped_meanwhile_stays_stopped(root: str, job: _Job) -> None:
-    task.tell(root, None, "prod", "stopped", SETTINGS)
+    task.record(root, None, "prod", "stopped", SETTINGS)
     job.pause(Damaged("no event"))
     assert (at(root).state, at(root).detail) == ("stopped", None)
 
@@ -163,16 +163,16 @@ def test_what_is_recorded_last_counts_also_from_a_machine_whose_clock_is_behind(
     ahead = time.time_ns() // 1000 + 5_000_000
     row = LogTask(source="prod", at=ahead, actor="job", state="running", settings=settings_text(SETTINGS))
     CatalogWriter.open(None, root).tell(row)
-    task.tell(root, None, "prod", "stopped", SETTINGS)
+    task.record(root, None, "prod", "stopped", SETTINGS)
     assert at(root).state == "stopped"
 
 
 def test_a_job_that_has_paused_does_not_take_back_that_it_was_resumed_meanwhile(root: str, job: _Job) -> None:
     asked = job.task()
-    task.tell(root, None, "prod", "running", SETTINGS)
-    job.tell("paused", asked=asked)
+    task.record(root, None, "prod", "running", SETTINGS)
+    job.record("paused", asked=asked)
     assert at(root).state == "running"
-    job.tell("paused", asked=at(root))
+    job.record("paused", asked=at(root))
     assert at(root).state == "paused"
 
 
@@ -182,7 +182,7 @@ def test_a_job_that_has_paused_does_not_take_back_that_it_was_resumed_meanwhile(
 def test_status_ends_with_a_code_when_stores_are_in_error(
     root: str, monkeypatch: pytest.MonkeyPatch, state: State, at_work: bool, code: int
 ) -> None:
-    task.tell(root, None, "prod", state, SETTINGS)
+    task.record(root, None, "prod", state, SETTINGS)
     rows = CatalogReader.rows
 
     def with_a_store(reader: CatalogReader, name: str, **asked: Any) -> list[dict[str, Any]]:
@@ -255,7 +255,7 @@ NAMES = [
         ({}, {}, None),
         ({}, {"lastbackupts": 70, "codec": "lz4", "bootstrap": "other"}, None),
         ({"lastbackupts": 5}, {"lastbackupts": 5}, None),
-        ({}, {"lastbackupts": 5}, "reaches up to 70; it cannot go on from 5"),
+        ({}, {"lastbackupts": 5}, "reaches up to 70; it cannot continue from 5"),
         ({}, {"feed": "debezium"}, "is a task of the feed br"),
         ({}, {"endts": 100}, None),
         ({"endts": 100}, {"endts": 100}, None),
@@ -276,7 +276,7 @@ def test_with_which_settings_a_task_continues(
 ) -> None:
     """What flushes have left out, no later one has."""
     if refused is None:
-        _check_goes_on("prod", replace(SETTINGS, **was), replace(SETTINGS, **now), {"end_ts": 70}, NAMES)
+        _check_continues("prod", replace(SETTINGS, **was), replace(SETTINGS, **now), {"end_ts": 70}, NAMES)
         return
     with pytest.raises(Refused, match=refused):
-        _check_goes_on("prod", replace(SETTINGS, **was), replace(SETTINGS, **now), {"end_ts": 70}, NAMES)
+        _check_continues("prod", replace(SETTINGS, **was), replace(SETTINGS, **now), {"end_ts": 70}, NAMES)

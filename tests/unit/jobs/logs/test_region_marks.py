@@ -77,5 +77,5 @@ def test_what_a_task_saw_is_kept_until_the_flush_is_committed(tmp_path: Path) ->
             region_marks.get(storage, "task", BACKUP, 3)
     region_marks.clear(storage, "task", BACKUP)
     assert list(storage.list("task/")) == []
-    with pytest.raises(Damaged, match="is gone or torn"):
+    with pytest.raises(Damaged, match="is missing or torn"):
         region_marks.get(storage, "task", BACKUP, 3)
