@@ -25,7 +25,7 @@ from lakebackup.plan.queues.restore import plan_restore as queue_plan
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest, digest_of
 from lakebackup.plan.snapshots.restore import plan_restore as snapshot_plan
 from lakebackup.plan.topics import saved
-from lakebackup.plan.topics.request import RestoreRequest, other_ways, plan_restore, read_backups
+from lakebackup.plan.topics.request import RestoreRequest, other_paths, plan_restore, read_backups
 from lakebackup.rows.upkeep import Policy
 from lakebackup.sql_engine import spark as spark_engine
 from lakebackup.storage import open_storage
@@ -105,7 +105,7 @@ def test_restores_of_topics(
     assert files_of(one.chosen, "selected_files") == files_of(other.chosen, "selected_files")
     assert saved.digest_of(one.chosen) == saved.digest_of(other.chosen)
     assert read_backups(one) == read_backups(other)
-    assert other_ways(one) == other_ways(other)
+    assert other_paths(one) == other_paths(other)
     dealt = []
     for plan, name in zip((one, other), ENGINES, strict=True):
         storage = open_storage(str(tmp_path / name))
