@@ -66,7 +66,7 @@ class Place:
         assert {str(path.relative_to(self.root)) for path in self.root.glob("notes/**/*.data")} == named
         for row in self.rows("SELECT backup_id FROM backups"):
             assert (self.root / layout.marker_path("notes", row["backup_id"], "complete")).exists()
-        assert not (self.root / layout.begun_path("notes")).exists()
+        assert not (self.root / layout.in_progress_path("notes")).exists()
 
 
 @pytest.fixture

@@ -33,4 +33,4 @@ def live(machine: Callable[[], RuleBasedStateMachine], lives: int, steps: int) -
 def read_draft(storage: Storage, name: str, source: type[Source[Any]]) -> Any:
     """The draft that an interrupted backup of a source left; None without one."""
     assert source.DRAFT
-    return sidecar.get_record(storage, layout.begun_path(name), source.DRAFT)
+    return sidecar.get_record(storage, layout.in_progress_path(name), source.DRAFT)

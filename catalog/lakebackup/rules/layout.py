@@ -119,7 +119,7 @@ def _of_task(path: str) -> Callable[[str, str, int], str]:
 
 
 #: Records of a backup, merge or compaction of a log that is in progress, or was cut off.
-begun_path = _in_source("begun.json")
+in_progress_path = _in_source("begun.json")
 merge_path = _in_source("merge.json")
 compact_path = _in_source("compact.json")
 #: Spark's checkpoint of a continuous backup.

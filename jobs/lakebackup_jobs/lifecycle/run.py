@@ -89,7 +89,7 @@ def backup_row(
 
 
 def result_of(backup: Backup, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """What a person wants to know of a backup that exists; `summary`: of its plan."""
+    """The result of a backup that exists; `summary`: of its plan."""
     return {
         "backup_id": backup.backup_id,
         **summary,
@@ -135,7 +135,7 @@ class Life(Generic[D]):
         if why is None:
             report.note(f"resuming {word} {draft.backup_id}, which was interrupted")
             return self._complete(draft)
-        self.lease.renew()  # a run that slept may find that another one made the backup exist
+        self.lease.renew()  # another run may have published the backup while this one stalled
         if exists(self.workspace, draft.backup_id):
             return self._close(draft)
         count = self.discard(draft)
@@ -159,7 +159,7 @@ class Life(Generic[D]):
         return self._complete(ready)
 
     def record(self, draft: D, *, discarding: bool = False) -> None:
-        """Write down what is going to be done, before anything is read."""
+        """Record what will be done, before anything is read."""
         if self.source.DRAFT is not None:
             content = {"format": layout.FORMAT, **self.source.DRAFT.dump_python(draft, mode="json")}
             if discarding:
@@ -172,7 +172,7 @@ class Life(Generic[D]):
         The lease has just been renewed: another run may have resumed the backup, and made it exist.
         """
         storage, source = self.workspace.storage, self.workspace.source
-        # From here on no run resumes it, though this one be killed between a file and its part.
+        # From here on no run resumes it, even if this one is killed between a file and its part.
         self.record(draft, discarding=True)
         # The manifest first: without it no rebuilt catalog takes the backup for one.
         storage.delete(layout.manifest_path(source, draft.backup_id))
@@ -186,7 +186,7 @@ class Life(Generic[D]):
             totals = self.source.copy(draft)
         except (Refused, Damaged):
             if self.source.DISCARD_WHEN_REFUSED:
-                self.lease.renew()  # a run that slept may find that another one made the backup exist
+                self.lease.renew()  # another run may have published the backup while this one stalled
                 self.discard(draft)
             raise
         with self.source.publishing(self.lease) as lease:

@@ -1,7 +1,8 @@
-"""What a kind of backup tells the lifecycle: what there is to do, and what comes of it.
+"""A kind of backup as the lifecycle asks it: what there is to do, and what comes of it.
 
-Backups of topics, snapshots and queues, merges and compactions are sources. To add one, write a class of
-these methods and a line in `registry.SOURCES`; locks, resuming, publishing and discarding come with it.
+Backups of topics, snapshots and queues, merges and compactions are sources. To add a kind, write a class of
+these methods and a line in `lakebackup.rules.kinds.KINDS`; locks, resuming, publishing and discarding come
+with it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ D = TypeVar("D", bound=Draft)
 class Source(ABC, Generic[D]):
     """One kind of backup of one source."""
 
-    #: How a draft is written down, so that a later run can resume or discard it; None: it is not.
+    #: How a draft is recorded, so that a later run can resume or discard it; None: it is not.
     DRAFT: ClassVar[TypeAdapter[Any] | None] = None
     #: What the lifecycle calls it in messages.
     WORD: ClassVar[str] = "backup"
@@ -60,7 +61,7 @@ class Source(ABC, Generic[D]):
     @property
     def record_path(self) -> str:
         """The object that holds the draft while it is worked on."""
-        return layout.begun_path(self.workspace.source)
+        return layout.in_progress_path(self.workspace.source)
 
     @abstractmethod
     def plan(self) -> D | None:

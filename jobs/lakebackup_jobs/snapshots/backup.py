@@ -112,7 +112,8 @@ def run(request: SnapshotRequest, *, spark: SparkSession | None = None, reporter
         return snapshots.preview()
     with work.lease() as lease:
         work.writer().prepare()
-        require_kept(work.storage, source, work.reader())
+        snapshots.reader = work.reader()
+        require_kept(work.storage, source, snapshots.reader)
         chosen = snapshots.choose()
         snapshots.next = chosen[0] if chosen else None
         life = Life(snapshots, lease)
@@ -120,12 +121,14 @@ def run(request: SnapshotRequest, *, spark: SparkSession | None = None, reporter
         made = [ended] if ended else []
         for snapshot in chosen[len(made) :]:
             snapshots.next = snapshot
+            if made:
+                snapshots.reader = work.reader()  # it has the backup before
             made.append(life.take(snapshots.plan()))
     return made[0] if len(made) == 1 else {"source": source, "backups": made}
 
 
 class SnapshotBackup(Source[InProgress]):
-    """The snapshots of one source. `next`: the one that is backed up next."""
+    """The snapshots of one source. `next`: the one to back up next; `reader`: the catalog before it."""
 
     DRAFT = TypeAdapter(InProgress)
     DISCARD_WHEN_REFUSED = True  # the snapshot, or what was written of the work, is not what it was
@@ -133,6 +136,7 @@ class SnapshotBackup(Source[InProgress]):
     def __init__(self, workspace: Workspace, request: SnapshotRequest) -> None:
         super().__init__(workspace)
         self.request = request
+        self.reader = workspace.reader()
         self.next: Snapshot | None = None
         self._layout = layout_of(request.layout)
         self._began_ms = time.time_ns() // 1_000_000
@@ -164,7 +168,7 @@ class SnapshotBackup(Source[InProgress]):
 
     def choose(self) -> list[Snapshot]:
         """The snapshots that are asked for, oldest first."""
-        return self._chosen(self._newest(self.workspace.reader()))
+        return self._chosen(self._newest(self.reader))
 
     @property
     def _next(self) -> Snapshot:
@@ -175,7 +179,7 @@ class SnapshotBackup(Source[InProgress]):
     def plan(self) -> InProgress:
         """The next snapshot's backup; what it copies is known when it is prepared."""
         request, work, snapshot, now = self.request, self.workspace, self._next, datetime.now(UTC)
-        reader, taken = work.reader(), self._taken(snapshot)
+        reader, taken = self.reader, self._taken(snapshot)
         newest = self._newest(reader)
         plan.require_later(work.source, snapshot, taken, newest)
         full = newest is None or request.mode == "full"
@@ -201,7 +205,7 @@ class SnapshotBackup(Source[InProgress]):
         """Compare the snapshot with the newest backup, and write what each task copies."""
         request, work = self.request, self.workspace
         folder = layout.backup_folder(work.source, draft.backup_id)
-        with compare(request, work.source, self._next, work.reader(), self._session) as found:
+        with compare(request, work.source, self._next, self.reader, self._session) as found:
             self._warn(found)
             amount = found.amount
             tasks = amount.tasks(request.parallelism)
@@ -211,7 +215,7 @@ class SnapshotBackup(Source[InProgress]):
         return replace(draft, amount=amount, tasks=tasks, pack_below=pack_below, dealt=True)
 
     def resume_blocker(self, draft: InProgress) -> str | None:
-        reader, snapshot = self.workspace.reader(), self.next
+        reader, snapshot = self.reader, self.next
         return draft.blocker(
             self.request.asked,
             snapshot,

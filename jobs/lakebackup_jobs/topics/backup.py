@@ -28,6 +28,8 @@ from lakebackup_jobs.topics.resume import InProgress, asked, blocker, different,
 from lakebackup_jobs.topics.unprotected import record_unprotected
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
     from lakebackup.plan.topics.backup import BackupPlan, Prepared
@@ -73,7 +75,7 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
         if plan.fork:
             forks.record(work.writer(), plan.fork)
         taken = {scope.scope for scope in plan.scopes}
-        alone = record_unprotected(work.reader(), work.writer(), source, cluster.topic_names(), taken)
+        alone = record_unprotected(topics.reader, work.writer(), source, cluster.topic_names(), taken)
         result = life.take(draft) | {"unprotected": len(alone)}
     if ended:
         result["ended"] = ended
@@ -97,10 +99,11 @@ class TopicsBackup(Source[InProgress]):
     def __init__(self, workspace: Workspace, request: BackupRequest, cluster: Groups) -> None:
         super().__init__(workspace)
         self.request, self.cluster = request, cluster
+        self.reader = workspace.reader()
 
     def plan(self) -> InProgress:
         work, request = self.workspace, self.request
-        reader = work.reader()
+        reader = self.reader = work.reader()
         if request.parent:
             tombstones.require_staying(work.storage, work.source, reader.resolve_backup(request.parent))
         prepared = prepare(request, work.source, self.cluster, reader)
@@ -117,7 +120,8 @@ class TopicsBackup(Source[InProgress]):
     def copy(self, draft: InProgress) -> Totals:
         plan = draft.prepared.plan
         self.workspace.reporter.start(plan.offsets, None, "backup")
-        job = copy_job(draft.completing(self.request), self.workspace, draft.prepared)
+        sequences = {(topic, region): number for topic, region, number in draft.first}
+        job = copy_job(draft.completing(self.request), self.workspace, draft.prepared, sequences)
         return run_tasks(self.workspace, job, range(len(plan.tasks)))
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:
@@ -131,8 +135,16 @@ class TopicsBackup(Source[InProgress]):
         return result_of(backup, summary(draft.prepared.plan, backup.source))
 
 
-def copy_job(request: BackupRequest, work: Workspace, prepared: Prepared, *, report: bool = True) -> CopyJob:
-    """What the tasks of a prepared backup do; `report`: they report their progress."""
+def copy_job(
+    request: BackupRequest,
+    work: Workspace,
+    prepared: Prepared,
+    sequences: Mapping[tuple[str, str], int],
+    *,
+    report: bool = True,
+) -> CopyJob:
+    """What the tasks of a prepared backup do; `sequences`: of next_sequences; `report`: they report their
+    progress."""
     from lakebackup_jobs.topics.tasks import copy as copy_task
 
     plan = prepared.plan
@@ -150,7 +162,7 @@ def copy_job(request: BackupRequest, work: Workspace, prepared: Prepared, *, rep
         compression_level=request.compression_level,
         target_bytes=request.target_bytes,
         tasks=plan.tasks,
-        sequences=next_sequences(work.reader(), work.source, plan.scopes),
+        sequences=sequences,
         report=report,
         rolls=_rolls(plan, request.roll_ms),
     )

@@ -18,7 +18,7 @@ from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.lifecycle.run import publish, result_of
 from lakebackup_jobs.lifecycle.stream import Stream
 from lakebackup_jobs.lifecycle.stream_source import Planner
-from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
+from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import forks
 from lakebackup_jobs.topics.announce import announce, summary
@@ -115,9 +115,11 @@ class TopicsPlanner(Planner[Prepared]):
 
     def job(self, draft: Prepared) -> tuple[Job, int] | None:
         work = self._work()
-        if latest_number(work.reader(), self._source) + 1 != draft.number:
+        reader = work.reader()
+        if latest_number(reader, self._source) + 1 != draft.number:
             return None
-        return copy_job(self._request, work, draft, report=False), len(draft.plan.tasks)
+        sequences = next_sequences(reader, self._source, draft.plan.scopes)
+        return copy_job(self._request, work, draft, sequences, report=False), len(draft.plan.tasks)
 
     def _work(self) -> Workspace:
         return Workspace(self._request, self._source, QuietReporter(StringIO(), StringIO()))

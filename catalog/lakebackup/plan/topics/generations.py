@@ -51,7 +51,7 @@ class Held:
 class Generation:
     """What a backup does with one topic.
 
-    `anew`: why it begins a generation, None when it continues one. `safe_until`: by when (ms) it must have
+    `anew`: why it starts a generation; None when it continues one. `safe_until`: by when (ms) it must have
     read to the end, so that no tombstone it needs can be gone; None for topics that are not compacted.
     """
 

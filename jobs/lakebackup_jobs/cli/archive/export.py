@@ -27,7 +27,7 @@ def export(
         str, option("--target-size SIZE", "Begin another .cbb file at this size of stored data.")
     ] = "512MiB",
 ) -> None:
-    """Write a backup and the chain it stands on as an archive: a topic is a bucket, a partition a vbucket."""
+    """Write a backup and its chain as an archive: a topic is a bucket, a partition a vbucket."""
     from lakebackup_jobs.archives.export import TARGET_BYTES, ArchiveExportRequest, run
 
     size_of = size("--target-size", target_size) or TARGET_BYTES

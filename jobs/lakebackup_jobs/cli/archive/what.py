@@ -1,4 +1,4 @@
-"""What of an archive, and where to."""
+"""Which part of an archive a verb reads, and where it writes it."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def snapshot(
     ] = None,
     mode: Annotated[
         Literal["auto", "full"],
-        option("--mode", "auto: what is new. full: every file anew.", panel=options.COPYING),
+        option("--mode", "auto: copy what is new. full: copy every file again.", panel=options.COPYING),
     ] = "auto",
     always: Annotated[
         list[str] | None,

@@ -34,7 +34,7 @@ def compact(
         bool, option("--all-keyed", "Topics that are not compacted too, when all records have keys.")
     ] = False,
 ) -> None:
-    """Write the newest backups of compacted topics anew, with the latest record of each key alone.
+    """Rewrite the newest backups of compacted topics with only the latest record of each key.
 
     The result is a backup that the next one goes on from; what it replaces stays until a prune.
     """

@@ -34,7 +34,8 @@ def manage(
         )
     if call.flags["source"] and name == "report":
         raise UsageProblem(
-            "A report tells of every source.", hint="Leave --source out; --json gives rows that name theirs."
+            "--source: a report covers every source.",
+            hint="Leave --source out; each row of --json names its own.",
         )
     number = {"prune": prune, "merge": merge}.get(name)
     arguments = [] if number is None else [str(number)]

@@ -27,7 +27,7 @@ def merge(
         str | None,
         option(
             "--read-snapshot-storage PATH",
-            "The snapshot to stand on, of an earlier merge or restore; with --startts any like it.",
+            "The snapshot to start from, of an earlier merge or restore; with --startts any like it.",
             default="nothing",
         ),
     ] = None,

@@ -38,7 +38,8 @@ def restore(
     """Restore what a log task captured of a span of time: of each key the latest committed value.
 
     Without --startts from where the log begins, without an end up to its checkpoint. Into a target that an
-    earlier restore made, when --startts is where that one ended. Cut off, the same command does it again.
+    earlier restore made, when --startts is where that one ended. If it is
+    interrupted, the same command repeats it.
     """
     from lakebackup.plan.logs.restore import LogRestoreRequest
     from lakebackup_jobs.logs.restore.job import run

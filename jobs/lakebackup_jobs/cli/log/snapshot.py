@@ -29,7 +29,7 @@ def snapshot(
     checksum: Checksum = True,
     allow_gaps: AllowGaps = False,
 ) -> None:
-    """Make a full of what a log task's tables hold: restores stand on it, and the log before it may go.
+    """Make a full of a log task's tables: restores start from it, and the log before it may be deleted.
 
     It is made of the full before it and the log, beside the backups; no database is asked.
     """

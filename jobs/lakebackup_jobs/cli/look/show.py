@@ -32,12 +32,12 @@ def show(
         ),
     ] = None,
     tree: Annotated[
-        bool, option("--tree", "All backups of a source, or of all: which stands on which.")
+        bool, option("--tree", "All backups of a source, or of all: which depends on which.")
     ] = False,
 ) -> None:
-    """Show one backup: what it covers, what it stands on, how large it is. Or a source's backups as a tree.
+    """Show one backup: what it covers, what it depends on, how large it is. Or a source's backups as a tree.
 
-    In a tree, a line is a full with all that the newest backup needs of what stands on it. What the newest
+    In a tree, a line is a full with all that the newest backup needs of what depends on it. What the newest
     does not need begins a line of its own: what a cumulative backup or a merge replaced, and what is out of
     sync since the source's history was cut back.
     """

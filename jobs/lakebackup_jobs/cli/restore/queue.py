@@ -70,7 +70,8 @@ def queue(
     """Restore an engine: its snapshot and configuration into a folder, its messages into its queues.
 
     Each partition gets a watermark message, then its messages in their order, up to one tid in all queues.
-    Cut off, the same command goes on. The next backup of these queues stands on what was restored.
+    If it is interrupted, the same command resumes it. The next backup of these queues continues from what was
+    restored.
     """
     from lakebackup.plan.queues.restore import QueueRestoreRequest
     from lakebackup.rules.patterns import parse_maps

@@ -47,7 +47,7 @@ def snapshot(
     """Restore the files of a snapshot as they were: contents, times, permissions and hard links.
 
     Each file is checked by its SHA-256. Damaged ones are left out and named at the end (exit code 7).
-    Cut off, the same command goes on.
+    If it is interrupted, the same command resumes it.
     """
     from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
     from lakebackup_jobs.snapshots.restore import run

@@ -41,7 +41,7 @@ def topics(
         int | None, option("--from-time --from-date TIME", "Only records after this.", parser=instant)
     ] = None,
     backup: Annotated[
-        str | None, option("--backup ID", "Bring back what this backup and those it stands on hold.")
+        str | None, option("--backup ID", "Restore what this backup and those it depends on hold.")
     ] = None,
     map_: Annotated[list[str] | None, option("--map OLD=NEW", "Restore as NEW; repeatable.")] = None,
     select: Annotated[
@@ -92,7 +92,8 @@ def topics(
 ) -> None:
     """Restore Kafka topics to a time: same partitions, order, keys, values, headers and timestamps.
 
-    Refused, with nothing written, when the result could not be right. Cut off, the same command goes on.
+    Refused, with nothing written, when the result could not be right. If it is interrupted, the same command
+    resumes it.
 
     --from is where the backups are, --to where the records go.
     """
