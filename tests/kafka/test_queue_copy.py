@@ -330,7 +330,7 @@ def test_a_message_that_cannot_be_read_is_refused(
     assert list(queue_lab.storage.list()) == []
     batch = next(queue_lab.job(queue_lab.span(name, region="1"))([pa.RecordBatch.from_pydict({"id": [0]})]))
     (row,) = batch.to_pylist()
-    assert (row["task"], row["files"]) == (0, None)
+    assert row["files"] is None
     assert f"{name}[1] at offset 13: " in row["error"]
     # Without it, all is well.
     span = queue_lab.span(name, region="1")

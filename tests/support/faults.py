@@ -16,12 +16,13 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 from deltalake import DeltaTable
 from tests.support.kafka_truth import Record, records_in
 
+from lakebackup.sql_engine.worker import PerNumber
 from lakebackup.storage import local, open_storage
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
@@ -128,6 +129,9 @@ class _InWorker:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with _watched(self.steps):
             yield from self.work(batches)
+
+    def over(self, *args: Any) -> Any:
+        return PerNumber.over(cast("Any", self), *args)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -11,17 +11,16 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, cached_property
-from itertools import islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.rows.tables import ARROW_SCHEMAS, Column, columns
-from lakebackup.sql_engine.worker import settle
+from lakebackup.sql_engine.worker import PerNumber, in_batches
 from lakebackup.storage import Storage, open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -116,8 +115,8 @@ def given_columns(table: str) -> StructType:
 
 
 @dataclass(frozen=True)
-class Given:
-    """For `mapInArrow` over numbers: the rows of `files[number]`, all of one table.
+class Given(PerNumber):
+    """The rows of `files[number]`, all of one table.
 
     `whole`: no column may be left out. `backups`: ids that rows may name; None: any.
     """
@@ -127,17 +126,10 @@ class Given:
     whole: bool
     backups: frozenset[str] | None = None
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        return in_batches(self.read(number), given_schema(self.table), _BATCH)
 
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                rows = self.rows(number)
-                while some := list(islice(rows, _BATCH)):
-                    yield pa.RecordBatch.from_pylist(some, given_schema(self.table))
-        settle()
-
-    def rows(self, number: int) -> Iterator[dict[str, Any]]:
+    def read(self, number: int) -> Iterator[dict[str, Any]]:
         """The rows of a file, each with its place and what is wrong with it."""
         for place, row, problem in read(self.files[number]):
             made = dict.fromkeys(self._types)

@@ -83,8 +83,8 @@ def append(
     engine = SparkEngine(spark, writer.catalog_uri)
     for table in sorted({chunk.table for chunk in made.chunks}):
         chunks = tuple(chunk for chunk in made.chunks if chunk.table == table)
-        numbers = spark.range(0, len(chunks), 1, len(chunks))
-        rows = numbers.mapInArrow(ChunkReader(writer.home.uri, chunks), spark_columns(table))
+        reader = ChunkReader(writer.home.uri, chunks)
+        rows = reader.over(spark, range(len(chunks)), spark_columns(table))
         if table == "destinations":
             rows = rows.join(engine.table(table).select("destination"), "destination", "left_anti")
         elif table not in OF_BACKUPS:

@@ -153,9 +153,9 @@ class _Rebuild:
             transaction = f"rebuild-{self.run_id}-{name}"
             try:
                 prune = read_prune(self.writer.home, name)
-                numbers = self.spark.range(0, len(prune.chunks), 1, max(1, len(prune.chunks)))
                 reader = RemovalReader(self.writer.home.uri, prune.chunks)
-                rows = numbers.mapInArrow(reader, spark_columns("removals"))
+                chunks = range(len(prune.chunks))
+                rows = reader.over(self.spark, chunks, spark_columns("removals"))
                 self.writer.append_frame("removals", rows, transaction)
             except LakebackupError as error:
                 self.result.problems.append(error.message)
@@ -295,12 +295,9 @@ class _Rebuild:
         }
         if not parts:
             return {}
-        numbers = self.spark.range(0, len(parts), 1, min(len(parts), _READERS))
         job = TornListings(self.storage.uri, tuple(parts))
-        return {
-            parts[row.path]: row.problem
-            for row in numbers.mapInArrow(job, "path STRING, problem STRING").collect()
-        }
+        found = job.over(self.spark, range(len(parts)), "path STRING, problem STRING", _READERS)
+        return {parts[row.path]: row.problem for row in found.collect()}
 
     def _resolved(self, backups: list[Backup]) -> list[Backup]:
         """As they are, but those of snapshots after a missing one are unconfirmed: which files that one added

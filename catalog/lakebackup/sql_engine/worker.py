@@ -6,29 +6,47 @@ import gc
 import sys
 import zipimport
 from abc import ABC, abstractmethod
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _settled = False
 
 
 class PerNumber(ABC):
-    """For `mapInArrow` over numbers, as of `SparkSession.range`: the rows of each."""
+    """What Spark tasks do for each of some numbers, from 0: make its rows."""
 
     @abstractmethod
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         """The rows of one number."""
+
+    def over(
+        self, spark: SparkSession, numbers: range, columns: str | StructType, at_once: int | None = None
+    ) -> DataFrame:
+        """The rows of consecutive numbers: a task for each, or `at_once` tasks that share them."""
+        tasks = max(1, min(len(numbers), at_once or len(numbers)))
+        return spark.range(numbers.start, numbers.stop, 1, tasks).mapInArrow(self, columns)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from self.rows(number)
         settle()
+
+
+def in_batches(rows: Iterable[Mapping[str, Any]], schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
+    """Rows in batches of at most `most`."""
+    import pyarrow as pa
+
+    left = iter(rows)
+    while some := list(islice(left, most)):
+        yield pa.RecordBatch.from_pylist(some, schema)
 
 
 def in_chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most: int) -> Iterator[pa.Table]:

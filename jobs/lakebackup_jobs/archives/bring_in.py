@@ -25,6 +25,7 @@ from lakebackup.store.roots import destination_id
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.run import publish
+from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _copy(spark: SparkSession, folder: Storage, storage: Storage, planned: Plann
     prefix = chain.stored_path(planned.backup.source, "")
     files = tuple((file.path.removeprefix(prefix), file.sha256, file.path) for file in planned.files)
     job = archive_task.CopyJob(folder.uri, storage.uri, files)
-    archive_task.run_tasks(spark, job, len(files), archive_task.CHECKED)
+    run_all(job, range(len(files)), spark, archive_task.MOST_TASKS)
 
 
 def _manifest(storage: Storage, planned: Planned) -> sidecar.Manifest:

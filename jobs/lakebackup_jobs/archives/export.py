@@ -21,11 +21,12 @@ from lakebackup.rules.kinds import require_kind
 from lakebackup.rules.times import format_ts
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.archives import read_task as archive_task
-from lakebackup_jobs.archives.write_task import WRITTEN, Piece, WriteJob, put_piece
+from lakebackup_jobs.archives.write_task import Piece, WriteJob, put_piece
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
 from lakebackup_jobs.lifecycle.deletion.lock import noted
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class _Copies:
         for destination in sorted({row["destination"] for row, _ in pairs}):
             files = tuple((r["path"], r["sha256"], to) for r, to in pairs if r["destination"] == destination)
             job = archive_task.CopyJob(roots.uri(destination), self.staged.storage.uri, files, private=False)
-            archive_task.run_tasks(spark, job, len(files), archive_task.CHECKED)
+            run_all(job, range(len(files)), spark, archive_task.MOST_TASKS)
         self.staged.finish(
             {folder_of(self.chain, b["backup_id"]): b["end_ts"] / 1000 for b in self.chain.backups}
         )
@@ -258,7 +259,7 @@ class _Records:
         reporter.start(entries, None, "export")
         job = WriteJob(storage.uri, self.reader.destinations())
         with TaskBoard(storage, WORK).watched(reporter.update):
-            rows = archive_task.run_tasks(spark, job, total, WRITTEN)
+            rows = run_all(job, range(total), spark, archive_task.MOST_TASKS)
         reporter.update(sum(row.entries for row in rows), sum(row.bytes for row in rows))
         self._beside(counts, rows)
         self.staged.finish({self.folders[b["backup_id"]]: b["end_ts"] / 1000 for b in self.chain.backups})

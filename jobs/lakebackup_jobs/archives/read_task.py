@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +15,15 @@ from lakebackup.errors import Damaged
 from lakebackup.formats.archives.cbb import Summary, Vbucket, scan
 from lakebackup.formats.archives.chain import Copied
 from lakebackup.storage import open_storage
-from lakebackup_jobs.lifecycle.tasks.errors import guarded, raise_first
+from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from lakebackup.storage import Storage
 
-CHECKED = "path STRING, bytes BIGINT, sha256 STRING, summary STRING, error STRING"
 MOST_TASKS = 2_000
 _PIECE = 1 << 22
 
@@ -82,19 +79,16 @@ def require_same(storage: Storage, path: str, sha256: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckJob:
-    """For `mapInArrow` over numbers: checks the .cbb files of these numbers, a row of CHECKED each."""
+class CheckJob(Task):
+    """Checks the .cbb file `paths[number]`."""
+
+    COLUMNS = "path STRING, bytes BIGINT, sha256 STRING, summary STRING, error STRING"
 
     uri: str
     paths: tuple[str, ...]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield guarded(CHECKED, partial(self._one, self.paths[number]), path=self.paths[number])
-
-    def _one(self, path: str) -> Mapping[str, Any]:
-        storage = open_storage(self.uri)
+    def run(self, number: int) -> Mapping[str, Any]:
+        storage, path = open_storage(self.uri), self.paths[number]
         sha256, size = sha256_of(storage, path)
         with as_file(storage, path) as file:
             summary = scan(file, path)
@@ -103,41 +97,25 @@ class CheckJob:
 
 def check(spark: SparkSession, uri: str, paths: Sequence[str]) -> dict[str, Copied]:
     """Check .cbb files, each in a task; a row a file comes back. Raises the first error that one found."""
-    rows = run_tasks(spark, CheckJob(uri, tuple(paths)), len(paths), CHECKED)
+    rows = run_all(CheckJob(uri, tuple(paths)), range(len(paths)), spark, MOST_TASKS)
     return {row.path: Copied(row.path, row.bytes, row.sha256, _summary(row.summary)) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
-class CopyJob:
-    """For `mapInArrow` over numbers: copies (path, sha256, to) from one place to another; see
-    `open_storage` for `private`."""
+class CopyJob(Task):
+    """Copies a file (path, sha256, to) from one place to another; see `open_storage` for `private`."""
+
+    COLUMNS = "bytes BIGINT, error STRING"
 
     uri: str
     target: str
     files: tuple[tuple[str, str, str], ...]
     private: bool = True
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                path, sha256, to = self.files[number]
-                yield guarded(CHECKED, partial(self._one, path, sha256, to), path=path)
-
-    def _one(self, path: str, sha256: str, to: str) -> Mapping[str, Any]:
-        size = copy(open_storage(self.uri), path, sha256, open_storage(self.target, private=self.private), to)
-        return {"path": path, "bytes": size, "sha256": sha256}
-
-
-def run_tasks(spark: SparkSession, job: Any, count: int, columns: str) -> list[Any]:
-    """Run a job over the numbers up to `count`; raises the first error that a task reported."""
-    from lakebackup.sql_engine.failures import task_errors
-
-    if not count:
-        return []
-    with task_errors():
-        rows = spark.range(0, count, 1, min(count, MOST_TASKS)).mapInArrow(job, columns).collect()
-    raise_first(row.error for row in rows)
-    return list(rows)
+    def run(self, number: int) -> Mapping[str, Any]:
+        path, sha256, to = self.files[number]
+        target = open_storage(self.target, private=self.private)
+        return {"bytes": copy(open_storage(self.uri), path, sha256, target, to)}
 
 
 def _text(summary: Summary) -> str:

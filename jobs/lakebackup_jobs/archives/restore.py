@@ -269,7 +269,7 @@ class DocumentsJob:
         task = context.partitionId() if context else 0
         rows = chain.from_iterable(batch.to_pylist() for batch in batches)
         for scope, some in groupby(rows, key=lambda row: str(row["scope"])):
-            yield guarded(DOCUMENTS, partial(self._one, scope, task, some), scope=scope)
+            yield guarded(DOCUMENTS, partial(self._one, scope, task, some))
 
     def _one(self, scope: str, task: int, rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
         path, entries = f"bucket-{quote_plus(scope)}/docs-{task:04d}.jsonl", 0

@@ -6,7 +6,6 @@ import json
 import shutil
 import tempfile
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,20 +24,15 @@ from lakebackup_jobs.kafka.format.records import (
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
 from lakebackup_jobs.lifecycle.atomic_dir import WORK
-from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    import pyarrow as pa
-
     from lakebackup.storage import Storage
     from lakebackup.store.roots import Roots
 
-WRITTEN = (
-    "path STRING, bytes BIGINT, entries BIGINT, keyless BIGINT, headers BIGINT, seqnos STRING, error STRING"
-)
 _NS_IN_MS = 1_000_000
 _MOST_CAS = 1 << 64
 _COLUMNS = (PARTITION, OFFSET, TIMESTAMP, KEY, KEY_LENGTH, VALUE, VALUE_LENGTH)
@@ -70,18 +64,18 @@ def cas_of(ts: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteJob:
-    """For `mapInArrow` over numbers: writes the .cbb file of each, a row of WRITTEN each."""
+class WriteJob(Task):
+    """Writes the .cbb file of a piece."""
+
+    COLUMNS = (
+        "path STRING, bytes BIGINT, entries BIGINT, keyless BIGINT, headers BIGINT, seqnos STRING, "
+        "error STRING"
+    )
 
     uri: str
     roots: Roots
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield guarded(WRITTEN, partial(self._one, number), path=str(number))
-
-    def _one(self, number: int) -> Mapping[str, Any]:
+    def run(self, number: int) -> Mapping[str, Any]:
         storage = open_storage(self.uri, private=False)
         head, *lines = storage.get(_plan(number)).decode().split("\n")
         path, order = json.loads(head)

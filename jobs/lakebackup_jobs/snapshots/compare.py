@@ -103,8 +103,7 @@ def _listing(request: SnapshotRequest, units: Sequence[Unit], spark: SparkSessio
     """The files in some folders, found by tasks."""
     count = min(len(units), 16 * request.parallelism)
     groups = tuple(tuple(units[number::count]) for number in range(count))
-    numbers = spark.range(0, count, 1, count)
-    return numbers.mapInArrow(ListRows(groups, request.always), COLUMNS)
+    return ListRows(groups, request.always).over(spark, range(count), COLUMNS)
 
 
 def _asked(request: SnapshotRequest, source: str) -> dict[str, Any]:

@@ -7,9 +7,7 @@ restore is found there, and resumed when the same files are asked for.
 from __future__ import annotations
 
 import json
-import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, islice
@@ -26,21 +24,20 @@ from lakebackup.plan.snapshots.restore import (
 )
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules.times import format_ts
-from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.lifecycle.deletion.lock import noted
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN as PATHS
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowShares
-from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.snapshots.target import Target
-from lakebackup_jobs.snapshots.tasks.write import NAMED, WRITTEN, WriteJob
+from lakebackup_jobs.snapshots.tasks.write import NAMED, WriteJob
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -100,11 +97,11 @@ def run(
             audit=_audit(made, str(target.folder)) if made.damage else None,
         ) as (_, counts):
             rows = _write(spark, reader, made, target, reporter)
-            counts.update({count: sum(row[count] for row in rows) for count in ("entries", "bytes")})
+            counts.update({name: sum(getattr(row, name) for row in rows) for name in ("entries", "bytes")})
             result = {
                 "resumed": resumed,
                 **summary,
-                "written": counts["entries"] - sum(row["kept"] for row in rows),
+                "written": counts["entries"] - sum(row.kept for row in rows),
                 "seconds": round(time.monotonic() - started, 3),
             }
             if damage := _damage(rows, target):
@@ -124,34 +121,19 @@ def _write(
     made: SnapshotRestorePlan,
     target: Target,
     reporter: Reporter,
-) -> list[Mapping[str, Any]]:
+) -> list[Any]:
     """Write the splits and carry them out, in Spark's tasks where there is a session and much to do.
 
-    Returns a row of WRITTEN for each split.
+    Returns what the task of each split reported.
     """
     splits = write_splits(target.storage, made)
     reporter.start(made.files, made.bytes, "restore")
     job = WriteJob(str(target.folder), target.storage.uri, splits, reader.destinations())
     with TaskBoard(target.storage, "").watched(reporter.update):
-        if spark is None or _is_little(made):
-            rows = _here(job)
-        else:
-            with task_errors():
-                tasks = spark.range(0, len(splits), 1, len(splits)).mapInArrow(job, WRITTEN)
-                rows = [row.asDict() for row in tasks.collect()]  # a row a split
-            raise_first(row["error"] for row in rows)
+        # Hashing and writing leave the interpreter to the next thread.
+        rows = run_all(job, range(len(splits)), None if _is_little(made) else spark)
     reporter.update(made.files, made.bytes)
     return rows
-
-
-def _here(job: WriteJob) -> list[Mapping[str, Any]]:
-    """Carry all splits out in this process; hashing and writing leave the interpreter to the next thread."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        try:
-            return list(pool.map(job.write, range(len(job.splits))))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
 
 
 def write_splits(storage: Storage, made: SnapshotRestorePlan) -> tuple[str, ...]:
@@ -188,12 +170,12 @@ def _summary(made: SnapshotRestorePlan, target: Target) -> dict[str, Any]:
     }
 
 
-def _damage(rows: Sequence[Mapping[str, Any]], target: Target) -> Damaged | None:
+def _damage(rows: Sequence[Any], target: Target) -> Damaged | None:
     """The error that names the files that could not be restored; None when all were."""
-    count = sum(row["damaged"] for row in rows)
+    count = sum(row.damaged for row in rows)
     if not count:
         return None
-    names = list(islice(chain.from_iterable(json.loads(row["names"]) for row in rows), NAMED))
+    names = list(islice(chain.from_iterable(json.loads(row.names) for row in rows), NAMED))
     more = f"\n  and {count - len(names)} more" if count > len(names) else ""
     return Damaged(
         f"{count} files are not in {target.folder}, all others are. What is stored of them is not whole:\n"

@@ -17,9 +17,9 @@ from lakebackup.rules.patterns import check_topic_name
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.cluster import Cluster
-from lakebackup_jobs.lifecycle.tasks.errors import raise_first
+from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.targets import Content, Held, Target
-from lakebackup_jobs.targets.produce_task import PRODUCED, ProduceJob, group_of, topic_of
+from lakebackup_jobs.targets.produce_task import ProduceJob, group_of, topic_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,8 +115,6 @@ class ChangeTopics(Target):
 
     def _produce(self, content: LogContent, files: Sequence[str], topic: str, group: str) -> int:
         """Produce staged files from where their groups are; how many changes there are in all."""
-        if not files:
-            return 0
         job = ProduceJob(
             uri=self._storage.uri,
             files=files,
@@ -126,11 +124,7 @@ class ChangeTopics(Target):
             mark=(topic, 0),
             domain=content.plan.domain,
         )
-        with task_errors():
-            numbers = content.spark.range(0, len(files), 1, len(files))
-            rows = numbers.mapInArrow(job, PRODUCED).collect()  # one row a file
-        raise_first(row.error for row in rows)
-        return sum(row.entries for row in rows)
+        return sum(row.entries for row in run_all(job, range(len(files)), content.spark))
 
     def _keep(self, **new: object) -> None:
         self._storage.put(self._known, json.dumps({**self._kept(), **new}).encode(), if_absent=False)

@@ -4,7 +4,6 @@ carry how far it is."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -27,25 +26,26 @@ from lakebackup_jobs.kafka.format.records import (
     Columns,
 )
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
-from lakebackup_jobs.lifecycle.tasks.errors import guarded
+from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.targets.replay_task import ANY, PARTITIONER, TRANSACTION_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-PRODUCED = "task INT, entries BIGINT, error STRING"
 _HEADER = b"\x02\x12commit_ts\x02"  # one header of that name, its value not null: Avro, as data files have it
 _ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class ProduceJob:
-    """For `mapInArrow` over numbers of staged files: produces the changes in them, a row of PRODUCED each.
+class ProduceJob(Task):
+    """Produces the changes in a staged file.
 
     `mark`: a partition that is there, on which progress is kept; each file has a group of its own.
     """
+
+    COLUMNS = "task INT, entries BIGINT, error STRING"
 
     uri: str
     files: Sequence[str]
@@ -55,12 +55,7 @@ class ProduceJob:
     mark: tuple[str, int]
     domain: str
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield guarded(PRODUCED, partial(self._file, number), task=number)
-
-    def _file(self, number: int) -> dict[str, object]:
+    def run(self, number: int) -> dict[str, object]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 

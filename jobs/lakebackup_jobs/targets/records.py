@@ -7,17 +7,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lakebackup.rules.layout import data_name
-from lakebackup.sql_engine.failures import task_errors
+from lakebackup.sql_engine.worker import PerNumber
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.arrow import RECORD, to_arrow
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.records import within
 from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.lifecycle.tasks.errors import RESTORED, guarded, raise_first
+from lakebackup_jobs.lifecycle.tasks.errors import RESTORED
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
+from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.stored_file import StoredFile
     from lakebackup_jobs.lifecycle.tasks.splits import Shares
+    from lakebackup_jobs.lifecycle.tasks.task import Work
     from lakebackup_jobs.targets.delta import DeltaTarget
 
 SPARK_COLUMNS = (
@@ -60,7 +62,7 @@ class Records:
         """As rows of SPARK_COLUMNS; None when no file was chosen."""
         if not self.plan.files:
             return None
-        return self.shares.frame(self.spark).mapInArrow(_DecodeJob(**self.to_read), SPARK_COLUMNS)
+        return _DecodeJob(**self.to_read).over(self.spark, self.shares.numbers, SPARK_COLUMNS)
 
     def onto(self, held: DataFrame) -> DataFrame:
         raise NotImplementedError  # a restore of records is not continued by another
@@ -85,13 +87,9 @@ class Records:
         """As data files with only the records asked for."""
         return self.run(_RewriteJob(**self.to_read, folder=open_storage(path, private=False).uri))
 
-    def run(self, job: Callable[[Any], Any]) -> list[RegionOutcome]:
-        """Run a PartitionJob."""
-        if not self.plan.files:
-            return []
-        with task_errors():
-            rows = self.shares.frame(self.spark).mapInArrow(job, RESTORED).collect()  # one row a partition
-        raise_first(row.error for row in rows)
+    def run(self, job: PartitionJob) -> list[RegionOutcome]:
+        """Restore the partitions."""
+        rows = run_all(job, self.shares.numbers, self.spark)
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 
     @property
@@ -113,14 +111,14 @@ class ReadJob:
     to_ts: int | None
 
 
-class PartitionJob(ReadJob):
-    """For `mapInArrow` over the numbers of shares: restores one partition after another, a row of RESTORED
-    each."""
+class PartitionJob(ReadJob, Task):
+    """Restores one partition after another, a row of RESTORED each."""
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for first, files in self.shares.partitions(batches):
-            work = partial(self._row, first, files)
-            yield guarded(RESTORED, work, scope=first.scope, region=first.region)
+    COLUMNS = RESTORED
+
+    def works(self, number: int) -> Iterator[Work]:
+        for first, files in self.shares.share(number):
+            yield partial(self._row, first, files)
 
     def _row(self, first: StoredFile, files: Iterator[StoredFile]) -> dict[str, object]:
         return asdict(self.restore(first, files))
@@ -130,11 +128,11 @@ class PartitionJob(ReadJob):
         raise NotImplementedError
 
 
-class _DecodeJob(ReadJob):
-    """For `mapInArrow` over the numbers of shares: the records as rows of SPARK_COLUMNS."""
+class _DecodeJob(ReadJob, PerNumber):
+    """The records as rows of SPARK_COLUMNS."""
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, files in self.shares.partitions(batches):
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        for _, files in self.shares.share(number):
             for file in files:
                 for columns in open_verified(self.roots, file):
                     kept = within(columns, self.from_ts, self.to_ts)

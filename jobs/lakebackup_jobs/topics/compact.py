@@ -169,15 +169,16 @@ class TopicsCompaction(Source[Batch]):
             drop_before={topic.scope: topic.drop_before for topic in self.topics},
         )
         find = compact_task.FindNewest(work.storage.uri, keep.folder, roots)
-        numbers = work.spark.range(0, count, 1, min(count, MOST_TASKS))
         newest = (
-            numbers.mapInArrow(find, compact_task.FOUND)
+            find.over(work.spark, range(count), compact_task.FOUND, MOST_TASKS)
             .groupBy("part", "key")
             # Pieces of a partition are numbered in the order of its offsets: the greatest holds the greatest.
             .agg(sf.max("piece").alias("piece"), sf.max("position").alias("position"))
             .select("piece", "position")
         )
-        every = numbers.select(sf.col("id").cast("INT").alias("piece"), sf.lit(-1).cast("BIGINT"))
+        every = work.spark.range(count).select(
+            sf.col("id").cast("INT").alias("piece"), sf.lit(-1).cast("BIGINT")
+        )
         # Twice as many, since pieces meet by the hash of their numbers.
         survivors = newest.union(every).repartition(min(2 * count, MOST_TASKS), "piece")
         job = survivors.sortWithinPartitions("piece", "position").mapInArrow(keep, OUTCOME)

@@ -67,7 +67,7 @@ class Resolver:
 
     def _backups(self) -> BackupsPlan:
         reading = Given("backups", self._files.get("backups", ()), self._whole)
-        rows = [row for number in range(len(reading.files)) for row in reading.rows(number)]
+        rows = [row for number in range(len(reading.files)) for row in reading.read(number)]
         plan = plan_backups(
             (row for row in rows if row["row_problem"] is None),
             self._held,
@@ -83,8 +83,7 @@ class Resolver:
     def _given(self, table: str, known: frozenset[str]) -> DataFrame:
         files = self._files[table]
         reading = Given(table, files, self._whole, known if table in (*OF_BACKUPS, MANIFESTS) else None)
-        numbers = self._spark.range(0, len(files), 1, len(files))
-        return self._keep(numbers.mapInArrow(reading, given_columns(table)))
+        return self._keep(reading.over(self._spark, range(len(files)), given_columns(table)))
 
     def _require_sound(self, given: Mapping[str, DataFrame]) -> None:
         for table, frame in given.items():

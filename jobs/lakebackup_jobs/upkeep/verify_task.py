@@ -6,7 +6,7 @@ import hashlib
 import io
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from operator import itemgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -21,6 +21,7 @@ from lakebackup.rows.digest import Digest
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rows.upkeep import Check, StorageObject
 from lakebackup.rules import layout
+from lakebackup.sql_engine.worker import in_batches
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.manifest import marked, read_manifest
 from lakebackup_jobs.kafka.format.container import FileReader
@@ -61,11 +62,8 @@ class _Task(ABC):
     roots: Roots
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        found = iter(self.look(row for batch in batches for row in batch.to_pylist()))
-        while some := list(islice(found, _BATCH)):
-            yield pa.RecordBatch.from_pylist([as_row(row) for row in some], ARROW_SCHEMAS[self.TABLE])
+        found = self.look(row for batch in batches for row in batch.to_pylist())
+        return in_batches(map(as_row, found), ARROW_SCHEMAS[self.TABLE], _BATCH)
 
     @abstractmethod
     def look(self, rows: Iterable[Row]) -> Iterable[Check | StorageObject]:

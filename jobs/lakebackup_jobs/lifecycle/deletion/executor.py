@@ -25,11 +25,11 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store import tombstones
 from lakebackup.store.roots import destination_id
 from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
-from lakebackup_jobs.lifecycle.deletion.task import DELETED, KEYS_DELETED, DeleteKeys, DeleteObjects
+from lakebackup_jobs.lifecycle.deletion.task import KEYS_DELETED, DeleteKeys, DeleteObjects
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.tasks.errors import raise_first
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
+from lakebackup_jobs.lifecycle.tasks.task import run_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,10 +170,8 @@ class Deletion:
         return tuple(Chunk(row.path, row.files, row.bytes, row.sha256) for row in written)
 
     def _read_removals(self, chunks: tuple[Chunk, ...]) -> DataFrame:
-        numbers = self.workspace.spark.range(0, len(chunks), 1, max(1, len(chunks)))
-        return numbers.mapInArrow(
-            RemovalReader(self.workspace.storage.uri, chunks), spark_columns("removals")
-        )
+        reader = RemovalReader(self.workspace.storage.uri, chunks)
+        return reader.over(self.workspace.spark, range(len(chunks)), spark_columns("removals"))
 
     def carry_out(self, prune: Prune) -> Left:
         """All steps after `prune.json`, each of which may have been taken before; which objects stay.
@@ -267,21 +265,16 @@ class Deletion:
         foreign = foreign_destinations(reader, self.workspace.storage)
         job = DeleteObjects(self.workspace.storage.uri, folder, roots, prune.chunks, spared, foreign)
         self.workspace.reporter.start(prune.files, prune.bytes, self.action)
-        count = len(prune.chunks)
-        with TaskBoard(self.workspace.storage, folder).watched(self.workspace.reporter.update), task_errors():
-            tasks = self.workspace.spark.range(0, count, 1, max(1, min(count, MOST_TASKS)))
-            rows = tasks.mapInArrow(job, DELETED).collect()
+        with self.workspace.board(folder).watched(self.workspace.reporter.update), task_errors():
+            rows = run_all(job, range(len(prune.chunks)), self.workspace.spark, MOST_TASKS)
             engine = SparkEngine(self.workspace.spark, self.writer.catalog_uri)
             filters = engine.query("unused_key_filters", prune_id=prune.prune_id)
             gone = filters.mapInArrow(DeleteKeys(roots, foreign), KEYS_DELETED).collect()  # a row a batch
-        raise_first([*(row.error for row in rows if not row.failed), *(row.error for row in gone)])
+        raise_first(row.error for row in gone)
         self.workspace.reporter.update(prune.files, prune.bytes)
-        if kept := sum(row.foreign or 0 for row in rows):
+        if kept := sum(row.foreign for row in rows):
             self.workspace.reporter.note(
                 f"{kept} files stay: their destinations came with an import, and only the catalog that wrote "
                 "them deletes there"
             )
-        made = Left()
-        for row in rows:
-            made += Left(row.spared, row.failed, json.loads(row.error)["message"] if row.error else "")
-        return made
+        return sum((Left(row.spared, row.failed, row.first or "") for row in rows), Left())

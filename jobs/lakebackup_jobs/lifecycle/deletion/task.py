@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import LakebackupError
 from lakebackup.storage import open_storage
 from lakebackup.store.tombstones import Chunk, read_removals
-from lakebackup_jobs.lifecycle.tasks.errors import encode_error, guarded
+from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from lakebackup.store.roots import Roots
 
 KEYS_DELETED = "objects BIGINT, error STRING"
-DELETED = (
-    "chunk BIGINT, files BIGINT, bytes BIGINT, spared BIGINT, foreign BIGINT, failed BIGINT, error STRING"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +43,17 @@ class DeleteKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteObjects:
-    """For `mapInArrow` over numbers of chunks: deletes what they name, the newest backup's files first.
+class DeleteObjects(Task):
+    """Deletes what a chunk names, the newest backup's files first.
 
     Files of the partitions `spared` (topic, epoch, partition) stay for now, those in destinations that are
     `foreign` (ids) for good. An object that cannot be deleted does not keep the others: it is counted, and
-    the first error is reported.
+    `first` is its error.
     """
+
+    COLUMNS = (
+        "files BIGINT, bytes BIGINT, spared BIGINT, foreign BIGINT, failed BIGINT, first STRING, error STRING"
+    )
 
     home: str
     folder: str
@@ -60,32 +62,26 @@ class DeleteObjects:
     spared: frozenset[tuple[str, str, str]]
     foreign: frozenset[str]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield guarded(DELETED, partial(self._delete, number), chunk=number)
-
-    def _delete(self, number: int) -> dict[str, Any]:
+    def run(self, number: int) -> dict[str, Any]:
         home = open_storage(self.home)
         tell = TaskBoard(home, self.folder).counter(f"{number:06d}")
         rows = read_removals(home, self.chunks[number])
-        files = size = spared = foreign = failed = 0
-        error = None
+        found = dict.fromkeys(("files", "bytes", "spared", "foreign", "failed"), 0)
+        first = None
         for row in sorted(rows, key=lambda row: (row.backup_id, row.path), reverse=True):
             if (row.scope, row.epoch, row.region) in self.spared:
-                spared += 1
+                found["spared"] += 1
                 continue
             if row.destination in self.foreign:
-                foreign += 1
+                found["foreign"] += 1
                 continue
             try:
                 self.roots.open(row.destination).delete(row.path)
             except LakebackupError as problem:
-                failed += 1
-                error = error or encode_error(problem)
+                found["failed"] += 1
+                first = first or problem.message
                 continue
-            files += 1
-            size += row.bytes
+            found["files"] += 1
+            found["bytes"] += row.bytes
             tell(1, row.bytes)
-        done = {"chunk": number, "files": files, "bytes": size, "spared": spared, "foreign": foreign}
-        return {**done, "failed": failed, "error": error}
+        return {**found, "first": first}

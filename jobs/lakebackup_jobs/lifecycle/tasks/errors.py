@@ -29,8 +29,8 @@ def arrow_schema(columns: str) -> pa.Schema:
     return pa.schema([pa.field(name, pa.type_for_alias(_ARROW[kind])) for name, kind in pairs])
 
 
-def guarded(columns: str, work: Callable[[], Mapping[str, Any]], **identity: object) -> pa.RecordBatch:
-    """One row of `work`'s result; when it fails as expected, a row of `identity` and the error instead.
+def guarded(columns: str, work: Callable[[], Mapping[str, Any]]) -> pa.RecordBatch:
+    """One row of `work`'s result; when it fails as expected, a row of nothing but the error instead.
 
     `columns` must have a column `error STRING`. Unexpected failures are raised to Spark.
     """
@@ -38,9 +38,9 @@ def guarded(columns: str, work: Callable[[], Mapping[str, Any]], **identity: obj
 
     schema = arrow_schema(columns)
     try:
-        row = dict(work())
+        row = work()
     except LakebackupError as error:
-        row = {**identity, "error": encode_error(error)}
+        row = {"error": encode_error(error)}
     finally:
         settle()
     return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names}], schema)

@@ -6,28 +6,23 @@ No row of a file goes through the driver.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound
 from lakebackup.rows.backups import DataFile
 from lakebackup.rules import layout
-from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.delta_append import LISTED
 from lakebackup.store.manifest import read_part, write_part
-from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals, totals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    import pyarrow as pa
+    from collections.abc import Callable
 
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
@@ -101,18 +96,14 @@ class Parts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartTask(Parts, ABC):
+class PartTask(Parts, Task):
     """What every task of one backup does, on Spark or in this process."""
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` over numbers of tasks: one row a task, columns as in OUTCOME."""
-        for task in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-            yield guarded(OUTCOME, partial(self.run, task), task=task)
+    COLUMNS = OUTCOME
 
-    def run(self, task: int) -> dict[str, Any]:
-        """Do one task, in any process: columns of OUTCOME but for its error, which is raised."""
+    def run(self, number: int) -> dict[str, Any]:
         storage = open_storage(self.uri)
-        return totals(task, self.once(storage, task, lambda: self.write(storage, task)))
+        return totals(number, self.once(storage, number, lambda: self.write(storage, number)))
 
     @abstractmethod
     def write(self, storage: Storage, task: int) -> list[DataFile]:
@@ -131,18 +122,13 @@ def run_tasks(
 
     Raises the first error that a task reported.
     """
-    found = Totals()
+    found, report = Totals(), workspace.reporter
     if not tasks:
         return found
-    report = workspace.reporter
-    with TaskBoard(workspace.storage, job.folder).watched(report.update):
+    with workspace.board(job.folder).watched(report.update):
         if here:
             found.add(SimpleNamespace(**job.run(task), error=None) for task in tasks)
         else:
-            numbers = workspace.spark.range(
-                tasks.start, tasks.stop, 1, min(len(tasks), at_once or len(tasks))
-            )
-            with task_errors():
-                found.add(numbers.mapInArrow(job, OUTCOME).collect())  # one row a task
+            found.add(run_all(job, tasks, workspace.spark, at_once))
     report.update(found.entries, found.bytes)
     return found

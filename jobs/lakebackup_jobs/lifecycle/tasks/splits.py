@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.topics.restore import RestorePlan
     from lakebackup.storage import Storage
@@ -45,21 +44,24 @@ class Shares:
     folder: str
     tasks: tuple[tuple[str, ...], ...]
 
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """The numbers of the tasks, each in a Spark partition of its own."""
-        return spark.range(0, len(self.tasks), 1, max(1, len(self.tasks)))
+    @property
+    def numbers(self) -> range:
+        """The numbers of the tasks."""
+        return range(len(self.tasks))
 
-    def partitions(
-        self, batches: Iterable[pa.RecordBatch]
-    ) -> Iterator[tuple[StoredFile, Iterator[StoredFile]]]:
-        """Inside a task, for its batches of numbers: the first file of each partition, and all of them."""
+    def share(self, number: int) -> Iterator[tuple[StoredFile, Iterator[StoredFile]]]:
+        """Of each partition of a task its first file, and all of them."""
+        for lines in self.lines(number):
+            files = (StoredFile(**row) for row in lines)
+            first = next(files)
+            yield first, chain([first], files)
+
+    def lines(self, number: int) -> Iterator[Iterator[dict[str, Any]]]:
+        """The rows of each share of a task."""
         storage = open_storage(self.uri)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for path in self.tasks[number]:
-                    files = _read(storage, path)
-                    first = next(files)
-                    yield first, chain([first], files)
+        for path in self.tasks[number]:
+            with storage.open(path) as stream:
+                yield map(json.loads, stream)
 
     def board(self) -> TaskBoard:
         """Where the tasks report their progress."""
@@ -135,12 +137,6 @@ def _first(storage: Storage, path: str) -> dict[str, Any]:
     with storage.open(path) as stream:
         found: dict[str, Any] = json.loads(next(stream))
     return found
-
-
-def _read(storage: Storage, path: str) -> Iterator[StoredFile]:
-    with storage.open(path) as stream:
-        for line in stream:
-            yield StoredFile(**json.loads(line))
 
 
 def share_path(folder: str, number: int) -> str:

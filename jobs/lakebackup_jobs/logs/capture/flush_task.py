@@ -11,7 +11,6 @@ from collections import Counter
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,16 +22,16 @@ from lakebackup.formats.logs.events import META_TABLE, WRITE
 from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.client.consume import reader
-from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.rows import read_rows
+from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.logs.capture import region_marks
 from lakebackup_jobs.logs.capture.spool import HELD_BYTES, Group, Spool
 from lakebackup_jobs.logs.feeds.records import records_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from lakebackup.formats.logs.cipher import Cipher
     from lakebackup.rows.backups import DataFile
@@ -53,7 +52,7 @@ _TUNING = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptureJob(Parts):
+class CaptureJob(Parts, Task):
     """The same for every task of one flush.
 
     client: librdkafka's settings. context: what the feed's `prepare` gave. tasks: the ranges that each task
@@ -63,6 +62,8 @@ class CaptureJob(Parts):
     are); until_ts: what begins or commits after it is left out; None: no limit. scratch: folder for temporary
     files of a task. held_bytes: bytes of records held in memory.
     """
+
+    COLUMNS = CAPTURED
 
     level: int = 1
     client: Mapping[str, str] = field(repr=False)
@@ -79,24 +80,19 @@ class CaptureJob(Parts):
     scratch: str | None = None
     held_bytes: int = HELD_BYTES
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` over task numbers: one row a task, columns as in CAPTURED."""
-        for task in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-            yield guarded(CAPTURED, partial(self.run, task), task=task)
-
-    def run(self, task: int) -> dict[str, Any]:
-        """Do one task, in any process: columns of CAPTURED but for its error, which is raised.
+    def run(self, number: int) -> dict[str, Any]:
+        """Capture the ranges of a task.
 
         Raises EnvironmentProblem (broker, disk, storage), Damaged (an event that cannot be read), NotFound (a
         topic is gone). Nothing of it is visible then.
         """
         storage = open_storage(self.uri)
-        attempt = _Attempt(self, storage, task)
-        rows = self.once(storage, task, attempt.capture)
+        attempt = _Attempt(self, storage, number)
+        rows = self.once(storage, number, attempt.capture)
         attempt.discard({row.path for row in rows})
-        _, report = region_marks.get(storage, self.source, self.backup_id, task)
+        _, report = region_marks.get(storage, self.source, self.backup_id, number)
         shown = {name: report[name] for name in ("records", "read", "skipped")}
-        return totals(task, rows) | {"ends": json.dumps(report["ends"]), "report": json.dumps(shown)}
+        return totals(number, rows) | {"ends": json.dumps(report["ends"]), "report": json.dumps(shown)}
 
 
 class _Attempt:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import dataclass
-from itertools import chain
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,9 +26,9 @@ from lakebackup.storage import Storage, open_storage
 from lakebackup.store.delta_append import LISTED
 from lakebackup.store.manifest import read_parts
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
+from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.logs.capture import region_marks
 from lakebackup_jobs.logs.capture.names_task import NEVER, names_of, since
@@ -47,13 +46,15 @@ FOLDED = f"{OUTCOME}, checkpoint BIGINT"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoldJob(Parts):
+class FoldJob(Parts, Task):
     """Run once, when all capture tasks are done. Its part comes after theirs: number `tasks`.
 
     catalog: where the catalog is, None: below the destination; it has regions and tables as they were. feed,
     context: as the CaptureJob's. tasks: how many capture tasks there were. resolved_ts: the checkpoint
     before, None: none yet. filters: as the task's settings. keys: for meta files that are encrypted.
     """
+
+    COLUMNS = FOLDED
 
     level: int = 1
     catalog: str | None
@@ -64,13 +65,8 @@ class FoldJob(Parts):
     filters: tuple[str, ...] = ()
     keys: LogKeys | None = None
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` over one number: one row, columns as in FOLDED."""
-        for _ in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-            yield guarded(FOLDED, self.run, task=self.tasks)
-
-    def run(self) -> dict[str, Any]:
-        """Do it, in any process: columns of FOLDED but for its error, which is raised.
+    def run(self, number: int = 0) -> dict[str, Any]:  # noqa: ARG002 - there is one
+        """Combine what the capture tasks found.
 
         Raises EnvironmentProblem (storage), Damaged (marks, meta keys, what the feed kept), UsageProblem
         (keys).

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic import TypeAdapter
 
 from lakebackup.plan.logs.flush import Flush
-from lakebackup.sql_engine.failures import task_errors
 from lakebackup_jobs.lifecycle.run import publish as publish_backup
 from lakebackup_jobs.lifecycle.run import result_of
 from lakebackup_jobs.lifecycle.stream import Stream
 from lakebackup_jobs.lifecycle.stream_source import Planner
+from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.capture import flush as flushes
 from lakebackup_jobs.logs.capture import publish, region_marks
 from lakebackup_jobs.logs.capture.flush_task import CAPTURED
-from lakebackup_jobs.logs.capture.fold_task import FOLDED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,8 +86,7 @@ class Capture(Stream[Flush]):
         if publish.idle(draft, ends):
             return
         fold = flushes.fold_job(request, draft)
-        with task_errors():
-            last = batch.sparkSession.range(0, 1, 1, 1).mapInArrow(fold, FOLDED).collect()
+        last = run_all(fold, range(1), batch.sparkSession)
         totals.add(last)
         [checkpoint] = [row.checkpoint for row in last]
         backup = publish.row_of(request, self.workspace, draft, totals, checkpoint, fold.feed.domain)

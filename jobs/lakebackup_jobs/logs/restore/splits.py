@@ -79,9 +79,8 @@ class LogShares:
 
     def frame(self, spark: SparkSession, kind: str) -> DataFrame:
         """The records of a kind (WRITE, DEFAULT, ENDS), read by tasks: columns WRITES or VALUES."""
-        count = len(self.paths.get(kind, ()))
-        columns = VALUES if kind == DEFAULT else WRITES
-        return spark.range(0, count, 1, max(count, 1)).mapInArrow(_ReadJob(self, kind), columns)
+        numbers = range(len(self.paths.get(kind, ())))
+        return _ReadJob(self, kind).over(spark, numbers, VALUES if kind == DEFAULT else WRITES)
 
     def board(self) -> TaskBoard:
         """Where the tasks report how far they are."""

@@ -93,7 +93,7 @@ class WriteLog(Parts):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = task_number()
-        yield guarded(OUTCOME, partial(self._write, task, batches), task=task)
+        yield guarded(OUTCOME, partial(self._write, task, batches))
 
     def _write(self, task: int, batches: Iterable[pa.RecordBatch]) -> Mapping[str, Any]:
         storage = open_storage(self.uri)

@@ -86,8 +86,7 @@ class Open:
             reader.give("queue_seen", pa.Table.from_batches(batches, SCAN_SCHEMA))
         else:
             rows = ScanRows(storage.uri, source, backup_id, marks)
-            found = spark.range(0, tasks, 1, max(tasks, 1)).mapInArrow(rows, SCAN_COLUMNS)
-            found.createOrReplaceTempView("queue_seen")
+            rows.over(spark, range(tasks), SCAN_COLUMNS).createOrReplaceTempView("queue_seen")
         reported = plan.snapshot_open
         self._reader.give(
             "queue_reported", pa.table({"transaction_id": pa.array(reported or (), pa.string())})
@@ -157,7 +156,7 @@ def _lows(plan: QueuePlan) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class ScanRows(PerNumber):
-    """For `mapInArrow` over numbers of tasks: the transactions in their ranges."""
+    """The transactions in the ranges of a task."""
 
     uri: str
     source: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,17 +21,16 @@ from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
 from lakebackup.rules.topic_settings import TopicSettings
-from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
+from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.queues.restore import restore_state, summary
 from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
 from lakebackup_jobs.queues.restore.prepare import Preparing, Sessions, ends_of
-from lakebackup_jobs.queues.restore.replay_task import REPLAYED, QueueReplayJob, WatermarkMessage
+from lakebackup_jobs.queues.restore.replay_task import QueueReplayJob, WatermarkMessage
 from lakebackup_jobs.queues.restore.scan_task import tid_at
 from lakebackup_jobs.queues.restore.splits import found
 from lakebackup_jobs.snapshots import restore as restore_snapshot
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.queues.restore.restore_state import Done, Prepared
-    from lakebackup_jobs.queues.restore.splits import QueueShares
 
 _AT_ONCE = 8
 
@@ -263,11 +260,11 @@ class _Run:
         notes += summary.warnings_of(done)
         outcomes = [
             RegionOutcome(
-                row["scope"],
-                row["region"],
-                row["entries"],
-                row["bytes"],
-                done.ends[row["scope"]][int(row["region"])],
+                row.scope,
+                row.region,
+                row.entries,
+                row.bytes,
+                done.ends[row.scope][int(row.region)],
             )
             for row in rows
         ]
@@ -308,7 +305,7 @@ class _Run:
             content = schema_history.cut(content, upto_tid, file.path)
         return content
 
-    def _replay(self, storage: Storage, restore_id: str, made: Prepared) -> list[dict[str, Any]]:
+    def _replay(self, storage: Storage, restore_id: str, made: Prepared) -> list[Any]:
         shares = found(storage, restore_state.folder_of(restore_id))
         if shares is None:
             raise Damaged(
@@ -331,8 +328,11 @@ class _Run:
             zero_as_one=self.request.zero_as_one,
         )
         self.reporter.start(made.entries, made.bytes, "restore")
+        at_once = min(_AT_ONCE, 4 * (os.cpu_count() or 2))
+        spark = self._sessions.of(made.bytes)
+        numbers = shares.numbers
         with shares.board().watched(self.reporter.update):
-            rows = _replayed(job, shares, self._sessions.of(made.bytes))
+            rows = run_all(job, numbers, spark, None if spark else at_once)
         self.reporter.update(made.entries, made.bytes)
         return rows
 
@@ -342,18 +342,3 @@ class _Run:
         assert made is not None  # noqa: S101 - one of both is there
         detail = {"digest": self.request.digest(), "folder": str(self._folder.folder)}
         return RestoreLog(writer, restore_id, made, self.request.target, detail)
-
-
-def _replayed(job: QueueReplayJob, shares: QueueShares, spark: SparkSession | None) -> list[dict[str, Any]]:
-    """Carry out all shares; rows as of REPLAYED."""
-    if spark is None:
-        with ThreadPoolExecutor(min(_AT_ONCE, 4 * (os.cpu_count() or 2))) as pool:
-            try:
-                return [row for rows in pool.map(job.run, range(len(shares.tasks))) for row in rows]
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-    with task_errors():
-        rows = shares.frame(spark).mapInArrow(job, REPLAYED).collect()  # one row a partition
-    raise_first(row.error for row in rows)
-    return [row.asDict() for row in rows]

@@ -14,13 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.formats.queues.headers import HeaderNames
-from lakebackup.sql_engine.worker import PerNumber
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
 from lakebackup_jobs.kafka.format.records import decode_block, encode_record
 from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.lifecycle.tasks.errors import RESTORED, guarded
+from lakebackup_jobs.lifecycle.tasks.errors import RESTORED
+from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.queues.messages import keep, read_messages
 from lakebackup_jobs.queues.transaction_ids import read_ids
 from lakebackup_jobs.targets.replay_task import TRANSACTION_BYTES, producer_of
@@ -28,10 +28,9 @@ from lakebackup_jobs.targets.replay_task import TRANSACTION_BYTES, producer_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    import pyarrow as pa
-
     from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.records import Columns
+    from lakebackup_jobs.lifecycle.tasks.task import Work
     from lakebackup_jobs.queues.restore.splits import Partition, QueueFile, QueueShares
     from lakebackup_jobs.queues.transaction_ids import TransactionIds
 
@@ -56,13 +55,15 @@ class WatermarkMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueReplayJob(PerNumber):
-    """For `mapInArrow` over the numbers of splits: one row a partition, columns as in REPLAYED.
+class QueueReplayJob(Task):
+    """Restores the partitions of a split, one after another: a row of REPLAYED each.
 
     `upto_tid`: messages behind it are left out, None: none are. `segments`: of a link of the chain, the
     number of the stretch between two restores of the engine that it is of; `leave_out`: of each stretch the
     object in the destination that names the transactions that did not end in it, None: there are none.
     """
+
+    COLUMNS = REPLAYED
 
     roots: Roots
     shares: QueueShares
@@ -75,16 +76,10 @@ class QueueReplayJob(PerNumber):
     leave_out: tuple[str | None, ...]
     zero_as_one: bool = False
 
-    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+    def works(self, number: int) -> Iterator[Work]:
         left = _LeftOut(self)
-        for place, files in self.shares.share(number):
-            work = partial(self._partition, place, files, left)
-            yield guarded(REPLAYED, work, scope=place.target, region=place.region)
-
-    def run(self, number: int) -> list[dict[str, Any]]:
-        """Do one share, in any process: rows as of REPLAYED, but for the error, which is raised."""
-        left = _LeftOut(self)
-        return [self._partition(place, files, left) for place, files in self.shares.share(number)]
+        for place, files in self.shares.partitions(number):
+            yield partial(self._partition, place, files, left)
 
     def _partition(self, place: Partition, files: Iterable[QueueFile], left: _LeftOut) -> dict[str, Any]:
         topic, partition = place.target, int(place.region)

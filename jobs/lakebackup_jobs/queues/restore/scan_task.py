@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lakebackup.formats.queues.headers import HeaderNames, Kind
-from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import PerNumber
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.records import TIMESTAMP
 from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.lifecycle.tasks.errors import guarded, raise_first
 from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
+from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 from lakebackup_jobs.queues.messages import read_messages
 from lakebackup_jobs.queues.restore.splits import QueueFile, deal_scan
 from lakebackup_jobs.queues.transaction_ids import write_ids
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from lakebackup_jobs.queues.messages import Messages
     from lakebackup_jobs.queues.restore.splits import QueueShares
 
-SCANNED = "task BIGINT, error STRING"
 _BEYOND = 2**63 - 1
 
 
@@ -87,20 +85,17 @@ def _messages(roots: Roots, file: QueueFile, names: HeaderNames) -> Iterator[tup
 
 
 @dataclass(frozen=True, slots=True)
-class ScanJob(PerNumber):
-    """For `mapInArrow` over the numbers of splits: one row each, columns as in SCANNED. Each task scans for
-    transactions with a message up to `upto_tid`."""
+class ScanJob(Task):
+    """Scans a split for transactions with a message up to `upto_tid`, and writes them as an object."""
+
+    COLUMNS = "task BIGINT, error STRING"
 
     roots: Roots
     shares: QueueShares
     names: HeaderNames
     upto_tid: int
 
-    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        yield guarded(SCANNED, partial(self.run, number), task=number)
-
     def run(self, number: int) -> dict[str, Any]:
-        """Do one split, in any process: write its transactions as an object."""
         storage = open_storage(self.shares.uri)
         write_rows(storage, _scan_path(self.shares.folder, number), SCAN_SCHEMA, self._transactions(number))
         return {"task": number}
@@ -129,7 +124,7 @@ def _scan_path(folder: str, number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ScanRows(PerNumber):
-    """For `mapInArrow` over the numbers of splits: the transactions in them."""
+    """The transactions in a split."""
 
     uri: str
     folder: str
@@ -194,21 +189,16 @@ class OpenAt:
     def _scan(self, files: Selection, relation: str, folder: str, link: int, upto_tid: int) -> None:
         """Read the chosen files of backups behind a link; the transactions in them get a name."""
         shares = deal_scan(open_storage(self._uri), files, folder, link)
-        count = len(shares.tasks)
-        job = ScanJob(self._reader.destinations(), shares, self._names, upto_tid)
+        numbers = shares.numbers
+        run_all(ScanJob(self._reader.destinations(), shares, self._names, upto_tid), numbers, self._spark)
+        found = ScanRows(self._uri, folder)
         if self._spark is None:
             import pyarrow as pa
 
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
-                list(pool.map(job.run, range(count)))
-            found = chain.from_iterable(map(ScanRows(self._uri, folder).rows, range(count)))
-            self._reader.give(relation, pa.Table.from_batches(found, SCAN_SCHEMA))
-            return
-        numbers = self._spark.range(0, count, 1, max(count, 1))
-        with task_errors():
-            rows = numbers.mapInArrow(job, SCANNED).collect()  # one row a share
-        raise_first(row.error for row in rows)
-        numbers.mapInArrow(ScanRows(self._uri, folder), SCAN_COLUMNS).createOrReplaceTempView(relation)
+            rows = chain.from_iterable(map(found.rows, numbers))
+            self._reader.give(relation, pa.Table.from_batches(rows, SCAN_SCHEMA))
+        else:
+            found.over(self._spark, numbers, SCAN_COLUMNS).createOrReplaceTempView(relation)
 
 
 def first_ids(storage: Storage, path: str, count: int) -> list[str]:

@@ -7,7 +7,6 @@ too. Then come its files in the order in which their messages were written, whic
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import asdict, dataclass
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
@@ -62,21 +61,15 @@ class Partition:
 class QueueShares(Shares):
     """Where the shares of an engine's restore lie; `tasks` as of Shares."""
 
-    def share(self, number: int) -> Iterator[tuple[Partition, Iterator[QueueFile]]]:
+    def partitions(self, number: int) -> Iterator[tuple[Partition, Iterator[QueueFile]]]:
         """Each partition of a task, with its files."""
-        storage = open_storage(self.uri)
-        for path in self.tasks[number]:
-            with storage.open(path) as stream:
-                first = Partition(**json.loads(next(stream)))
-                yield first, (QueueFile(**json.loads(line)) for line in stream)
+        for rows in self.lines(number):
+            yield Partition(**next(rows)), (QueueFile(**row) for row in rows)
 
     def files(self, number: int) -> Iterator[QueueFile]:
         """The files of a task, where shares are of files alone."""
-        storage = open_storage(self.uri)
-        for path in self.tasks[number]:
-            with storage.open(path) as stream:
-                for line in stream:
-                    yield QueueFile(**json.loads(line))
+        for rows in self.lines(number):
+            yield from (QueueFile(**row) for row in rows)
 
 
 def found(storage: Storage, folder: str) -> QueueShares | None:
@@ -152,7 +145,7 @@ def names_in(roots: Roots, shares: QueueShares) -> HeaderNames | None:
     Raises Damaged.
     """
     # Partitions with files come before those without.
-    for _, files in shares.share(0) if shares.tasks else ():
+    for _, files in shares.partitions(0) if shares.tasks else ():
         first = next(files, None)
         return HeaderNames.read(open_verified(roots, first).metadata) if first else None
     return None

@@ -15,7 +15,7 @@ from lakebackup_jobs.queues.restore import restore_state
 from lakebackup_jobs.queues.restore.restore_state import Done
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from lakebackup.plan.queues.restore import ConfigFile, Queue, QueueRestorePlan, QueueRestoreRequest
     from lakebackup.storage import Storage
@@ -87,13 +87,13 @@ def is_whole(made: Prepared, done: Done) -> bool:
     return made.whole and not any(map(any, done.others.values()))
 
 
-def done_of(rows: Iterable[Mapping[str, Any]], made: Prepared) -> Done:
+def done_of(rows: Iterable[Any], made: Prepared) -> Done:
     """From rows as of REPLAYED."""
-    found = {(row["scope"], int(row["region"])): row for row in rows}
+    found = {(row.scope, int(row.region)): row for row in rows}
 
     def of(name: str) -> dict[str, list[int]]:
         return {
-            topic: [found[topic, partition][name] for partition in range(len(bases))]
+            topic: [getattr(found[topic, partition], name) for partition in range(len(bases))]
             for topic, bases in made.bases.items()
         }
 

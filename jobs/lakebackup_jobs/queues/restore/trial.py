@@ -11,12 +11,11 @@ from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.plan.queues.restore import QueueRestoreRequest, plan_restore, require_restorable
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rules import layout
-from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.deletion.lock import noted
-from lakebackup_jobs.lifecycle.tasks.errors import raise_first
-from lakebackup_jobs.queues.restore.scan_task import SCANNED, ScanJob
+from lakebackup_jobs.lifecycle.tasks.task import run_all
+from lakebackup_jobs.queues.restore.scan_task import ScanJob
 from lakebackup_jobs.queues.restore.splits import deal_scan
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 
@@ -72,11 +71,7 @@ def run(
         for file in made.config:
             _look_at(reader.destinations().open(file.destination), file)
         shares = deal_scan(open_storage(folder), made.chosen, "messages/", 0)
-        if shares.tasks:
-            job = ScanJob(reader.destinations(), shares, HeaderNames(), _ALL)
-            with task_errors():
-                rows = shares.frame(spark).mapInArrow(job, SCANNED).collect()  # a row a share
-            raise_first(row.error for row in rows)
+        run_all(ScanJob(reader.destinations(), shares, HeaderNames(), _ALL), shares.numbers, spark)
         counts.update(entries=made.entries, bytes=made.bytes)
     return f"{files} files of its snapshot and {made.entries} messages restored"
 

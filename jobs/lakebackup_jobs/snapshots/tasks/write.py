@@ -22,16 +22,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, Refused
 from lakebackup.formats.snapshots.names import OWN
-from lakebackup.sql_engine.worker import PerNumber
 from lakebackup.storage import open_storage
-from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.snapshots.ranges import Ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-    import pyarrow as pa
 
     from lakebackup.store.roots import Roots
 
@@ -77,20 +74,18 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteJob(PerNumber):
-    """For `mapInArrow` over numbers of splits. `own` is the storage of the restore's own folder, in which its
-    splits lie; `roots` are those of the destinations."""
+class WriteJob(Task):
+    """Writes the files of a split. `own` is the storage of the restore's own folder, in which its splits lie;
+    `roots` are those of the destinations."""
+
+    COLUMNS = WRITTEN
 
     folder: str
     own: str
     splits: tuple[str, ...]
     roots: Roots
 
-    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        yield guarded(WRITTEN, partial(self.write, number), share=number)
-
-    def write(self, number: int) -> Mapping[str, Any]:
-        """Write the files of one split; columns of WRITTEN. Raises Refused, EnvironmentProblem."""
+    def run(self, number: int) -> Mapping[str, Any]:
         report = TaskBoard(open_storage(self.own), "").counter(str(number))
         done = {"share": number, "entries": 0, "bytes": 0, "kept": 0, "damaged": 0}
         names: list[str] = []

@@ -58,7 +58,7 @@ _ROWS_AT_ONCE = 50_000
 
 @dataclass(frozen=True, slots=True)
 class FindNewest(PerNumber):
-    """For `mapInArrow` over numbers of pieces: the newest offset of each key in a piece, columns of FOUND.
+    """The newest offset of each key in a piece, columns of FOUND.
 
     A key may come more than once. Raises Damaged (a file that is not what the catalog says).
     """
@@ -130,7 +130,7 @@ class KeepNewest(Parts):
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, some in groupby(runs(batches, "piece"), itemgetter(0)):
             positions = np.concatenate([rows.column("position").to_numpy() for _, rows in some])
-            yield guarded(OUTCOME, partial(self._totals, number, positions), task=number)
+            yield guarded(OUTCOME, partial(self._totals, number, positions))
 
     def _totals(self, number: int, positions: Longs) -> dict[str, object]:
         storage = open_storage(self.uri)

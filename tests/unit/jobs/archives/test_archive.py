@@ -7,10 +7,8 @@ import shutil
 import sqlite3
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,7 +29,7 @@ from lakebackup_jobs.archives.export import ArchiveExportRequest
 from lakebackup_jobs.archives.restore import ReadJob, line
 from lakebackup_jobs.archives.write_task import cas_of
 from lakebackup_jobs.lifecycle.tasks import errors as outcome
-from lakebackup_jobs.lifecycle.tasks.errors import raise_first
+from lakebackup_jobs.lifecycle.tasks.task import run_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -390,14 +388,6 @@ def test_backups_of_another_program_are_not_exported(tmp_path: Path) -> None:
 # --- topics, out and back
 
 
-def here(_: Any, job: Any, count: int, columns: str) -> list[Any]:
-    """Tasks as Spark runs them, one after another in this process."""
-    numbers = pa.record_batch([pa.array(range(count), pa.int64())], ["id"])
-    rows = [SimpleNamespace(**row) for batch in job([numbers]) for row in batch.to_pylist()]
-    raise_first(row.error for row in rows)
-    return rows
-
-
 RECORDS = st.lists(
     st.lists(
         st.tuples(
@@ -430,7 +420,7 @@ def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
     out = tmp / "dest" / "shop" / "archive"
     request = ArchiveExportRequest(str(made.folder), str(out), target_bytes=target_bytes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archive_task, "run_tasks", here)
+        patch.setattr(archive_export, "run_all", lambda job, numbers, *_: run_all(job, numbers, None))
         patch.setattr(archive_export, "noted", lambda *_, **__: nullcontext((None, {})))  # rows need Spark
         patch.setattr(outcome, "settle", lambda: None)  # this process does more than one task
         archive_export.run(request, spark=cast("Any", object()), reporter=quiet())

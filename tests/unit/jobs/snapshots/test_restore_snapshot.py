@@ -154,13 +154,13 @@ def test_many_splits_cut_where_the_object_changes(
     monkeypatch.setattr(restore_snapshot, "_SPLIT_BYTES", 1)
     monkeypatch.setattr(restore_snapshot, "_MOST_SPLITS", 1 << 40)
     taken = list[int]()
-    write = WriteJob.write
+    run = WriteJob.run
 
     def counted(job: WriteJob, number: int) -> Any:
         taken.append(number)
-        return write(job, number)
+        return run(job, number)
 
-    monkeypatch.setattr(WriteJob, "write", counted)
+    monkeypatch.setattr(WriteJob, "run", counted)
     restore(made, tmp_path / "out", to_ts=1000)
     assert there(tmp_path / "out") == expected(SNAPSHOTS[0])
     assert sorted(taken) == [0, 1, 2]  # one for each object: a pack, a file, and one of two hard links

@@ -1,0 +1,67 @@
+"""The tasks of a job: each does the work of its number and reports rows, on Spark or in this process."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lakebackup.sql_engine.failures import task_errors
+from lakebackup.sql_engine.worker import PerNumber
+from lakebackup_jobs.lifecycle.tasks.errors import guarded, raise_first
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    Work = Callable[[], Mapping[str, Any]]
+
+
+class Task(PerNumber):
+    """What the task of a number does. An expected error is reported as a row, so that its type survives."""
+
+    #: Of the rows that are reported. The last one is `error STRING`.
+    COLUMNS: ClassVar[str]
+
+    def run(self, number: int) -> Mapping[str, Any]:
+        """Do it, in any process: values of COLUMNS but for the error, which is raised."""
+        raise NotImplementedError
+
+    def works(self, number: int) -> Iterator[Work]:
+        """What is done for a number, each with a row of its own: `run`, if nothing else is said here."""
+        yield partial(self.run, number)
+
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        for work in self.works(number):
+            yield guarded(self.COLUMNS, work)
+
+
+def run_all(job: Task, numbers: range, spark: SparkSession | None, at_once: int | None = None) -> list[Any]:
+    """Run tasks, at most `at_once` side by side; returns what they report, with COLUMNS as attributes.
+
+    Without a session threads of this process do it. Raises the first error that a task reported.
+    """
+    if not numbers:
+        return []
+    if spark is None:
+        return _in_threads(job, numbers, at_once or os.cpu_count() or 1)
+    with task_errors():
+        rows = job.over(spark, numbers, job.COLUMNS, at_once).collect()  # a row a task
+    raise_first(row.error for row in rows)
+    return rows
+
+
+def _in_threads(job: Task, numbers: range, at_once: int) -> list[Any]:
+    def done(number: int) -> list[Any]:
+        return [SimpleNamespace(**work()) for work in job.works(number)]
+
+    with ThreadPoolExecutor(at_once) as pool:
+        try:
+            return [row for rows in pool.map(done, numbers) for row in rows]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
