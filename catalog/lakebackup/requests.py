@@ -1,10 +1,10 @@
-"""What makes two requests the same, from their fields, so that none is forgotten."""
+"""What all requests have, and what makes two the same, from their fields, so that none is forgotten."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -17,6 +17,19 @@ if TYPE_CHECKING:
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Where a run works. `catalog`: its URI, None: in the destination. `remote`: a Spark Connect server.
+
+    A lease that is not renewed ends after `lease_ttl_s` seconds.
+    """
+
+    destination: str
+    catalog: str | None = field(default=None, kw_only=True)
+    lease_ttl_s: float = field(default=60.0, kw_only=True)
+    remote: str | None = field(default=None, kw_only=True)
+
+
 def asked(request: DataclassInstance, *, always: Sequence[str], never: Collection[str]) -> dict[str, Any]:
     """The fields of a request as JSON values: `always`, then every other one that has not its default.
 
@@ -24,8 +37,8 @@ def asked(request: DataclassInstance, *, always: Sequence[str], never: Collectio
     makes a difference unless it is named, and what was recorded before there was such a field stays right.
     """
     default = {
-        field.name: field.default_factory() if field.default_factory is not MISSING else field.default
-        for field in fields(request)
+        one.name: one.default_factory() if one.default_factory is not MISSING else one.default
+        for one in fields(request)
     }
     values = {name: getattr(request, name) for name in default}
     others = [name for name in default if name not in always and name not in never]

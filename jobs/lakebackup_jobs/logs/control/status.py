@@ -86,7 +86,7 @@ def waiting(
 ) -> dict[str, int] | None:
     """How many events of each topic are not flushed; None: Kafka cannot be read from here."""
     client = {**kafka, "bootstrap.servers": found.settings.bootstrap}
-    request = LogRequest(destination, found.name, found.settings, client, catalog)
+    request = LogRequest(destination, found.name, found.settings, client, catalog=catalog)
     try:
         return Planner(request).waits_by_topic()
     except LakebackupError:
