@@ -15,6 +15,7 @@ from tests.support.made_backups import MadeBackups, Record
 from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.topics.request import only_source
 from lakebackup.recovery.rebuild import rebuild
+from lakebackup.requests import Request
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.archives import bring_in as archive_import
@@ -25,6 +26,7 @@ from lakebackup_jobs.archives.export import ArchiveExportRequest
 from lakebackup_jobs.archives.restore import ArchiveRestoreRequest
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
 from lakebackup_jobs.lifecycle.deletion.lock import noted
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.upkeep import prune, verify
 from lakebackup_jobs.upkeep.prune import PruneRequest
 
@@ -306,10 +308,10 @@ def test_no_prune_comes_between_what_is_read_and_its_end(
     assert (row["state"], row["entries"], row["target"][:9]) == ("complete", 9, "archive:/")
     archive_export.chain_of(reader, "prod")
     CatalogWriter.open(spark, at).set_states([backup_id(3)], "deleted", actor="me", reason="old")
-    begun = {"destination": at, "catalog": None, "source": "prod", "target": "t", "selection": "s"}
+    work = Workspace(Request(at), "", quiet(), spark)
     with (
         pytest.raises(Busy, match="A prune of prod came in"),
-        noted(spark, reader, reporter=quiet(), **begun),
+        noted(work, reader, source="prod", target="t", selection="s"),
     ):
         pytest.fail("what it would read may be gone")
     assert CatalogReader.require(at).one("open_restores")["state"] == "failed"  # type: ignore[index]

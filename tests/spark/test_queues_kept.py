@@ -20,6 +20,7 @@ from lakebackup.errors import Busy, Incomplete, Refused, UsageProblem
 from lakebackup.plan.queues.restore import plan_restore
 from lakebackup.recovery.exchange import read_index
 from lakebackup.recovery.rebuild import rebuild
+from lakebackup.requests import Request
 from lakebackup.rows.tables import TABLES
 from lakebackup.rows.upkeep import Hold, Policy, Restore
 from lakebackup.sql_engine.delta import open_table
@@ -359,6 +360,7 @@ def test_a_prune_that_was_cut_off_releases_the_snapshot_when_it_goes_on(
 
 def test_a_prune_that_was_cut_off_waits_for_a_restore(root: Path) -> None:
     planned, storage = CatalogReader(str(root)), open_storage(str(root))
+    work = Workspace(Request(str(root)), "", quiet())
     going = Prune(
         prune_id=backup_id(8888), at=1, actor="me", source="social", asked="{}", floors=(), chunks=(),
         backups=((number(2), "redundancy"),),
@@ -366,8 +368,8 @@ def test_a_prune_that_was_cut_off_waits_for_a_restore(root: Path) -> None:
     write_prune(storage, going)
     # The states still say that all is there, but a plan with 2 would read what is deleted.
     with pytest.raises(Refused, match=f"while it deleted backup {number(2)}"):
-        refuse_pruned_meanwhile(str(root), None, "social", planned, number(1), number(2))
-    refuse_pruned_meanwhile(str(root), None, "social", planned, number(1), number(5))
+        refuse_pruned_meanwhile(work, "social", planned, number(1), number(2))
+    refuse_pruned_meanwhile(work, "social", planned, number(1), number(5))
     row = Restore(
         restore_id=backup_id(9999), at=micros(datetime.now(UTC)), source="social", state="failed",
         target="kafka://b", selection="", detail=json.dumps({"digest": "d"}),

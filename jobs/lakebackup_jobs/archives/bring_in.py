@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,7 +59,6 @@ def run(
     Raises NotFound (no archive there), Damaged (a file is torn or lies), Refused (it cannot be restored, or
     the catalog has it with other contents), Busy.
     """
-    started = time.monotonic()
     folder = open_storage(request.folder)
     _refuse_links(folder)
     found, other = tree.find(folder.list())
@@ -73,7 +71,7 @@ def run(
     copied = _read(work.spark, folder, found, reporter)
     if request.dry_run:
         planned = _plan(source, _id(work.storage), found, copied, folder, work.existing())
-        return {"dry_run": True, **_summary(source, planned, [p for p in planned if not p.known], started)}
+        return work.timed({"dry_run": True, **_summary(source, planned)})
     with work.lease() as lease:
         work.writer().prepare()
         planned = _plan(source, work.destination, found, copied, folder, work.reader())
@@ -85,7 +83,7 @@ def run(
             reporter.note(f"{one.backup.backup_id}: {one.found.folder or 'the archive'}")
         if new:
             work.writer().append_audit(_audit(request, source, new))
-    return _summary(source, planned, new, started)
+    return work.timed(_summary(source, planned))
 
 
 def _refuse_links(folder: Storage) -> None:
@@ -168,31 +166,19 @@ def _audit(request: ArchiveImportRequest, source: str, new: Sequence[Planned]) -
     )
 
 
-def _summary(
-    source: str, planned: Sequence[Planned], new: Sequence[Planned], started: float
-) -> dict[str, Any]:
-    return {
-        "source": source,
-        "imported": len(new),
-        "known": len(planned) - len(new),
-        "files": sum(p.backup.files for p in new),
-        "bytes": sum(p.backup.bytes for p in new),
-        "entries": sum(p.backup.entries for p in new),
-        "backups": [
-            {
-                "backup_id": p.backup.backup_id,
-                "folder": p.found.folder,
-                "kind": p.backup.kind,
-                "level": p.backup.level,
-                "parent": p.backup.parent,
-                "end_ts": p.backup.end_ts,
-                "buckets": ", ".join(p.found.buckets),
-                "files": p.backup.files,
-                "bytes": p.backup.bytes,
-                "entries": p.backup.entries,
-                "known": p.known,
-            }
-            for p in planned
-        ],
-        "seconds": round(time.monotonic() - started, 3),
-    }
+def _summary(source: str, planned: Sequence[Planned]) -> dict[str, Any]:
+    new = [one.backup for one in planned if not one.known]
+    counts = {name: sum(getattr(backup, name) for backup in new) for name in ("files", "bytes", "entries")}
+    backups = [
+        {
+            "backup_id": p.backup.backup_id,
+            "folder": p.found.folder,
+            **{name: getattr(p.backup, name) for name in ("kind", "level", "parent", "end_ts")},
+            "buckets": ", ".join(p.found.buckets),
+            **{name: getattr(p.backup, name) for name in ("files", "bytes", "entries")},
+            "known": p.known,
+        }
+        for p in planned
+    ]
+    known = len(planned) - len(new)
+    return {"source": source, "imported": len(new), "known": known, **counts, "backups": backups}

@@ -7,11 +7,12 @@ archive go back as the files they were.
 from __future__ import annotations
 
 import json
-import time
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
@@ -20,14 +21,15 @@ from lakebackup.requests import Request
 from lakebackup.rows.base import ARCHIVE, TOPICS, pick
 from lakebackup.rules.kinds import require_kind
 from lakebackup.rules.times import format_ts
-from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.archives import read_task as archive_task
-from lakebackup_jobs.archives.write_task import Piece, WriteJob, put_piece
+from lakebackup_jobs.archives.write_task import WriteJob
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
 from lakebackup_jobs.lifecycle.deletion.lock import noted
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.splits import batched, share_path, write_lines
 from lakebackup_jobs.lifecycle.tasks.task import run_all
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
@@ -65,6 +67,13 @@ class Chain:
     @property
     def last(self) -> Mapping[str, Any]:
         return self.backups[-1]
+
+    @property
+    def shown(self) -> list[dict[str, Any]]:
+        """What a person wants to know of each."""
+        return [
+            {name: row[name] for name in ("backup_id", "kind", "level", "end_ts")} for row in self.backups
+        ]
 
 
 def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) -> Chain:
@@ -121,47 +130,31 @@ def run(
     cannot be restored), Busy (a prune came in meanwhile), Damaged (a data file is not what the catalog says;
     then there is no archive).
     """
-    from lakebackup_jobs.runtime.session import spark_session
-
-    started = time.monotonic()
-    reader = current_catalog(request.destination, request.catalog)
+    work = Workspace(request, "", reporter, spark)
+    reader = work.current()
     chain = chain_of(reader, request.what)
     staged = Staged(request.folder)
     export = (_Copies if chain.last["source_kind"] == ARCHIVE else _Records)(request, reader, chain, staged)
-    if request.dry_run:
-        return {"dry_run": True, **_summary(chain, export.buckets, staged)}
-    spark = spark or spark_session(remote=request.remote)
-    staged.begin()
-    with noted(
-        spark,
-        reader,
-        destination=request.destination,
-        catalog=request.catalog,
-        source=chain.last["source"],
-        target=f"archive:{staged.folder}",
-        selection=load("queries", export.SELECTION),
-        reporter=reporter,
-    ) as (_, counts):
-        written = export.write(spark, reporter)
-        counts.update(entries=written["entries"], bytes=written.get("bytes"))
-    return {
-        **_summary(chain, export.buckets, staged),
-        **written,
-        "seconds": round(time.monotonic() - started, 3),
-    }
-
-
-def _summary(chain: Chain, buckets: Sequence[str], staged: Staged) -> dict[str, Any]:
-    return {
+    summary = {
         "folder": str(staged.folder),
         "source": chain.last["source"],
         "backup_id": chain.last["backup_id"],
-        "buckets": ", ".join(buckets),
-        "backups": [
-            {name: backup[name] for name in ("backup_id", "kind", "level", "end_ts")}
-            for backup in chain.backups
-        ],
+        "buckets": ", ".join(export.buckets),
+        "backups": chain.shown,
     }
+    if request.dry_run:
+        return {"dry_run": True, **summary}
+    staged.begin()
+    with noted(
+        work,
+        reader,
+        source=chain.last["source"],
+        target=f"archive:{staged.folder}",
+        selection=load("queries", export.SELECTION),
+    ) as (_, counts):
+        written = export.write(work)
+        counts.update(entries=written["entries"], bytes=written.get("bytes"))
+    return work.timed({**summary, **written})
 
 
 def only(asked: Sequence[str], there: Sequence[str]) -> list[str]:
@@ -185,22 +178,21 @@ class _Copies:
         self.buckets = only(request.buckets, sorted({row["scope"] for row in rows if row["scope"]}))
         self.rows = [row for row in rows if row["scope"] in {"", *self.buckets}]
 
-    def write(self, spark: SparkSession, reporter: Reporter) -> dict[str, Any]:
+    def write(self, work: Workspace) -> dict[str, Any]:
         """Copy the files, each by a task that compares its SHA-256."""
         data = [row for row in self.rows if row["role"] != "schema"]
-        reporter.start(None, sum(row["bytes"] for row in data), "export")
+        work.reporter.start(None, sum(row["bytes"] for row in data), "export")
         prefix = f"{self.chain.last['source']}/archive/"
         roots = self.reader.destinations()
-        told = designs(self.rows)
         pairs: list[tuple[Mapping[str, Any], str]] = [(row, row["path"].removeprefix(prefix)) for row in data]
         newest = json.loads(self.chain.last["note"])["archive"]
-        for row in told:
+        for row in designs(self.rows):
             within = row["path"].removeprefix(prefix).removeprefix(folder_of(self.chain, row["backup_id"]))
             pairs.append((row, f"{newest}/{within.lstrip('/')}".lstrip("/")))
         for destination in sorted({row["destination"] for row, _ in pairs}):
             files = tuple((r["path"], r["sha256"], to) for r, to in pairs if r["destination"] == destination)
             job = archive_task.CopyJob(roots.uri(destination), self.staged.storage.uri, files, private=False)
-            run_all(job, range(len(files)), spark, archive_task.MOST_TASKS)
+            run_all(job, range(len(files)), work.spark, archive_task.MOST_TASKS)
         self.staged.finish(
             {folder_of(self.chain, b["backup_id"]): b["end_ts"] / 1000 for b in self.chain.backups}
         )
@@ -245,20 +237,22 @@ class _Records:
             )
         self.folders = _folders(chain)
 
-    def write(self, spark: SparkSession, reporter: Reporter) -> dict[str, Any]:
+    def write(self, work: Workspace) -> dict[str, Any]:
         """Write the SQLite files in tasks, then the JSON beside them."""
-        storage, counts = self.staged.storage, {}
-        total = entries = 0
-        for key, piece in self._pieces():
-            counts[key] = piece.number + 1
-            entries += sum(file.entries for file in piece.files)
-            put_piece(storage, total, piece)
-            total += 1
-        reporter.start(entries, None, "export")
-        job = WriteJob(storage.uri, self.reader.destinations())
+        storage, reporter = self.staged.storage, work.reporter
+        counts: Counter[tuple[str, str]] = Counter()
+        expected = 0
+        for key, files in self._pieces():
+            path = f"{self._node(key)}data-{counts[key]:04d}.cbb"
+            write_lines(storage, share_path(WORK, counts.total()), [path, *map(asdict, files)])
+            counts[key] += 1
+            expected += sum(file.entries for file in files)
+        reporter.start(expected, None, "export")
+        job, numbers = WriteJob(storage.uri, self.reader.destinations()), range(counts.total())
         with TaskBoard(storage, WORK).watched(reporter.update):
-            rows = run_all(job, range(total), spark, archive_task.MOST_TASKS)
-        reporter.update(sum(row.entries for row in rows), sum(row.bytes for row in rows))
+            rows = run_all(job, numbers, work.spark, archive_task.MOST_TASKS)
+        entries, size = sum(row.entries for row in rows), sum(row.bytes for row in rows)
+        reporter.update(entries, size)
         self._beside(counts, rows)
         self.staged.finish({self.folders[b["backup_id"]]: b["end_ts"] / 1000 for b in self.chain.backups})
         keyless, headers = sum(row.keyless for row in rows), sum(row.headers for row in rows)
@@ -267,33 +261,25 @@ class _Records:
         if headers:
             reporter.warning(f"{headers} records have headers, which the format has no place for")
         return {
-            "files": total,
-            "bytes": sum(row.bytes for row in rows),
-            "entries": sum(row.entries for row in rows),
+            "files": len(rows),
+            "bytes": size,
+            "entries": entries,
             "without_key": keyless,
             "without_headers": headers,
         }
 
-    def _pieces(self) -> Iterator[tuple[tuple[str, str], Piece]]:
-        """What each .cbb file is made of; a bucket without records gets an empty one."""
+    def _pieces(self) -> Iterator[tuple[tuple[str, str], list[StoredFile]]]:
+        """What each .cbb file of a (backup, bucket) is made of; without records it gets an empty one."""
         reader = self.reader.query("archive_records", backup_id=self.backup_id)
         rows = (row for batch in reader for row in batch.to_pylist() if row["scope"] in self.buckets)
         missing = {(b["backup_id"], bucket) for b in self.chain.backups for bucket in self.buckets}
         for key, some in groupby(rows, key=lambda row: (row["backup_id"], row["scope"])):
             missing.discard(key)
-            number, held, size = 0, list[StoredFile](), 0
-            for row in some:
-                if held and size >= self.request.target_bytes:
-                    yield key, self._piece(key, number, held)
-                    number, held, size = number + 1, [], 0
-                held.append(pick(StoredFile, row))
-                size += row["bytes"]
-            yield key, self._piece(key, number, held)
+            files = (pick(StoredFile, row) for row in some)
+            for held in batched(files, (attrgetter("bytes"), self.request.target_bytes)):
+                yield key, held
         for key in sorted(missing):
-            yield key, self._piece(key, 0, [])
-
-    def _piece(self, key: tuple[str, str], number: int, files: Sequence[StoredFile]) -> Piece:
-        return Piece(f"{self._node(key)}data-{number:04d}.cbb", number, tuple(files))
+            yield key, []
 
     def _node(self, key: tuple[str, str]) -> str:
         backup_id, bucket = key

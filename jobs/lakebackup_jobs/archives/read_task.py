@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import tempfile
 from contextlib import contextmanager
@@ -11,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ConfigDict, TypeAdapter
+
 from lakebackup.errors import Damaged
-from lakebackup.formats.archives.cbb import Summary, Vbucket, scan
+from lakebackup.formats.archives.cbb import scan
 from lakebackup.formats.archives.chain import Copied
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
 
 MOST_TASKS = 2_000
+_COPIED = TypeAdapter(list[Copied], config=ConfigDict(ser_json_bytes="hex", val_json_bytes="hex"))
 _PIECE = 1 << 22
 
 
@@ -82,7 +84,7 @@ def require_same(storage: Storage, path: str, sha256: str) -> None:
 class CheckJob(Task):
     """Checks the .cbb file `paths[number]`."""
 
-    COLUMNS = "path STRING, bytes BIGINT, sha256 STRING, summary STRING, error STRING"
+    COLUMNS = "file STRING, error STRING"
 
     uri: str
     paths: tuple[str, ...]
@@ -92,13 +94,13 @@ class CheckJob(Task):
         sha256, size = sha256_of(storage, path)
         with as_file(storage, path) as file:
             summary = scan(file, path)
-        return {"path": path, "bytes": size, "sha256": sha256, "summary": _text(summary)}
+        return {"file": _COPIED.dump_json([Copied(path, size, sha256, summary)]).decode()}
 
 
 def check(spark: SparkSession, uri: str, paths: Sequence[str]) -> dict[str, Copied]:
     """Check .cbb files, each in a task; a row a file comes back. Raises the first error that one found."""
     rows = run_all(CheckJob(uri, tuple(paths)), range(len(paths)), spark, MOST_TASKS)
-    return {row.path: Copied(row.path, row.bytes, row.sha256, _summary(row.summary)) for row in rows}
+    return {file.path: file for row in rows for file in _COPIED.validate_json(row.file)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,30 +118,3 @@ class CopyJob(Task):
         path, sha256, to = self.files[number]
         target = open_storage(self.target, private=self.private)
         return {"bytes": copy(open_storage(self.uri), path, sha256, target, to)}
-
-
-def _text(summary: Summary) -> str:
-    return json.dumps(
-        {
-            "version": summary.version,
-            "entries": summary.entries,
-            "deletions": summary.deletions,
-            "raw_bytes": summary.raw_bytes,
-            "low_key": None if summary.low_key is None else summary.low_key.hex(),
-            "high_key": None if summary.high_key is None else summary.high_key.hex(),
-            "vbuckets": [[v.vbucket, v.entries, v.first, v.last] for v in summary.vbuckets],
-        }
-    )
-
-
-def _summary(text: str) -> Summary:
-    values = json.loads(text)
-    return Summary(
-        version=values["version"],
-        entries=values["entries"],
-        deletions=values["deletions"],
-        raw_bytes=values["raw_bytes"],
-        low_key=None if values["low_key"] is None else bytes.fromhex(values["low_key"]),
-        high_key=None if values["high_key"] is None else bytes.fromhex(values["high_key"]),
-        vbuckets=tuple(Vbucket(*part) for part in values["vbuckets"]),
-    )

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
@@ -20,14 +20,16 @@ from lakebackup.formats.archives.chain import cuts
 from lakebackup.requests import Request
 from lakebackup.rows.base import ARCHIVE
 from lakebackup.rules.times import format_ts
-from lakebackup.sql_engine.worker import settle
+from lakebackup.sql_engine.failures import task_errors
+from lakebackup.sql_engine.worker import PerNumber, task_number
 from lakebackup.storage import open_storage
-from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.export import chain_of, designs, only
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
 from lakebackup_jobs.lifecycle.deletion.lock import noted
-from lakebackup_jobs.lifecycle.tasks.errors import guarded, raise_first
+from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema, guarded, raise_first
+from lakebackup_jobs.lifecycle.tasks.splits import batched
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
@@ -83,10 +85,8 @@ def run(
     whole, a backup of topics), Busy (a prune came in meanwhile), Damaged (a file is not what the catalog
     says).
     """
-    from lakebackup_jobs.runtime.session import spark_session
-
-    started = time.monotonic()
-    reader = current_catalog(request.destination, request.catalog)
+    work = Workspace(request, "", reporter, spark)
+    reader = work.current()
     plan = _planned(request, reader)
     staged = Staged(request.folder)
     summary = {
@@ -95,36 +95,29 @@ def run(
         "reaches": format_ts(plan.chain.last["end_ts"]),
         "folder": str(staged.folder),
         "buckets": ", ".join(plan.buckets),
-        "backups": [
-            {name: backup[name] for name in ("backup_id", "kind", "level", "end_ts")}
-            for backup in plan.chain.backups
-        ],
+        "backups": plan.chain.shown,
         "files": len(plan.files),
         "bytes": sum(row["bytes"] for row in plan.files),
         "mutations": sum(row["entries"] for row in plan.files),
     }
     if request.dry_run:
         return {"dry_run": True, **summary}
-    spark = spark or spark_session(remote=request.remote)
     staged.begin()
     with noted(
-        spark,
+        work,
         reader,
-        destination=request.destination,
-        catalog=request.catalog,
         source=plan.chain.last["source"],
         target=f"dir:{request.folder}",
         selection=load("queries", "archive_files"),
         from_ts=request.from_ts,
         to_ts=request.to_ts,
-        reporter=reporter,
     ) as (_, counts):
-        entries = _write(spark, plan, reader, staged, reporter)
+        entries = _write(work, plan, reader, staged)
         for row in plan.designs:
             _design(row, reader.destinations(), staged)
         staged.finish()
         counts.update(entries=entries, bytes=summary["bytes"])
-    return {**summary, "documents": entries, "seconds": round(time.monotonic() - started, 3)}
+    return work.timed({**summary, "documents": entries})
 
 
 def _planned(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
@@ -156,19 +149,14 @@ def _planned(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
     return _Plan(chain, data, kept, buckets, cuts(positions, order))
 
 
-def _write(
-    spark: SparkSession, plan: _Plan, reader: CatalogReader, staged: Staged, reporter: Reporter
-) -> int:
+def _write(work: Workspace, plan: _Plan, reader: CatalogReader, staged: Staged) -> int:
     """Find the newest mutation of each document and write them; returns how many documents there are."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
-    from lakebackup.sql_engine.failures import task_errors
-
-    reporter.start(sum(row["entries"] for row in plan.files), None, "restore")
+    work.reporter.start(sum(row["entries"] for row in plan.files), None, "restore")
     read = ReadJob(reader.destinations(), tuple(plan.files), plan.limits)
-    count = len(plan.files)
-    rows = spark.range(0, count, 1, max(1, min(count, archive_task.MOST_TASKS))).mapInArrow(read, ROWS)
+    rows = read.over(work.spark, range(len(plan.files)), ROWS, archive_task.MOST_TASKS)
     document = Window.partitionBy("scope", "vbucket", "key").orderBy(sf.desc("seqno"), sf.desc("place"))
     newest = rows.withColumn("newest", sf.row_number().over(document)).where("newest = 1 AND NOT deleted")
     ordered = newest.drop("newest").sortWithinPartitions("scope", "vbucket", "seqno", "key")
@@ -186,8 +174,8 @@ def _design(row: Mapping[str, Any], roots: Roots, staged: Staged) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadJob:
-    """For `mapInArrow` over numbers: the mutations of the files of these numbers that count.
+class ReadJob(PerNumber):
+    """The mutations of a file that count.
 
     `limits`: of each backup and (bucket, vbucket), the sequence number from which on a later backup tells.
     """
@@ -196,26 +184,14 @@ class ReadJob:
     files: tuple[Mapping[str, Any], ...]
     limits: Mapping[str, Mapping[tuple[str, int], int]]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
+        few = (lambda _: 1, _BATCH), (lambda row: len(row["value"]), _BATCH_BYTES)
+        for some in batched(self.read(number), *few):
+            yield pa.RecordBatch.from_pylist(some, arrow_schema(ROWS))
 
-        kinds = {"BINARY": pa.binary()}
-        schema = pa.schema(
-            [
-                pa.field(name, kinds.get(kind) or arrow_schema(f"{name} {kind}").field(0).type)
-                for name, kind in (column.split() for column in ROWS.split(", "))
-            ]
-        )
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                rows = self.rows(number)
-                while some := _some(rows):
-                    yield pa.RecordBatch.from_pylist(some, schema)
-        settle()
-
-    def rows(self, number: int) -> Iterator[dict[str, Any]]:
+    def read(self, number: int) -> Iterator[dict[str, Any]]:
         """The rows of one file, after its SHA-256 was found to be the catalog's. Raises Damaged."""
         file = self.files[number]
         storage = self.roots.open(file["destination"])
@@ -241,17 +217,6 @@ class ReadJob:
                 }
 
 
-def _some(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The next rows, few where they are large."""
-    some, size = [], 0
-    for row in islice(rows, _BATCH):
-        some.append(row)
-        size += len(row["value"])
-        if size >= _BATCH_BYTES:
-            break
-    return some
-
-
 @dataclass(frozen=True, slots=True)
 class DocumentsJob:
     """For `mapInArrow` over rows in order of scope: writes them as JSON lines, a row of DOCUMENTS a file."""
@@ -259,18 +224,12 @@ class DocumentsJob:
     uri: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from itertools import chain, groupby
-
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        task = context.partitionId() if context else 0
         rows = chain.from_iterable(batch.to_pylist() for batch in batches)
-        for scope, some in groupby(rows, key=lambda row: str(row["scope"])):
-            yield guarded(DOCUMENTS, partial(self._one, scope, task, some))
+        for scope, some in groupby(rows, key=itemgetter("scope")):
+            yield guarded(DOCUMENTS, partial(self._one, scope, some))
 
-    def _one(self, scope: str, task: int, rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-        path, entries = f"bucket-{quote_plus(scope)}/docs-{task:04d}.jsonl", 0
+    def _one(self, scope: str, rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+        path, entries = f"bucket-{quote_plus(scope)}/docs-{task_number():04d}.jsonl", 0
         with open_storage(self.uri, private=False).writer() as writer:
             for row in rows:
                 writer.write(line(row))

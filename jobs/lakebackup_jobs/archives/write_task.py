@@ -25,37 +25,17 @@ from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.kafka.format.stored_file import StoredFile
 from lakebackup_jobs.lifecycle.atomic_dir import WORK
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.splits import read_lines, share_path
 from lakebackup_jobs.lifecycle.tasks.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from lakebackup.storage import Storage
     from lakebackup.store.roots import Roots
 
 _NS_IN_MS = 1_000_000
 _MOST_CAS = 1 << 64
 _COLUMNS = (PARTITION, OFFSET, TIMESTAMP, KEY, KEY_LENGTH, VALUE, VALUE_LENGTH)
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One .cbb file to write, below the archive's root, and the data files that go into it, in order."""
-
-    path: str
-    number: int
-    files: tuple[StoredFile, ...]
-
-
-def put_piece(storage: Storage, number: int, piece: Piece) -> None:
-    """Record what task `number` is to do."""
-    lines = [json.dumps([piece.path, piece.number])]
-    lines += [json.dumps({name: getattr(f, name) for name in StoredFile.__match_args__}) for f in piece.files]
-    storage.put(_plan(number), "\n".join(lines).encode())
-
-
-def _plan(number: int) -> str:
-    return f"{WORK}plan/{number:06d}.jsonl"
 
 
 def cas_of(ts: int) -> int:
@@ -65,7 +45,7 @@ def cas_of(ts: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob(Task):
-    """Writes the .cbb file of a piece."""
+    """Writes a .cbb file. Its split has the path, then the data files that go into it, in order."""
 
     COLUMNS = (
         "path STRING, bytes BIGINT, entries BIGINT, keyless BIGINT, headers BIGINT, seqnos STRING, "
@@ -77,10 +57,9 @@ class WriteJob(Task):
 
     def run(self, number: int) -> Mapping[str, Any]:
         storage = open_storage(self.uri, private=False)
-        head, *lines = storage.get(_plan(number)).decode().split("\n")
-        path, order = json.loads(head)
-        piece = Piece(path, order, tuple(StoredFile(**json.loads(line)) for line in lines))
-        rows = Rows(piece.files, self.roots, TaskBoard(storage, WORK).counter(str(number)))
+        path, *files = read_lines(storage, share_path(WORK, number))
+        board = TaskBoard(storage, WORK)
+        rows = Rows([StoredFile(**file) for file in files], self.roots, board.counter(str(number)))
         with tempfile.TemporaryDirectory(prefix="lakebackup-cbb-") as folder:
             file = Path(folder, "data.cbb")
             entries = cbb.write(file, rows)

@@ -13,19 +13,16 @@ from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.storage import open_storage
-from lakebackup.store.lease import Lease
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.identity import holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import SparkSession
-
     from lakebackup.rows.base import Row
     from lakebackup.sql_engine.worker import PerNumber
     from lakebackup.storage import Storage
-    from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup.store.lease import Lease
+    from lakebackup_jobs.lifecycle.workspace import Workspace
 
 _NO_LEASE = "no lease could be taken, so that a prune may delete what is read, and this run is not recorded"
 
@@ -48,48 +45,40 @@ class Desk:
     """Where a run that reads backups writes what it needs: `storage` is the destination, or a temporary
     folder where that cannot be written; then the run is not `recorded`."""
 
-    destination: str
-    catalog: str | None
+    workspace: Workspace
     storage: Storage
     recorded: bool
 
-    def writer(self, spark: SparkSession | None) -> CatalogWriter:
+    def writer(self) -> CatalogWriter:
         """The catalog; what a run that is not recorded writes to it goes nowhere."""
-        if self.recorded:
-            return CatalogWriter.open(spark, self.destination, self.catalog)
-        return _Unrecorded(self.storage.uri)
+        return self.workspace.writer() if self.recorded else _Unrecorded(self.storage.uri)
 
 
 @contextmanager
-def desk(
-    destination: str, catalog: str | None, lease: str, reporter: Reporter, *, ttl_s: float = 60.0
-) -> Iterator[Desk]:
+def desk(work: Workspace, lease: str) -> Iterator[Desk]:
     """A desk while the block runs, with a lease where one can be taken. Raises Busy: another run has it."""
-    storage = open_storage(destination)
     try:
-        held = _taken(storage, destination, catalog, lease, ttl_s)
+        held = _taken(work, lease)
     except EnvironmentProblem as error:
-        reporter.warning(f"{_NO_LEASE}: {error.message}")
+        work.reporter.warning(f"{_NO_LEASE}: {error.message}")
         held = None
     if held is None:
         with tempfile.TemporaryDirectory(prefix="lakebackup-desk-") as folder:
-            yield Desk(destination, catalog, open_storage(folder), recorded=False)
+            yield Desk(work, open_storage(folder), recorded=False)
         return
     with held:
-        yield Desk(destination, catalog, storage, recorded=True)
+        yield Desk(work, work.storage, recorded=True)
 
 
 @contextmanager
-def findings(
-    spark: SparkSession, destination: str, catalog: str | None, reporter: Reporter
-) -> Iterator[tuple[CatalogWriter, bool]]:
+def findings(work: Workspace) -> Iterator[tuple[CatalogWriter, bool]]:
     """Where a check writes its rows while the block runs: the catalog, or tables of its own in a temporary
     folder where that cannot be written; and whether it is the catalog."""
-    writer = CatalogWriter.open(spark, destination, catalog)
+    writer = work.writer()
     try:
         writer.require_writable()
     except EnvironmentProblem as error:
-        reporter.warning(f"what is found is not recorded: {error.message}")
+        work.reporter.warning(f"what is found is not recorded: {error.message}")
         writable = False
     else:
         writable = True
@@ -97,16 +86,16 @@ def findings(
         yield writer, True
         return
     with tempfile.TemporaryDirectory(prefix="lakebackup-findings-") as folder:
-        writer = CatalogWriter.open(spark, folder)
+        writer = CatalogWriter.open(work.spark, folder)
         writer.migrate()
         yield writer, False
 
 
-def _taken(storage: Storage, destination: str, catalog: str | None, name: str, ttl_s: float) -> Lease:
-    held = Lease.acquire(storage, name, holder(), ttl_s=ttl_s)
+def _taken(work: Workspace, name: str) -> Lease:
+    held = work.lease(name)
     try:
-        if catalog:  # elsewhere it may be read-only although the destination is not
-            CatalogWriter.open(None, destination, catalog).require_writable()
+        if work.has_catalog_elsewhere:  # it may be read-only although the destination is not
+            work.writer().require_writable()
     except EnvironmentProblem:
         held.release()
         raise

@@ -1,11 +1,13 @@
-"""Where a run of one source works."""
+"""Where a run works."""
 
 from __future__ import annotations
 
+import time
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from lakebackup.storage import open_storage
+from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
@@ -14,32 +16,26 @@ from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
+    from lakebackup.requests import Request
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 
-class Places(Protocol):
-    """What every request says of where it works; `lease_ttl_s` in seconds."""
-
-    @property
-    def destination(self) -> str: ...
-    @property
-    def catalog(self) -> str | None: ...
-    @property
-    def lease_ttl_s(self) -> float: ...
-
-
 class Workspace:
-    """A destination, its catalog, the name of a source, and Spark when it is first needed."""
+    """A destination, its catalog, and Spark when it is first needed. `source`: whose backups the run makes or
+    deletes; "" where it only reads."""
 
     def __init__(
-        self, request: Places, source: str, reporter: Reporter, spark: SparkSession | None = None
+        self, request: Request, source: str, reporter: Reporter, spark: SparkSession | None = None
     ) -> None:
         self._request = request
+        self._spark = spark
+        self._started = time.monotonic()
         self.source, self.reporter = source, reporter
         self.storage = open_storage(request.destination)
-        self._spark = spark
 
     @property
     def spark(self) -> SparkSession:
@@ -47,7 +43,7 @@ class Workspace:
         if self._spark is None:
             from lakebackup_jobs.runtime.session import spark_session
 
-            self._spark = spark_session(remote=getattr(self._request, "remote", None))
+            self._spark = spark_session(remote=self._request.remote)
         return self._spark
 
     @property
@@ -64,9 +60,18 @@ class Workspace:
         """The catalog as it is now. Raises NotFound where there is none, when it is asked."""
         return CatalogReader(self._request.destination, self._request.catalog)
 
+    def current(self) -> CatalogReader:
+        """The catalog as it is now. Raises NotFound (none is there), Refused (it is behind)."""
+        return current_catalog(self._request.destination, self._request.catalog)
+
     def existing(self) -> CatalogReader | None:
         """The catalog as it is now; None where there is none."""
         return CatalogReader.open(self._request.destination, self._request.catalog)
+
+    @property
+    def has_catalog_elsewhere(self) -> bool:
+        """Whether the catalog is not in the destination."""
+        return self._request.catalog is not None
 
     def writer(self) -> CatalogWriter:
         """The catalog, to write to; a session is made when so much is written that Spark is of use."""
@@ -79,6 +84,10 @@ class Workspace:
         return Lease.acquire(
             self.storage, name or f"source-{self.source}", holder(), ttl_s=ttl_s, wait_s=wait_s
         )
+
+    def timed(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """A result, with the seconds since the run was started."""
+        return {**result, "seconds": round(time.monotonic() - self._started, 3)}
 
     def board(self, folder: str) -> TaskBoard:
         """Where tasks below `folder` report their progress."""

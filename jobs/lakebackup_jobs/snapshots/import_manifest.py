@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -76,7 +75,6 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
     source = layout.check_source(request.source)
     if not request.file.is_file():
         raise NotFound(f"There is no file {request.file}.")
-    started = time.monotonic()
     work = Workspace(request, source, reporter, spark)
     with work.lease() as lease:
         work.writer().prepare()
@@ -96,7 +94,7 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
         )
     if manifest.unknown:
         reporter.warning(f"{manifest.unknown} files have no size: they are never taken for unchanged")
-    return {**result, "seconds": round(time.monotonic() - started, 3)}
+    return work.timed(result)
 
 
 @dataclass(frozen=True, slots=True)

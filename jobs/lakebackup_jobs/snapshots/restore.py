@@ -7,7 +7,6 @@ restore is found there, and resumed when the same files are asked for.
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, islice
@@ -24,7 +23,6 @@ from lakebackup.plan.snapshots.restore import (
 )
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules.times import format_ts
-from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.lifecycle.deletion.lock import noted
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.planning import planned
@@ -32,6 +30,7 @@ from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN as PATHS
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowShares
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 from lakebackup_jobs.lifecycle.tasks.task import run_all
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.target import Target
 from lakebackup_jobs.snapshots.tasks.write import NAMED, WriteJob
 from lakebackup_sql import load
@@ -62,10 +61,8 @@ def run(
     Damaged (some files are not what the catalog says: they are not there, all others are), Busy,
     EnvironmentProblem.
     """
-    from lakebackup_jobs.runtime.session import spark_session
-
-    started = time.monotonic()
-    reader = current_catalog(request.destination, request.catalog)
+    work = Workspace(request, "", reporter, spark)
+    reader = work.current()
     made = planned(reader, request, spark, reporter, partial(plan_restore, request))
     target = Target(request.folder)
     require_names(made, target.limits())
@@ -82,28 +79,19 @@ def run(
     with target.locked(digest, made) as resumed:
         if resumed:
             reporter.note(f"resuming the restore that {target.folder} holds and that did not finish")
-        if not _is_little(made):
-            spark = spark or spark_session(remote=request.remote)
         with noted(
-            spark,
+            work,
             reader,
-            destination=request.destination,
-            catalog=request.catalog,
             source=made.source,
             target=f"dir:{target.folder}",
             selection=request.select or load("queries", "restore_snapshot_files"),
             to_ts=made.end_ts,
-            reporter=reporter,
             audit=_audit(made, str(target.folder)) if made.damage else None,
         ) as (_, counts):
-            rows = _write(spark, reader, made, target, reporter)
+            rows = _write(work, reader, made, target)
             counts.update({name: sum(getattr(row, name) for row in rows) for name in ("entries", "bytes")})
-            result = {
-                "resumed": resumed,
-                **summary,
-                "written": counts["entries"] - sum(row.kept for row in rows),
-                "seconds": round(time.monotonic() - started, 3),
-            }
+            written = counts["entries"] - sum(row.kept for row in rows)
+            result = work.timed({"resumed": resumed, **summary, "written": written})
             if damage := _damage(rows, target):
                 reporter.result(result)
                 raise damage
@@ -115,23 +103,17 @@ def _is_little(made: SnapshotRestorePlan) -> bool:
     return made.weight <= _LITTLE
 
 
-def _write(
-    spark: SparkSession | None,
-    reader: CatalogReader,
-    made: SnapshotRestorePlan,
-    target: Target,
-    reporter: Reporter,
-) -> list[Any]:
-    """Write the splits and carry them out, in Spark's tasks where there is a session and much to do.
+def _write(work: Workspace, reader: CatalogReader, made: SnapshotRestorePlan, target: Target) -> list[Any]:
+    """Write the splits and carry them out, in Spark's tasks where there is much to do.
 
     Returns what the task of each split reported.
     """
-    splits = write_splits(target.storage, made)
+    splits, reporter = write_splits(target.storage, made), work.reporter
     reporter.start(made.files, made.bytes, "restore")
     job = WriteJob(str(target.folder), target.storage.uri, splits, reader.destinations())
     with TaskBoard(target.storage, "").watched(reporter.update):
         # Hashing and writing leave the interpreter to the next thread.
-        rows = run_all(job, range(len(splits)), None if _is_little(made) else spark)
+        rows = run_all(job, range(len(splits)), None if _is_little(made) else work.spark)
     reporter.update(made.files, made.bytes)
     return rows
 

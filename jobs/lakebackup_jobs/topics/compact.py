@@ -7,7 +7,6 @@ and nothing is deleted; what it replaces is deleted by prune.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -73,7 +72,6 @@ def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter:
     source = layout.check_source(only_source(reader, request.source))
     if request.dry_run:
         return {"dry_run": True, "source": source, **_summary(_plan(request, reader, source))}
-    started = time.monotonic()
     work = Workspace(request, source, reporter, spark)
     made: list[Backup] = []
     with work.lease() as lease:
@@ -83,13 +81,9 @@ def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter:
             batched = TopicsCompaction(work, request, batch)
             Life(batched, lease).take(batched.plan())
             made += batched.made
-    return {
-        "source": source,
-        "backup_ids": [backup.backup_id for backup in made],
-        **_summary(plan),
-        **{f"kept_{name}": sum(getattr(b, name) for b in made) for name in ("files", "bytes", "entries")},
-        "seconds": round(time.monotonic() - started, 3),
-    }
+    kept = {f"kept_{name}": sum(getattr(b, name) for b in made) for name in ("files", "bytes", "entries")}
+    ids = [backup.backup_id for backup in made]
+    return work.timed({"source": source, "backup_ids": ids, **_summary(plan), **kept})
 
 
 def _report(plan: CompactPlan, reporter: Reporter) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -66,7 +65,6 @@ def follow(
     source = layout.check_source(request.source or f"kafka-{Cluster(request.kafka).cluster_id()}")
     request = replace(request, log=True, source=source)
     work = Workspace(request, source, reporter, spark)
-    started = time.monotonic()
     with work.lease(f"follow-{source}") as lease:
         work.writer().prepare()
         reporter.start(None, None, "follow")
@@ -78,12 +76,7 @@ def follow(
             stream.abandon()
             raise
         stream.finish()
-    result = {
-        "source": source,
-        **stream.totals,
-        "last_backup": stream.last,
-        "seconds": round(time.monotonic() - started, 3),
-    }
+    result = work.timed({"source": source, **stream.totals, "last_backup": stream.last})
     if stream.left_out:
         reporter.result(result)
         raise Incomplete(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -98,7 +97,6 @@ def run(request: MergeRequest, *, spark: SparkSession | None = None, reporter: R
     source = layout.check_source(only_source(reader, request.source))
     if request.dry_run:
         return {"dry_run": True, **_summary(request, source, _plan(request, reader, source))}
-    started = time.monotonic()
     work = Workspace(request, source, reporter, spark)
     with work.lease() as lease:
         topics = TopicsMerge(work, request)
@@ -110,7 +108,7 @@ def run(request: MergeRequest, *, spark: SparkSession | None = None, reporter: R
             result = life.take(draft) | {"resumed": False}
         else:
             result = {"backup_id": None, **_summary(request, source, None)}
-    return {**result, "seconds": round(time.monotonic() - started, 3)}
+    return work.timed(result)
 
 
 class TopicsMerge(Source[InProgress]):

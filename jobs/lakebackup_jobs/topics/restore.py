@@ -6,7 +6,6 @@ restore is found again by what was asked for, and resumed with the same splits f
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -22,13 +21,13 @@ from lakebackup.plan.topics.request import RestoreRequest, other_paths, plan_res
 from lakebackup.plan.topics.restore import RestorePlan, TopicPart, refusal, require_restorable
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
-from lakebackup.store.behind import current_catalog
 from lakebackup.store.translations import publish
 from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.tasks.splits import deal
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.targets.kafka import target_of
 from lakebackup_jobs.targets.records import Records
 from lakebackup_jobs.topics.groups import GroupsRequest, move, short_of
@@ -58,7 +57,8 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     Raises Refused (gaps, damaged files, a target that is not empty), Damaged (a file that is not what the
     catalog says, found before any of it becomes visible), EnvironmentProblem (broker, disk), Busy.
     """
-    reader = current_catalog(request.destination, request.catalog)
+    work = Workspace(request, "", reporter, spark)
+    reader = work.current()
     kept = saved.read(Path(request.plan)) if request.plan else None
     if kept:
         saved.require_same_catalog(kept, reader)
@@ -87,9 +87,8 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
             **_refused(request, made, {} if unfinished(reader, digest) else described),
         }
     require_restorable(made, allow_gaps=request.allow_gaps, approximate=request.approximate)
-    name, ttl_s = f"restore-{digest}", request.lease_ttl_s
-    with desk(request.destination, request.catalog, name, reporter, ttl_s=ttl_s) as place:
-        return _carry_out(request, made, digest, target, reader, spark, reporter, place)
+    with desk(work, f"restore-{digest}") as place:
+        return _carry_out(request, made, digest, target, reader, place)
 
 
 def _carry_out(
@@ -98,13 +97,9 @@ def _carry_out(
     digest: str,
     target: Target,
     reader: CatalogReader,
-    given: SparkSession | None,
-    reporter: Reporter,
     place: Desk,
 ) -> dict[str, Any]:
-    from lakebackup_jobs.runtime.session import spark_session
-
-    started = time.monotonic()
+    work, reporter = place.workspace, place.workspace.reporter
     # Where nothing can be written no plan of an earlier run can be carried on.
     resumed = unfinished(reader, digest) if place.recorded else None
     restore_id = resumed or layout.new_backup_id(datetime.now(UTC))
@@ -115,8 +110,7 @@ def _carry_out(
         roots.open(row["destination"])
     target.prepare(made, restore_id, resumed=resumed is not None)
 
-    spark = given or spark_session(remote=request.remote)
-    writer = place.writer(spark)
+    writer = place.writer()
     log = RestoreLog(writer, restore_id, made, request.target, {"digest": digest, "into": target.into(made)})
     for reason, action in _ACCEPTED.items():
         if found := [str(o) for o in made.obstacles if o.reason == reason]:
@@ -124,12 +118,12 @@ def _carry_out(
             for text in found:
                 reporter.warning(f"{action}: {text}")
     log.row("running")
-    refuse_pruned_meanwhile(request.destination, request.catalog, made.source, reader)
+    refuse_pruned_meanwhile(work, made.source, reader)
     shares = deal(place.storage, made, layout.restore_folder(restore_id))
     reporter.start(made.entries, made.bytes, "restore")
     try:
         with shares.board().watched(reporter.update):
-            outcomes = target.write(Records(spark, shares, made, restore_id, roots))
+            outcomes = target.write(Records(work.spark, shares, made, restore_id, roots))
         reporter.update(made.entries, made.bytes)
     except LakebackupError as error:
         log.row("failed", problem=error.message)
@@ -142,14 +136,15 @@ def _carry_out(
     shares.clear()
     for note in notes:
         reporter.warning(note)
-    result = {
-        "restore_id": restore_id,
-        "resumed": resumed is not None,
-        **_summary(made),
-        **({"outcomes": groups[0]["outcomes"], "groups": groups[0]["groups"]} if groups else {}),
-        "entries": sum(o.entries for o in outcomes),
-        "seconds": round(time.monotonic() - started, 3),
-    }
+    result = work.timed(
+        {
+            "restore_id": restore_id,
+            "resumed": resumed is not None,
+            **_summary(made),
+            **({"outcomes": groups[0]["outcomes"], "groups": groups[0]["groups"]} if groups else {}),
+            "entries": sum(o.entries for o in outcomes),
+        }
+    )
     if groups and groups[1].short:
         reporter.result(result)
         raise short_of(groups[1])

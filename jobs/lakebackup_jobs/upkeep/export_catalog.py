@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +9,12 @@ from lakebackup.recovery.exchange import EXCHANGED, Form, export
 from lakebackup.requests import Request
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.workspace import Workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakebackup.recovery.exchange import RowsFile
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 
@@ -28,25 +31,15 @@ def run(request: ExportRequest, *, reporter: Reporter) -> dict[str, Any]:
 
     Raises NotFound (no catalog), Refused (the folder holds something), Damaged (a table of the catalog).
     """
-    started = time.monotonic()
+    work = Workspace(request, "", reporter)
     reader = CatalogReader.require(request.destination, request.catalog)
     folder = open_storage(request.folder, private=False)
     reporter.start(None, None, "export")
     made = export(reader, folder, request.form, reporter.update)
-    totals = [(table, [file for file in made.files if file.table == table]) for table in EXCHANGED]
-    return {
-        "folder": folder.uri,
-        "rows": sum(file.rows for file in made.files),
-        "bytes": sum(file.bytes for file in made.files),
-        "tables": [
-            {
-                "table": table,
-                "files": len(files),
-                "rows": sum(file.rows for file in files),
-                "bytes": sum(file.bytes for file in files),
-            }
-            for table, files in totals
-            if files
-        ],
-        "seconds": round(time.monotonic() - started, 3),
-    }
+    by_table = [(table, [file for file in made.files if file.table == table]) for table in EXCHANGED]
+    tables = [{"table": table, "files": len(files), **_sizes(files)} for table, files in by_table if files]
+    return work.timed({"folder": folder.uri, **_sizes(made.files), "tables": tables})
+
+
+def _sizes(files: Sequence[RowsFile]) -> dict[str, int]:
+    return {"rows": sum(file.rows for file in files), "bytes": sum(file.bytes for file in files)}

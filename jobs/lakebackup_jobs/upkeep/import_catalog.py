@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,15 +24,15 @@ from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
-from lakebackup.store.lease import Lease
 from lakebackup.store.manifest import marked
-from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import Roots, destination_id
-from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.upkeep.import_rows import Resolver
 
 if TYPE_CHECKING:
+    from lakebackup.store.writer import CatalogWriter
+    from lakebackup.store.reader import CatalogReader
     from collections.abc import Iterable, Mapping, Sequence
     from io import BufferedReader
 
@@ -64,16 +63,13 @@ def run(request: ImportRequest, *, spark: SparkSession | None = None, reporter: 
     Raises NotFound (no such file), UsageProblem (rows that make no sense), Refused (rows that the catalog
     contradicts), Damaged (an export that is not whole), Busy.
     """
-    from lakebackup_jobs.runtime.session import spark_session
-
+    work = Workspace(request, "", reporter, spark)
     files = _files(request)
-    import_id = _identity(request, files)
-    spark = spark or spark_session(remote=request.remote)
+    one = _Run(request, work, files, _identity(request, files))
     if request.dry_run:
-        return _Run(request, files, import_id, spark, reporter).plan()
-    storage = open_storage(request.destination)
-    with Lease.acquire(storage, "import", holder(), ttl_s=request.lease_ttl_s):
-        return _Run(request, files, import_id, spark, reporter).carry_out()
+        return one.plan()
+    with work.lease("import"):
+        return one.carry_out()
 
 
 def _files(request: ImportRequest) -> dict[str, tuple[GivenFile, ...]]:
@@ -121,18 +117,15 @@ class _Run:
     def __init__(
         self,
         request: ImportRequest,
+        work: Workspace,
         files: Mapping[str, tuple[GivenFile, ...]],
         import_id: str,
-        spark: SparkSession,
-        reporter: Reporter,
     ) -> None:
-        self.request, self.files, self.import_id = request, files, import_id
-        self.spark, self.reporter = spark, reporter
-        self.started = time.monotonic()
+        self.request, self.work, self.files, self.import_id = request, work, files, import_id
 
     def plan(self) -> dict[str, Any]:
         """What would go in; nothing is written."""
-        reader = CatalogReader.open(self.request.destination, self.request.catalog)
+        reader = self.work.existing()
         with closing(self._resolver(reader)) as resolver, task_errors():
             backups, rows = resolver.resolve()
             rows, _ = self._trusted(rows, reader)
@@ -141,25 +134,24 @@ class _Run:
 
     def carry_out(self) -> dict[str, Any]:
         """Import what is new."""
-        writer = CatalogWriter.open(self.spark, self.request.destination, self.request.catalog)
+        writer = self.work.writer()
         writer.migrate()  # a catalog that is behind may get its rows back by this
         if marked(writer.home, layout.import_path(self.import_id)):
             made = read_import(writer.home, self.import_id)
-            there = {row["backup_id"] for row in self._reader().rows("every_backup")}
+            there = {row["backup_id"] for row in self.work.reader().rows("every_backup")}
             new = [backup for backup in made.backups if backup.backup_id not in there]
             if new:
-                self.reporter.note(f"resuming import {self.import_id}, which did not finish")
+                self.work.reporter.note(f"resuming import {self.import_id}, which did not finish")
             self._publish(writer, made)
             counts = dict.fromkeys((chunk.table for chunk in made.chunks), 0) if not new else _counts(made)
             return self._summary(new, counts)
-        reader = self._reader()
+        reader = self.work.reader()
         with closing(self._resolver(reader)) as resolver, ExitStack() as leases:
             with task_errors():
                 backups, rows = resolver.resolve()
                 rows, taken = self._trusted(rows, reader)
             for source in sorted({backup.source for backup in backups}):
-                ttl = self.request.lease_ttl_s
-                leases.enter_context(Lease.acquire(writer.home, f"source-{source}", holder(), ttl_s=ttl))
+                leases.enter_context(self.work.lease(f"source-{source}"))
             self._still(backups)
             with task_errors():
                 chunks = [
@@ -179,7 +171,7 @@ class _Run:
         return self._summary(backups, _counts(made))
 
     def _publish(self, writer: CatalogWriter, made: Import) -> None:
-        append(self.spark, writer, made, f"import-{made.import_id}")
+        append(self.work.spark, writer, made, f"import-{made.import_id}")
         entry = Audit(
             at=made.at,
             actor=made.actor,
@@ -206,7 +198,7 @@ class _Run:
                 f"--trust-root {strange[0]}: no destination of the export lies there.",
                 hint=f"It has {', '.join(sorted(found.values())) or 'none'}.",
             )
-        storage = open_storage(self.request.destination)
+        storage = self.work.storage
         home = {}
         with suppress(NotFound):
             home = {destination_id(storage, create=False): storage.uri}
@@ -217,7 +209,7 @@ class _Run:
         known = reader.destinations().uris if reader else home
         for name, uri in sorted(found.items()):
             if name not in trusted and name not in known:
-                self.reporter.warning(
+                self.work.reporter.warning(
                     f"destination {name} at {uri} was left out: what it holds cannot be restored from here "
                     f"before the import is repeated with --trust-root {uri}"
                 )
@@ -228,12 +220,9 @@ class _Run:
                 del rows["destinations"]
         return rows, sorted(found.keys() & {*trusted, *home})
 
-    def _reader(self) -> CatalogReader:
-        return CatalogReader.require(self.request.destination, self.request.catalog)
-
     def _still(self, backups: Iterable[Backup]) -> None:
         """Refused when another run took a number while this one was at work without the sources' leases."""
-        now = {(row["source"], row["number"]) for row in self._reader().rows("every_backup")}
+        now = {(row["source"], row["number"]) for row in self.work.reader().rows("every_backup")}
         taken = [b.backup_id for b in backups if (b.source, b.number) in now]
         if taken:
             raise Refused(
@@ -242,12 +231,9 @@ class _Run:
 
     def _resolver(self, reader: CatalogReader | None) -> Resolver:
         held = reader.rows("every_backup") if reader else []
-        uri = open_storage(
-            self.request.catalog or f"{open_storage(self.request.destination).uri}/{layout.CATALOG_FOLDER}"
-        ).uri
         return Resolver(
-            self.spark,
-            uri,
+            self.work.spark,
+            self.work.reader().catalog_uri,
             self.files,
             {row["backup_id"]: row for row in held},
             whole=self.request.folder is not None,
@@ -257,22 +243,19 @@ class _Run:
     def _summary(self, backups: Sequence[Backup], counts: Mapping[str, int]) -> dict[str, Any]:
         ordered = sorted(backups, key=attrgetter("source"))
         sources = [(source, list(some)) for source, some in groupby(ordered, attrgetter("source"))]
-        return {
-            "import_id": self.import_id,
-            "backups": len(backups),
-            **{table: count for table, count in counts.items() if count},
-            "sources": [
-                {
-                    "source": source,
-                    "backups": len(some),
-                    "files": sum(b.files for b in some),
-                    "bytes": sum(b.bytes for b in some),
-                    "until_ts": max(b.end_ts for b in some),
-                }
-                for source, some in sources
-            ],
-            "seconds": round(time.monotonic() - self.started, 3),
-        }
+        shown = [
+            {
+                "source": source,
+                "backups": len(some),
+                "files": sum(b.files for b in some),
+                "bytes": sum(b.bytes for b in some),
+                "until_ts": max(b.end_ts for b in some),
+            }
+            for source, some in sources
+        ]
+        found = {table: count for table, count in counts.items() if count}
+        ids = {"import_id": self.import_id, "backups": len(backups)}
+        return self.work.timed({**ids, **found, "sources": shown})
 
 
 def _counts(made: Import) -> dict[str, int]:

@@ -12,7 +12,7 @@ from lakebackup.rows.tables import TABLES
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import held
 from lakebackup.store.reader import CatalogReader
-from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.lifecycle.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,27 +43,20 @@ def run(request: OptimizeRequest, *, spark: SparkSession | None = None, reporter
 
     Raises NotFound (no catalog), Refused (a retention that is too short), Busy (another process writes).
     """
-    from lakebackup_jobs.runtime.session import spark_session
-
-    started = time.monotonic()
+    work = Workspace(request, "", reporter, spark)
     reader = CatalogReader.require(request.destination, request.catalog)
-    retain_ms = _retention(request.retain_ms, reader, open_storage(request.destination))
+    retain_ms = _retention(request.retain_ms, reader, work.storage)
     if request.remote:
         raise UsageProblem("catalog optimize does not run over Spark Connect.", hint="Leave --remote out.")
     before = {table: _held(reader.catalog_uri, table) for table in TABLES}
     if request.dry_run:
         return {"dry_run": True, "retain_ms": retain_ms, **_summary(before, before)}
-    spark = spark or spark_session()
-    writer = CatalogWriter.open(spark, request.destination, request.catalog)
+    writer = work.writer()
     for number, table in enumerate(TABLES, 1):
         reporter.note(f"table {table}, {number} of {len(TABLES)}")
         writer.optimize(table, retain_hours=retain_ms / 3_600_000)
     after = {table: _held(reader.catalog_uri, table) for table in TABLES}
-    return {
-        "retain_ms": retain_ms,
-        **_summary(before, after),
-        "seconds": round(time.monotonic() - started, 3),
-    }
+    return work.timed({"retain_ms": retain_ms, **_summary(before, after)})
 
 
 def _retention(retain_ms: int, reader: CatalogReader, storage: Storage) -> int:

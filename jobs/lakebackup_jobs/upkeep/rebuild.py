@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import Incomplete
 from lakebackup.requests import Request
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
+from lakebackup_jobs.lifecycle.workspace import Workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,22 +31,15 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
     are in by then.
     """
     from lakebackup.recovery.rebuild import rebuild
-    from lakebackup_jobs.runtime.session import spark_session
     from lakebackup_jobs.topics.tasks.decode import decode_again
 
-    started = time.monotonic()
-    session = spark or spark_session(remote=request.remote)
-    derive = partial(decode_again, session, schema_topics=request.schema_topics)
-    made = rebuild(session, request.destination, request.catalog, derive)
+    work = Workspace(request, "", reporter, spark)
+    derive = partial(decode_again, work.spark, schema_topics=request.schema_topics)
+    made = rebuild(work.spark, request.destination, request.catalog, derive)
     for problem in made.problems:
         reporter.warning(problem)
-    result = {
-        "backups": made.states,
-        "files": made.files,
-        "audit": made.audit,
-        "left_out": made.problems,
-        "seconds": round(time.monotonic() - started, 3),
-    }
+    counts = {"backups": made.states, "files": made.files, "audit": made.audit}
+    result = work.timed({**counts, "left_out": made.problems})
     if made.problems:
         reporter.result(result)
         raise Incomplete(

@@ -8,7 +8,6 @@ folder.
 from __future__ import annotations
 
 import tempfile
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,12 +23,12 @@ from lakebackup.rows.tables import spark_columns
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
 from lakebackup.store import tombstones
-from lakebackup.store.behind import current_catalog
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.desk import findings
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore import job as log_restore
 from lakebackup_jobs.queues.restore import trial as queue_trial
 from lakebackup_jobs.snapshots import restore as restore_snapshot
@@ -69,20 +68,16 @@ def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: 
     Raises NotFound (no catalog, no such backup, none that counts). Findings are no error here: the command
     line ends with the exit code of Damaged when there are any but orphans; see `require_whole`.
     """
-    from lakebackup_jobs.runtime.session import spark_session
-
-    started = time.monotonic()
-    reader = current_catalog(request.destination, request.catalog)
+    work = Workspace(request, "", reporter, spark)
+    reader = work.current()
     ids = ",".join(_with_snapshots(reader, [reader.resolve_backup(part) for part in request.backup_ids]))
     if not reader.one("backups_to_check", backup_ids=ids):
         raise NotFound(
             f"There is nothing to verify: no backup in {reader.home.uri} counts.",
             hint="`lakebackup list` shows what there is, and the state of each.",
         )
-    spark = spark or spark_session(remote=request.remote)
-    with findings(spark, request.destination, request.catalog, reporter) as (writer, recorded):
-        check = _Check(request, ids, spark, reader, writer, reporter, recorded)
-        return {**check.run(), "seconds": round(time.monotonic() - started, 3)}
+    with findings(work) as (writer, recorded):
+        return work.timed(_Check(request, ids, work, reader, writer, recorded).run())
 
 
 class _Check:
@@ -92,17 +87,16 @@ class _Check:
         self,
         request: VerifyRequest,
         ids: str,
-        spark: SparkSession,
+        work: Workspace,
         reader: CatalogReader,
         writer: CatalogWriter,
-        reporter: Reporter,
         recorded: bool,
     ) -> None:
         from lakebackup.sql_engine.spark import SparkEngine
 
-        self.request, self.ids, self.spark, self.reader = request, ids, spark, reader
-        self.writer, self.reporter, self.recorded = writer, reporter, recorded
-        self.engine = SparkEngine(spark, reader.catalog_uri)
+        self.request, self.ids, self.spark, self.reader = request, ids, work.spark, reader
+        self.writer, self.reporter, self.recorded = writer, work.reporter, recorded
+        self.engine = SparkEngine(work.spark, reader.catalog_uri)
         now = datetime.now(UTC)
         self.check_id, self.at = layout.new_backup_id(now), micros(now)
         self.roots = reader.destinations()
@@ -118,24 +112,21 @@ class _Check:
         sidecars = CheckSidecars(*self.common)
         self._put(self.engine.query("backups_to_check", backup_ids=self.ids), sidecars, "sidecars")
         tasks = _tasks(totals["files"])
-        filters = (
-            self.engine.query("key_filters_to_check", backup_ids=self.ids)
-            .repartition(tasks, "destination", "keys_path")
-            .sortWithinPartitions("destination", "keys_path", "keys_start")
-        )
+        filters = self._parts("key_filters_to_check", tasks, "keys_path", "keys_start")
         self._put(filters, CheckKeys(*self.common, mode != "stat"), "keys")
         if mode == "decode":
-            packed = (
-                self.engine.query("pack_members_to_check", backup_ids=self.ids)
-                .repartition(tasks, "destination", "path")
-                .sortWithinPartitions("destination", "path", "position")
-            )
+            packed = self._parts("pack_members_to_check", tasks, "path", "position")
             self._put(packed, CheckMembers(*self.common), "members")
         if not self.ids:
             self._find_orphans()
         if request.mode == "restore":
             self.writer.append(list(self._trials()))
         return self._summary()
+
+    def _parts(self, query: str, tasks: int, path: str, position: str) -> DataFrame:
+        """Parts of objects: those of an object in one task, in their order."""
+        rows = self.engine.query(query, backup_ids=self.ids).repartition(tasks, "destination", path)
+        return rows.sortWithinPartitions("destination", path, position)
 
     def _put(self, rows: DataFrame, job: Any, name: str) -> None:
         found = rows.mapInArrow(job, spark_columns("checks"))

@@ -6,7 +6,6 @@ Each step may have been taken before, by a run that was interrupted.
 from __future__ import annotations
 
 import json
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -109,18 +108,12 @@ class Deletion:
 
         Raises Incomplete, after the result was reported, when objects are left.
         """
-        started = time.monotonic()
         resumed, left = self.resume()
         summary, recorded = plan()
         if recorded:
             left += self.carry_out(recorded)
-        result = {
-            "deleted": True,
-            "prune_id": recorded.prune_id if recorded else None,
-            "resumed": resumed,
-            **summary,
-            "seconds": round(time.monotonic() - started, 3),
-        }
+        done = {"deleted": True, "prune_id": recorded.prune_id if recorded else None, "resumed": resumed}
+        result = self.workspace.timed({**done, **summary})
         left.require_none(self.workspace.reporter, result)
         return result
 

@@ -11,33 +11,27 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lakebackup.errors import Busy, LakebackupError
 from lakebackup.rows.upkeep import Audit, Restore
 from lakebackup.rules import layout
-from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
-from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.identity import holder, micros
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
-
+    from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import CatalogWriter
-    from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
+    from lakebackup_jobs.lifecycle.workspace import Workspace
 
 
 @contextmanager
 def noted(
-    spark: SparkSession | None,
+    work: Workspace,
     planned: CatalogReader,
     *,
-    destination: str,
-    catalog: str | None,
     source: str,
     target: str,
     selection: str,
-    reporter: Reporter,
     from_ts: int | None = None,
     to_ts: int | None = None,
     audit: Audit | None = None,
@@ -62,8 +56,8 @@ def noted(
         detail=json.dumps({"digest": restore_id}),  # by which a prune finds the lease
     )
 
-    with desk(destination, catalog, f"restore-{restore_id}", reporter) as place:
-        writer = place.writer(spark)
+    with desk(work, f"restore-{restore_id}") as place:
+        writer = place.writer()
 
         def put(state: Any, **counts: Any) -> None:
             writer.append([replace(began, at=micros(datetime.now(UTC)), state=state, **counts)])
@@ -73,7 +67,7 @@ def noted(
             writer.append_audit(audit)
         counts: dict[str, Any] = {}
         try:
-            refuse_pruned_meanwhile(destination, catalog, source, planned)
+            refuse_pruned_meanwhile(work, source, planned)
             yield place, counts
         except LakebackupError:
             put("failed")
@@ -81,22 +75,19 @@ def noted(
         put("complete", **counts)
 
 
-def refuse_pruned_meanwhile(
-    destination: str, catalog: str | None, source: str, planned: CatalogReader, *needed: str
-) -> None:
+def refuse_pruned_meanwhile(work: Workspace, source: str, planned: CatalogReader, *needed: str) -> None:
     """Busy when a prune came between the plan and the row that says that this restore is at work; Refused
     when one that was interrupted deletes a backup that is `needed`.
 
     One that comes later sees the row, and spares what the restore reads.
     """
-    now = CatalogReader(destination, catalog)
-    if now.one("latest_prune", source=source) != planned.one("latest_prune", source=source):
+    if work.reader().one("latest_prune", source=source) != planned.one("latest_prune", source=source):
         raise Busy(
             f"A prune of {source} came in while this restore was being planned; nothing was restored.",
             hint="Run the same command again.",
         )
     if needed:
-        tombstones.require_staying(open_storage(destination), source, *needed)
+        tombstones.require_staying(work.storage, source, *needed)
 
 
 class Selected(Protocol):

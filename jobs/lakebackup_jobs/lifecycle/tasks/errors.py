@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # What a task of a restore reports of each partition.
 RESTORED = "scope STRING, region STRING, entries BIGINT, bytes BIGINT, position BIGINT, error STRING"
-_ARROW = {"INT": "int32", "BIGINT": "int64", "STRING": "string", "BOOLEAN": "bool"}
+_ARROW = {"INT": "int32", "BIGINT": "int64", "STRING": "string", "BOOLEAN": "bool", "BINARY": "binary"}
 
 
 @cache

@@ -60,8 +60,7 @@ class Shares:
         """The rows of each share of a task."""
         storage = open_storage(self.uri)
         for path in self.tasks[number]:
-            with storage.open(path) as stream:
-                yield map(json.loads, stream)
+            yield read_lines(storage, path)
 
     def board(self) -> TaskBoard:
         """Where the tasks report their progress."""
@@ -164,6 +163,12 @@ def write_lines(storage: Storage, path: str, rows: Iterable[Any]) -> None:
         for row in rows:
             writer.write(f"{json.dumps(row)}\n".encode())
         writer.commit(path, if_absent=False)
+
+
+def read_lines(storage: Storage, path: str) -> Iterator[Any]:
+    """The rows that `write_lines` put. Raises NotFound."""
+    with storage.open(path) as stream:
+        yield from map(json.loads, stream)
 
 
 def clear(storage: Storage, folder: str) -> None:

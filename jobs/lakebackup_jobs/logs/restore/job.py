@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,11 +15,11 @@ from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.plan.logs.restore import plan_restore, require_restorable, times
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
-from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.lifecycle.deletion.lock import noted
 from lakebackup_jobs.lifecycle.desk import desk
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore import apply
 from lakebackup_jobs.logs.restore.splits import deal
 from lakebackup_jobs.targets import Held, is_done, open_target, require_same
@@ -47,10 +46,8 @@ def run(
     Raises NotFound, Refused (outside what is covered, gaps, damaged files, a target that holds something
     else), Damaged (a file, or a value that is not in the log), UsageProblem (keys), Busy, EnvironmentProblem.
     """
-    from lakebackup_jobs.runtime.session import spark_session
-
-    started = time.monotonic()
-    reader = current_catalog(request.destination, request.catalog)
+    work = Workspace(request, "", reporter, spark)
+    reader = work.current()
     target = open_target(request.target, partial(ChangeTopics, request))
     before = target.held()
     if upon := _upon(request):
@@ -81,42 +78,37 @@ def run(
     if request.dry_run:
         return {"dry_run": True, **summary, "parameters": dict(made.parameters)}
     require_restorable(made, allow_gaps=request.allow_gaps)
-    spark = spark or spark_session(remote=request.remote)
     name = f"target-{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
-    with desk(request.destination, request.catalog, name, reporter, ttl_s=request.lease_ttl_s):
+    with desk(work, name):
         # Another restore may have finished meanwhile.
         before = target.held()
         if is_done(before, after, alone=alone):
             return {"done_before": True, **summary}
-        written = bring(request, reader, made, target, before, after, spark, reporter)
-    return {**summary, **written, "seconds": round(time.monotonic() - started, 3)}
+        written = bring(request, work, reader, made, target, before, after)
+    return work.timed({**summary, **written})
 
 
 def bring(
     request: LogRestoreRequest,
+    work: Workspace,
     reader: CatalogReader,
     made: LogRestorePlan,
     target: Target,
     before: Held | None,
     after: Held,
-    spark: SparkSession,
-    reporter: Reporter,
 ) -> dict[str, int]:
     """Read the planned files and write the target, while no prune may delete them; the target's summary."""
-
+    spark, reporter = work.spark, work.reporter
     folder = layout.restore_folder(layout.new_backup_id(datetime.now(UTC)))
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
     with noted(
-        spark,
+        work,
         reader,
-        destination=request.destination,
-        catalog=request.catalog,
         source=made.source,
         target=target.place,
         selection=load("queries", "log_restore_files"),
         from_ts=made.start_ts,
         to_ts=made.end_ts,
-        reporter=reporter,
         audit=_audit(made, target.place) if made.gaps else None,
     ) as (own, counts):
         shares = deal(own.storage, made, folder, keys=keys, checksum=request.checksum)

@@ -8,7 +8,6 @@ source.
 from __future__ import annotations
 
 import json
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -103,7 +102,6 @@ def run(
         )
         (found,) = reader.rows("log_compact_totals")
         return {"dry_run": True, "source": request.name, **found}
-    started = time.monotonic()
     work = Workspace(request, request.name, reporter, spark)
     with work.lease(keep_lease(request.name)) as lease:
         log = LogCompaction(work, request)
@@ -113,7 +111,7 @@ def run(
         draft = log.plan()
         if draft is None:
             return {"source": request.name, **log.found, "backup_id": None}
-        return life.take(draft) | {"seconds": round(time.monotonic() - started, 3)}
+        return work.timed(life.take(draft))
 
 
 def _seal_older(work: Workspace) -> None:

@@ -6,7 +6,6 @@ It is restored from the newest full before it and the log since. Its objects bec
 from __future__ import annotations
 
 import hashlib
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -68,7 +67,6 @@ def run(
 
     `plain`: also of encrypted log files, though a full is not encrypted. Raises as a restore, and Busy.
     """
-    started = time.monotonic()
     now = datetime.now(UTC)
     catalog = current_catalog(request.destination, request.catalog)
     request = replace(request, on_full=True, filters=())
@@ -89,7 +87,7 @@ def run(
     sweep(work)
     with work.lease(_lease_name(full.backup_id)) as lease:
         done = Life(LogFull(work, request, catalog, made), lease).take(full)
-    return {**summary, **done, "seconds": round(time.monotonic() - started, 3)}
+    return work.timed({**summary, **done})
 
 
 def _lease_name(backup_id: str) -> str:
@@ -142,7 +140,7 @@ class LogFull(Source[Full]):
         folder = layout.full_folder(work.source, draft.backup_id)
         target = DeltaTarget(f"{work.storage.uri}/{folder}".rstrip("/"))
         after = Held.after(None, made, self.request)
-        written = bring(self.request, self.catalog, made, target, None, after, work.spark, work.reporter)
+        written = bring(self.request, work, self.catalog, made, target, None, after)
         self._pieces = _look(work.spark, work.storage, folder, self._listing(draft))
         totals = Totals()
         totals.entries = written["entries"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 from lakebackup_jobs.lifecycle.tasks.task import run_all
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore import restore_state, summary
 from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
 from lakebackup_jobs.queues.restore.prepare import Preparing, Sessions, ends_of
@@ -62,8 +62,8 @@ def run(
     run = _Run(request, spark, reporter)
     if request.dry_run:
         return run.preview()
-    name, ttl_s = f"restore-{request.digest()}", request.lease_ttl_s
-    with desk(request.destination, request.catalog, name, reporter, ttl_s=ttl_s) as place:
+    work = Workspace(request, "", reporter, spark)
+    with desk(work, f"restore-{request.digest()}") as place:
         return run.carry_out(place)
 
 
@@ -110,8 +110,7 @@ class _Run:
 
     def carry_out(self, place: Desk) -> dict[str, Any]:
         """All of it, from where an earlier run was interrupted."""
-        started = time.monotonic()
-        storage, writer = place.storage, place.writer(None)
+        storage, writer = place.storage, place.writer()
         # Where nothing can be written no earlier run can be resumed.
         resumed = unfinished(self._reader, self.request.digest()) if place.recorded else None
         made = self._resumed(storage, writer, resumed) if resumed else None
@@ -125,8 +124,7 @@ class _Run:
         try:
             if made is None and plan is not None:
                 refuse_pruned_meanwhile(
-                    self.request.destination,
-                    self.request.catalog,
+                    place.workspace,
                     plan.source,
                     self._reader,
                     *(link.backup_id for link in plan.restore_path.links),
@@ -145,14 +143,15 @@ class _Run:
         restore_state.clear(storage, restore_id)
         for note in notes:
             self.reporter.warning(note)
-        return {
-            "restore_id": restore_id,
-            "resumed": resumed == restore_id,
-            **summary.result(made),
-            "whole": summary.is_whole(made, done),
-            "entries": sum(outcome.entries for outcome in outcomes),
-            "seconds": round(time.monotonic() - started, 3),
-        }
+        return place.workspace.timed(
+            {
+                "restore_id": restore_id,
+                "resumed": resumed == restore_id,
+                **summary.result(made),
+                "whole": summary.is_whole(made, done),
+                "entries": sum(outcome.entries for outcome in outcomes),
+            }
+        )
 
     # --- before anything is written
 

@@ -15,6 +15,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.deletion.lock import noted
 from lakebackup_jobs.lifecycle.tasks.task import run_all
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore.scan_task import ScanJob
 from lakebackup_jobs.queues.restore.splits import deal_scan
 from lakebackup_jobs.snapshots import restore as restore_snapshot
@@ -58,14 +59,11 @@ def run(
         backup=made.restore_path.full.snapshot_id,
     )
     with noted(
-        spark,
+        Workspace(request, "", reporter, spark),
         reader,
-        destination=destination,
-        catalog=catalog,
         source=source,
         target=f"dir:{folder}",
         selection=made.selection,
-        reporter=reporter,
     ) as (_, counts):
         files = restore_snapshot.run(snapshot, spark=spark, reporter=reporter)["files"]
         for file in made.config:

@@ -439,7 +439,7 @@ def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
     job = ReadJob(roots_of(d=f"file://{tmp}/dest"), data, limits)
     newest: dict[tuple[int, bytes], dict[str, Any]] = {}
     for row in sorted(
-        (row for number in range(len(data)) for row in job.rows(number)),
+        (row for number in range(len(data)) for row in job.read(number)),
         key=lambda row: (row["seqno"], row["place"]),
     ):
         newest[row["vbucket"], row["key"]] = row
