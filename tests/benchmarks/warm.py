@@ -19,7 +19,7 @@ from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.logs.restore import job as restore_changes
 from lakebackup_jobs.queues.backup import job as backup_queue
 from lakebackup_jobs.runtime.session import spark_session
@@ -31,7 +31,7 @@ from lakebackup_jobs.topics import restore as restore_topics
 from lakebackup_jobs.topics.request import BackupRequest
 
 
-class Timeline(QuietReporter):
+class Timeline(Reporter):
     """A reporter that only looks at the clock."""
 
     def __init__(self) -> None:

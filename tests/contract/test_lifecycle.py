@@ -18,7 +18,7 @@ from lakebackup.errors import Busy, Refused
 from lakebackup.rules import layout
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,7 @@ class Place:
 
     def run(self, **changes: Any) -> dict[str, Any] | None:
         request = LinesRequest(**{"destination": str(self.root), "file": self.file, **changes})
-        return run(request, QuietReporter(io.StringIO(), io.StringIO()))
+        return run(request, Reporter(io.StringIO(), io.StringIO()))
 
     def killed(self, step: int | str, **changes: Any) -> list[str] | None:
         """Steps of a run that dies before one; None: it came to its end without it."""

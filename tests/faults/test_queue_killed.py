@@ -193,12 +193,12 @@ from lakebackup.plan.queues.restore import QueueRestoreRequest
 from lakebackup_jobs.queues.backup import job as backup_queue
 from lakebackup_jobs.queues.backup.request import QueueRequest
 from lakebackup_jobs.queues.restore import job as restore_queue
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 what, request, steps, hold = json.loads(sys.argv[1])
 made = {"backup": QueueRequest, "restore": QueueRestoreRequest}[what](**request)
 job = {"backup": backup_queue, "restore": restore_queue}[what]
 with watched(Path(steps), hold=hold):
-    job.run(made, reporter=QuietReporter(io.StringIO(), sys.stderr))
+    job.run(made, reporter=Reporter(io.StringIO(), sys.stderr))
 """
 
 

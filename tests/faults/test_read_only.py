@@ -20,7 +20,7 @@ from lakebackup.rules import layout
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.topics import restore as restore_topics
 from lakebackup_jobs.upkeep import verify
 from lakebackup_jobs.upkeep.verify import VerifyRequest
@@ -59,7 +59,7 @@ def test_nothing_is_written_and_everything_is_read(
     made.flush()
     sidecar.mark(made.storage, layout.marker_path("prod", name, "complete"))
     said = io.StringIO()
-    quiet = QuietReporter(io.StringIO(), said)
+    quiet = Reporter(io.StringIO(), said)
     with unwritable(made, tmp_path, how) as place:
         found = files_in(place)
         topics = RestoreRequest(

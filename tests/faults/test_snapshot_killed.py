@@ -225,13 +225,13 @@ def test_one_at_a_time(first_backup: tuple[Path, Path], tmp_path: Path) -> None:
 _CHILD = """
 import io, sys
 from lakebackup_jobs.snapshots.backup import SnapshotRequest, run
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 request = SnapshotRequest(
     destination=sys.argv[2], paths=(sys.argv[1],), source="db", layout=sys.argv[3], snapshots=("s2",),
     bandwidth=40_000, lease_ttl_s=1.0,
 )
 print("begins", flush=True)
-run(request, reporter=QuietReporter(io.StringIO(), sys.stderr))
+run(request, reporter=Reporter(io.StringIO(), sys.stderr))
 """
 
 

@@ -16,7 +16,7 @@ from tests.support.made_backups import MadeBackups
 from lakebackup.errors import Refused
 from lakebackup.rows.logs import LogTable
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.capture import publish
@@ -59,7 +59,7 @@ class Lab:
     def captured(self, flush: Flush, kind: str = "log") -> None:
         """It is in the catalog; or another backup took its number."""
         request = self.request()
-        work = Workspace(request, "lab", QuietReporter(io.StringIO(), io.StringIO()))
+        work = Workspace(request, "lab", Reporter(io.StringIO(), io.StringIO()))
         row = publish.row_of(request, work, flush, Totals(), 5, "tso")
         rows = flush.positions if kind == "log" else ()
         CatalogWriter.open(None, self.root).append([replace(row, kind=kind), *rows])

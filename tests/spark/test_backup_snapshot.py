@@ -26,7 +26,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import compare, import_manifest
 from lakebackup_jobs.snapshots.backup import SnapshotRequest
@@ -68,7 +68,7 @@ class Place:
             "taken_at": self._at,
             **changes,
         }
-        reporter = QuietReporter(io.StringIO(), self.warnings)
+        reporter = Reporter(io.StringIO(), self.warnings)
         return backup_snapshot.run(SnapshotRequest(**asked), spark=self.spark, reporter=reporter)
 
     def rows(
@@ -191,7 +191,7 @@ def test_of_two_backups_of_one_number_that_which_never_came_to_exist_is_left_out
     asked = import_manifest.ManifestRequest(
         destination=str(place.destination), file=manifest, source="db", taken_at=1_700_000_000_000 + HOUR + 1
     )
-    reporter = QuietReporter(io.StringIO(), place.warnings)
+    reporter = Reporter(io.StringIO(), place.warnings)
     with (
         mock.patch.object(CatalogWriter, "commit_backup", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),

@@ -26,7 +26,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.deletion.executor import foreign_destinations
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.upkeep import export_catalog as catalog_export
 from lakebackup_jobs.upkeep import import_catalog as catalog_import
 from lakebackup_jobs.upkeep import prune
@@ -117,7 +117,7 @@ def test_a_root_that_nobody_vouched_for_is_left_out(
     assert rows_of(empty, "backups") == []
     aside.rename(root / "lakebackup.json")
     request = ImportRequest(destination=str(empty), folder=str(out))
-    done = catalog_import.run(request, spark=spark, reporter=QuietReporter(io.StringIO(), said))
+    done = catalog_import.run(request, spark=spark, reporter=Reporter(io.StringIO(), said))
     assert done["backups"] == 3
     assert f"repeated with --trust-root file://{root}" in said.getvalue()
     assert CatalogReader.require(str(empty)).destinations().uris == {}

@@ -24,7 +24,7 @@ from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.upkeep import snapshot
 
@@ -57,11 +57,11 @@ class Feed:
                 **asked,
             }
         )
-        return restore.run(request, spark=self.spark, reporter=QuietReporter(io.StringIO(), self.notes))
+        return restore.run(request, spark=self.spark, reporter=Reporter(io.StringIO(), self.notes))
 
     def full(self, **asked: Any) -> dict[str, Any]:
         request = LogRestoreRequest(destination=str(self.folder / "backups"), name="shop", **asked)
-        return snapshot.run(request, spark=self.spark, reporter=QuietReporter(io.StringIO(), self.notes))
+        return snapshot.run(request, spark=self.spark, reporter=Reporter(io.StringIO(), self.notes))
 
     def rows(self, to: str = "out") -> list[dict[str, Any]]:
         """What a restored table holds, in order, without names."""

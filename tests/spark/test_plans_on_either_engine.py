@@ -32,7 +32,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.splits import deal
 from lakebackup_jobs.logs.restore import splits as log_splits
 from lakebackup_jobs.queues.restore import splits as queue_splits
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 ENGINES: tuple[EngineChoice, EngineChoice] = ("duckdb", "spark")
 FIRST = "the first"
-QUIET = QuietReporter(io.StringIO(), io.StringIO())
+QUIET = Reporter(io.StringIO(), io.StringIO())
 
 
 def files_of(chosen: Selection, query: str, **parameters: Any) -> list[dict[str, Any]]:

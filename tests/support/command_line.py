@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def quiet(err: io.StringIO | None = None) -> QuietReporter:
+def quiet(err: io.StringIO | None = None) -> Reporter:
     """A reporter whose output nobody reads, but for notes and warnings in `err`."""
-    return QuietReporter(io.StringIO(), err or io.StringIO())
+    return Reporter(io.StringIO(), err or io.StringIO())
 
 
 @dataclass(frozen=True)

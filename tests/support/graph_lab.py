@@ -17,7 +17,7 @@ from tests.support.runs import now_ms
 
 from lakebackup.plan.queues.restore import QueueRestoreRequest
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.queues.backup import job as backup_queue
 from lakebackup_jobs.queues.backup.request import QueueRequest
 from lakebackup_jobs.queues.restore import job as restore_queue
@@ -65,7 +65,7 @@ class GraphLab:
         self.place = self.folder / "backups"
         shutil.copytree(self.empty_catalog, self.place / "catalog")
         self.said, self.warnings = io.StringIO(), io.StringIO()
-        self.reporter = QuietReporter(self.said, self.warnings)
+        self.reporter = Reporter(self.said, self.warnings)
 
     def close(self) -> None:
         for engine in self.engines:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support.looks import seen
 
 from lakebackup.plan.topics.request import RestoreRequest
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.topics import backup as backup_topics
 from lakebackup_jobs.topics import compact, merge
 from lakebackup_jobs.topics import groups as restore_groups
@@ -31,7 +31,7 @@ class Lab:
         self.spark, self.bootstrap, self.folder = spark, bootstrap, folder
         self._empty_catalog = empty_catalog
         self.warnings = io.StringIO()
-        self.reporter = QuietReporter(io.StringIO(), self.warnings)
+        self.reporter = Reporter(io.StringIO(), self.warnings)
 
     def make_catalog(self) -> None:
         """Have a catalog: tables made once for all tests, since making them takes Spark seconds."""

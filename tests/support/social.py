@@ -16,7 +16,7 @@ from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.formats.queues.watermark import Watermark, headers_of
 from lakebackup.plan.queues.restore import QueueRestoreRequest
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.queues.backup import job as backup_queue
 from lakebackup_jobs.queues.backup.request import QueueRequest
 from lakebackup_jobs.queues.restore import job as restore_queue
@@ -90,7 +90,7 @@ class Social:
                 **changes,
             }
         )
-        reporter = QuietReporter(io.StringIO(), self.warnings)
+        reporter = Reporter(io.StringIO(), self.warnings)
         return backup_queue.run(request, spark=spark, reporter=reporter)
 
     def full(self, **changes: Any) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def put_back(social: Social, into: str, **changes: Any) -> dict[str, Any]:
             **changes,
         }
     )
-    return restore_queue.run(request, reporter=QuietReporter(io.StringIO(), social.warnings))
+    return restore_queue.run(request, reporter=Reporter(io.StringIO(), social.warnings))
 
 
 class Cut(BaseException):

@@ -1,4 +1,4 @@
-"""How a run tells what it does: a bar for a person, silence for a pipe, JSON lines for a machine.
+"""How a run reports what it does: a bar for a person, silence for a pipe, JSON lines for a machine.
 
 Standard output carries results only (with --json: every event); progress, notes and warnings go to
 standard error, so that `lakebackup … > file` never mixes the two.
@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from lakebackup_jobs.runtime.terminal_text import visible, visible_lines
 
@@ -25,53 +25,30 @@ UNFOLDED = 100_000
 """Width of a console that neither cuts nor folds: an id must stay one word, to copy it or to grep for it."""
 
 
-class Reporter(Protocol):
-    """What a run may tell. Use it in a `with` block; every count is a total so far, not a step."""
+class Reporter:
+    """What a run may report, for pipes and logs: results on `out`, warnings on `err`, nothing else.
 
-    def start(self, total_records: int | None, total_bytes: int | None, what: str = "") -> None:
-        """Work begins; `None` where nobody knows how much it is. Another call begins another stage."""
-        ...
-
-    def update(self, done_records: int, done_bytes: int) -> None: ...
-
-    def note(self, text: str) -> None:
-        """Something a person watching wants to know, and a pipe does not."""
-        ...
-
-    def warning(self, text: str) -> None:
-        """Something to know even when nobody watches."""
-        ...
-
-    def result(self, values: Mapping[str, Any]) -> None:
-        """What came of it: scalars, and lists of mappings for tables."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class QuietReporter:
-    """For pipes and logs: results on `out`, warnings on `err`, nothing else."""
+    Use it in a `with` block; every count is a total so far, not a step.
+    """
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
         self._out, self._err = out, err
 
     def start(self, total_records: int | None, total_bytes: int | None, what: str = "") -> None:
-        pass
+        """A stage of the work begins; `None` where it is not known how much it is."""
 
     def update(self, done_records: int, done_bytes: int) -> None:
-        pass
+        """How much of the stage is done."""
 
     def note(self, text: str) -> None:
-        pass
+        """Something a person watching wants to know, and a pipe does not."""
 
     def warning(self, text: str) -> None:
+        """Something to know even when nobody watches."""
         print(f"warning: {visible_lines(text)}", file=self._err, flush=True)
 
     def result(self, values: Mapping[str, Any]) -> None:
+        """What came of it: scalars, and lists of mappings for tables."""
         print_result(values, self._out)
 
     def __enter__(self) -> Self:
@@ -83,7 +60,7 @@ class QuietReporter:
         pass
 
 
-class JsonReporter(QuietReporter):
+class JsonReporter(Reporter):
     """JSON lines on `out`, each an object with `event`; progress at most once a second."""
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
@@ -119,7 +96,7 @@ class JsonReporter(QuietReporter):
         self._out.flush()
 
 
-class TerminalReporter(QuietReporter):
+class TerminalReporter(Reporter):
     """A bar with rate and time left on `err` while somebody watches."""
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
@@ -132,7 +109,7 @@ class TerminalReporter(QuietReporter):
         self._by_bytes = True
 
     def start(self, total_records: int | None, total_bytes: int | None, what: str = "") -> None:
-        # Offsets tell how many records there are, nobody how many bytes: the bar then counts records.
+        # Offsets give the number of records but not of bytes: the bar then counts records.
         self._by_bytes = total_bytes is not None
         bar = self._bar()
         if self._task is not None:
@@ -142,7 +119,7 @@ class TerminalReporter(QuietReporter):
         )
 
     def update(self, done_records: int, done_bytes: int) -> None:
-        # A watching thread may call while the bar is being taken away.
+        # A watching thread may call while the bar is being removed.
         progress, number = self._progress, self._task
         if progress is None or number is None:
             return
@@ -200,7 +177,7 @@ def reporter(*, as_json: bool, out: TextIO | None = None, err: TextIO | None = N
     out, err = out or sys.stdout, err or sys.stderr
     if as_json:
         return JsonReporter(out, err)
-    return TerminalReporter(out, err) if err.isatty() else QuietReporter(out, err)
+    return TerminalReporter(out, err) if err.isatty() else Reporter(out, err)
 
 
 def human_bytes(size: int) -> str:

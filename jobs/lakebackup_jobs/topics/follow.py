@@ -13,7 +13,7 @@ from lakebackup.plan.topics.backup import Prepared
 from lakebackup.rules import layout
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.admin.groups import Groups
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import publish, result_of
 from lakebackup_jobs.lifecycle.stream import Stream
 from lakebackup_jobs.lifecycle.stream_source import Planner
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from lakebackup.store.lease import Lease
-    from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.stream_source import Job
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.topics.request import BackupRequest
@@ -115,7 +114,7 @@ class TopicsPlanner(Planner[Prepared]):
         return copy_job(self._request, work, draft, sequences, report=False), len(draft.plan.tasks)
 
     def _work(self) -> Workspace:
-        return Workspace(self._request, self._source, QuietReporter(StringIO(), StringIO()))
+        return Workspace(self._request, self._source, Reporter(StringIO(), StringIO()))
 
 
 class _Following(Stream[Prepared]):

@@ -31,14 +31,14 @@ from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.upkeep.import_rows import Resolver
 
 if TYPE_CHECKING:
-    from lakebackup.store.writer import CatalogWriter
-    from lakebackup.store.reader import CatalogReader
     from collections.abc import Iterable, Mapping, Sequence
     from io import BufferedReader
 
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.rows.backups import Backup
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 

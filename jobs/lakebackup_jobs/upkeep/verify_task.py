@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import groupby
 from operator import itemgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -27,6 +28,7 @@ from lakebackup.store.manifest import marked, read_manifest
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, whole
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.snapshots.ranges import Ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
 Mode = Literal["stat", "hash", "decode"]
 Outcome = tuple[Literal["ok", "missing", "changed", "damaged", "unconfirmed"], str | None]
 OK: Outcome = ("ok", None)
-_PIECE = 8 << 20
 # Rows handed to Spark at a time.
 _BATCH = 1_000
 
@@ -228,35 +229,29 @@ class CheckMembers(_Task):
     """
 
     def look(self, rows: Iterable[Row]) -> Iterator[Check]:
-        for _, members in groupby(rows, itemgetter("destination", "path")):
-            if found := self._pack(members):
-                yield found
+        for _, group in groupby(rows, itemgetter("destination", "path")):
+            members = list(group)
+            if wrong := self._wrong(members):
+                yield self.finding(members[0], members[0]["path"], "decode", ("damaged", wrong))
 
-    def _pack(self, members: Iterator[Row]) -> Check | None:
-        first = next(members)
-        wrong = self._wrong(first, members)
-        return self.finding(first, first["path"], "decode", ("damaged", wrong)) if wrong else None
-
-    def _wrong(self, first: Row, others: Iterable[Row]) -> str | None:
+    def _wrong(self, members: Sequence[Row]) -> str | None:
         """What is wrong with the first file of a pack that is not as its row says."""
-        at = 0
         try:
-            with self.roots.open(first["destination"]).open(first["path"]) as stream:
-                for member in chain([first], others):
-                    if member["position"] < at:
-                        return f"the file at byte {member['position']} begins within another"
-                    while at < member["position"] and (
-                        skipped := stream.read(min(_PIECE, member["position"] - at))
-                    ):
-                        at += len(skipped)
-                    digest, end = hashlib.sha256(), member["position"] + member["bytes"]
-                    while at < end and (piece := stream.read(min(_PIECE, end - at))):
-                        digest.update(piece)
-                        at += len(piece)
-                    if at != end or digest.hexdigest() != member["sha256"]:
-                        return f"the file at byte {member['position']} is not as it was written"
+            storage, path = self.roots.open(members[0]["destination"]), members[0]["path"]
+            storage.stat(path)
         except (NotFound, Refused, Damaged):
-            pass  # as CheckFiles reports
+            return None  # as CheckFiles reports
+        ranges, end = Ranges(storage, path, [(one["position"], one["bytes"]) for one in members]), 0
+        for member in members:
+            start, digest = member["position"], hashlib.sha256()
+            if start < end:
+                return f"the file at byte {start} begins within another"
+            with suppress(Damaged):  # the pack ends before
+                for chunk in ranges.read(start, member["bytes"]):
+                    digest.update(chunk)
+            if digest.hexdigest() != member["sha256"]:
+                return f"the file at byte {start} is not as it was written"
+            end = start + member["bytes"]
         return None
 
 

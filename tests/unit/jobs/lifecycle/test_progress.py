@@ -35,7 +35,7 @@ def work(report: Reporter, total_bytes: int | None = 4_000_000) -> None:
 def test_the_stream_decides() -> None:
     assert isinstance(reporter(as_json=True, out=Terminal(), err=Terminal()), JsonReporter)
     assert isinstance(reporter(as_json=False, out=io.StringIO(), err=Terminal()), TerminalReporter)
-    assert type(reporter(as_json=False, out=Terminal(), err=io.StringIO())) is progress.QuietReporter
+    assert type(reporter(as_json=False, out=Terminal(), err=io.StringIO())) is progress.Reporter
 
 
 def test_a_pipe_gets_the_result_and_the_log_the_warning() -> None:

@@ -14,7 +14,7 @@ from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.log import pause, stop
 from lakebackup_jobs.cli.log.shown import place_of
 from lakebackup_jobs.cli.verb import Call, verb
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.capture import publish
@@ -132,7 +132,7 @@ def test_what_a_log_covers(
 ) -> None:  # fmt: skip
     settings = TaskSettings("br", "h", ("t",), endts=endts)
     request = LogRequest(str(tmp_path), "prod", settings, {})
-    work = Workspace(request, "prod", QuietReporter(io.StringIO(), io.StringIO()))
+    work = Workspace(request, "prod", Reporter(io.StringIO(), io.StringIO()))
     row = publish.row_of(request, work, flush(newest, floor), Totals(), checkpoint, "tso")
     assert (row.start_ts, row.end_ts) == span
     assert (row.kind, row.level, row.parent_place) == ("log", 1, 1 if newest else None)
