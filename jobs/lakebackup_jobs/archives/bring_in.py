@@ -6,24 +6,21 @@ any backup does: files, parts, manifest, rows, marker.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.formats.archives import chain, tree
 from lakebackup.requests import Request
-from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.archives import read_task as archive_task
-from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.run import publish
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -82,7 +79,8 @@ def run(
             publish(work, _manifest(work.storage, one), lease)
             reporter.note(f"{one.backup.backup_id}: {one.found.folder or 'the archive'}")
         if new:
-            work.writer().append_audit(_audit(request, source, new))
+            detail = {"folder": request.folder, "backups": [one.backup.backup_id for one in new]}
+            work.writer().append_audit(audit_entry("archive import", source, detail))
     return work.timed(_summary(source, planned))
 
 
@@ -154,16 +152,6 @@ def _manifest(storage: Storage, planned: Planned) -> sidecar.Manifest:
     storage.delete(part)  # of an import that was interrupted: what it put there may have had another number
     sidecar.write_part(storage, part, planned.files)
     return sidecar.Manifest(backup=backup, positions=planned.positions, scopes=(), gaps=(), parts=1)
-
-
-def _audit(request: ArchiveImportRequest, source: str, new: Sequence[Planned]) -> Audit:
-    return Audit(
-        at=micros(datetime.now(UTC)),
-        actor=holder(),
-        action="archive import",
-        subject=source,
-        detail=json.dumps({"folder": request.folder, "backups": [p.backup.backup_id for p in new]}),
-    )
 
 
 def _summary(source: str, planned: Sequence[Planned]) -> dict[str, Any]:

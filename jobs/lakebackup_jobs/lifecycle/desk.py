@@ -61,13 +61,12 @@ def desk(work: Workspace, lease: str) -> Iterator[Desk]:
         held = _taken(work, lease)
     except EnvironmentProblem as error:
         work.reporter.warning(f"{_NO_LEASE}: {error.message}")
-        held = None
-    if held is None:
-        with tempfile.TemporaryDirectory(prefix="lakebackup-desk-") as folder:
-            yield Desk(work, open_storage(folder), recorded=False)
+    else:
+        with held:
+            yield Desk(work, work.storage, recorded=True)
         return
-    with held:
-        yield Desk(work, work.storage, recorded=True)
+    with tempfile.TemporaryDirectory(prefix="lakebackup-desk-") as folder:
+        yield Desk(work, open_storage(folder), recorded=False)
 
 
 @contextmanager
@@ -79,10 +78,7 @@ def findings(work: Workspace) -> Iterator[tuple[CatalogWriter, bool]]:
         writer.require_writable()
     except EnvironmentProblem as error:
         work.reporter.warning(f"what is found is not recorded: {error.message}")
-        writable = False
     else:
-        writable = True
-    if writable:
         yield writer, True
         return
     with tempfile.TemporaryDirectory(prefix="lakebackup-findings-") as folder:

@@ -1,10 +1,14 @@
-"""Who runs this, and when, as rows of the catalog tell it."""
+"""Who runs this, and when, as rows of the catalog have it."""
 
 from __future__ import annotations
 
 import getpass
+import json
 import os
+import time
 from typing import TYPE_CHECKING
+
+from lakebackup.rows.upkeep import Audit
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -21,3 +25,9 @@ def holder() -> str:
 def micros(instant: datetime) -> int:
     """Microseconds since 1970 UTC."""
     return int(instant.timestamp() * 1_000_000)
+
+
+def audit_entry(action: str, subject: str, detail: object, *, at: int | None = None) -> Audit:
+    """An entry of the audit log for what this process does; `at` in us since 1970 UTC, None: now."""
+    at = time.time_ns() // 1000 if at is None else at
+    return Audit(at=at, actor=holder(), action=action, subject=subject, detail=json.dumps(detail))

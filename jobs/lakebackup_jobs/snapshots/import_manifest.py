@@ -8,7 +8,6 @@ another tool wrote them.
 from __future__ import annotations
 
 import hashlib
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,12 +22,11 @@ from lakebackup.plan.snapshots.backup import Newest, require_snapshots
 from lakebackup.requests import Request
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rows.tables import ARROW_SCHEMAS
-from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.roots import Roots
-from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.identity import audit_entry, micros
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.part import Parts
@@ -83,13 +81,7 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
         result = Life(manifest, lease).take(manifest.plan())
         detail = {"source": source, "file": str(request.file.absolute()), "files": manifest.files}
         work.writer().append_audit(
-            Audit(
-                at=manifest.started_at,
-                actor=holder(),
-                action="catalog import-manifest",
-                subject=result["backup_id"],
-                detail=json.dumps(detail),
-            ),
+            audit_entry("catalog import-manifest", result["backup_id"], detail, at=manifest.started_at),
             result["backup_id"],
         )
     if manifest.unknown:

@@ -7,7 +7,6 @@ restore is found there, and resumed when the same files are asked for.
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -21,10 +20,9 @@ from lakebackup.plan.snapshots.restore import (
     plan_restore,
     require_names,
 )
-from lakebackup.rows.upkeep import Audit
 from lakebackup.rules.times import format_ts
 from lakebackup_jobs.lifecycle.deletion.lock import noted
-from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN as PATHS
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowShares
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.snapshots.restore import SnapshotRestorePlan, SnapshotRestoreRequest
+    from lakebackup.rows.upkeep import Audit
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
@@ -170,10 +169,5 @@ def _damage(rows: Sequence[Any], target: Target) -> Damaged | None:
 
 def _audit(made: SnapshotRestorePlan, folder: str) -> Audit:
     """The entry for a restore of a backup that is known to be damaged."""
-    return Audit(
-        at=micros(datetime.now(UTC)),
-        actor=holder(),
-        action="restore with damage",
-        subject=made.backup_id or "",
-        detail=json.dumps({"folder": folder, "damage": made.damage}),
-    )
+    detail = {"folder": folder, "damage": made.damage}
+    return audit_entry("restore with damage", made.backup_id or "", detail)

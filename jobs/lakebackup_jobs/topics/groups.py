@@ -3,9 +3,7 @@ that the restores left."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from lakebackup.errors import EnvironmentProblem, Incomplete, UsageProblem
@@ -19,12 +17,11 @@ from lakebackup.plan.topics.groups import (
 )
 from lakebackup.plan.topics.request import only_source
 from lakebackup.requests import Request
-from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import patterns
 from lakebackup.rules.times import format_ts
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.identity import audit_entry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -140,13 +137,8 @@ def _audit(request: GroupsRequest, plan: GroupPlan, reporter: Reporter) -> None:
         by_group.setdefault(m.target_group, []).append(
             f"{m.scope}[{m.region}] {m.position} -> {landing.scope}[{landing.region}] {landing.position}"
         )
-    entry = Audit(
-        at=micros(datetime.now(UTC)),
-        actor=holder(),
-        action="restore groups",
-        subject=request.target,
-        detail=json.dumps({"outcomes": plan.counts(), "groups": by_group}),
-    )
+    detail = {"outcomes": plan.counts(), "groups": by_group}
+    entry = audit_entry("restore groups", request.target, detail)
     try:
         writer.append_audit(entry)
     except EnvironmentProblem as error:  # the groups are where they should be

@@ -46,10 +46,9 @@ from lakebackup_jobs.lifecycle.workspace import Workspace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakebackup.sql_engine import EngineChoice
-    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
 
@@ -57,6 +56,8 @@ if TYPE_CHECKING:
 HOLD_MS = 7 * 86_400_000
 # Clocks of machines may differ by this much; with more, ages cannot be judged.
 SKEW_MS = 60_000
+# What the audit log has of a request.
+_ASKED = ("topics", "patterns", "keep_ms", "keep_bytes", "days")
 # Kinds whose backups go whole alone, and why nothing smaller of theirs can go.
 _WHOLE = {name: kind.whole for name, kind in KINDS.items() if kind.whole}
 
@@ -151,27 +152,15 @@ def _recorded(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any]
         at=at,
         actor=holder(),
         source=work.source,
-        asked=json.dumps(
-            {
-                "topics": list(request.topics),
-                "patterns": list(request.patterns),
-                "keep_ms": request.keep_ms,
-                "keep_bytes": request.keep_bytes,
-                "days": request.days,
-            }
-        ),
+        asked=json.dumps({name: getattr(request, name) for name in _ASKED}),
         floors=tuple(made.floors(prune_id, at)),
         chunks=(),
         backups=tuple((backup.backup_id, backup.reason) for backup in made.backups),
     )
-    rows = _removals(engine, made, prune_id, at)
+    statement, parameters = made.removals(prune_id, at)
+    rows = engine.query(statement, **parameters)
     recorded = deletion.record(prune, rows, made.gone_files, lambda: made.require_proof(engine))
     return _summary(made), recorded
-
-
-def _removals(engine: SparkEngine, made: PrunePlan, prune_id: str, at: int) -> DataFrame:
-    statement, parameters = made.removals(prune_id, at)
-    return engine.query(statement, **parameters)
 
 
 def _require_clocks(reader: CatalogReader, storage: Storage, source: str) -> None:

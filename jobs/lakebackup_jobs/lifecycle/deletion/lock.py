@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lakebackup.errors import Busy, LakebackupError
 from lakebackup.rows.upkeep import Audit, Restore
 from lakebackup.rules import layout
 from lakebackup.store import tombstones
 from lakebackup_jobs.lifecycle.desk import Desk, desk
-from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.identity import audit_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
     from lakebackup_jobs.lifecycle.workspace import Workspace
+
+State = Literal["running", "complete", "failed"]
 
 
 @contextmanager
@@ -42,27 +45,13 @@ def noted(
     For reads that are not resumed when they are interrupted: nothing is held then. Raises Busy when a prune
     came in since `planned` was read.
     """
-    now = datetime.now(UTC)
-    restore_id = layout.new_backup_id(now)
-    began = Restore(
-        restore_id=restore_id,
-        at=micros(now),
-        source=source,
-        state="running",
-        target=target,
-        from_ts=from_ts,
-        to_ts=to_ts,
-        selection=selection,
-        detail=json.dumps({"digest": restore_id}),  # by which a prune finds the lease
-    )
-
+    restore_id = layout.new_backup_id(datetime.now(UTC))
+    made = _Selected(source, selection, from_ts, to_ts)
     with desk(work, f"restore-{restore_id}") as place:
         writer = place.writer()
-
-        def put(state: Any, **counts: Any) -> None:
-            writer.append([replace(began, at=micros(datetime.now(UTC)), state=state, **counts)])
-
-        writer.append([began])
+        # By the digest a prune finds the lease.
+        log = RestoreLog(writer, restore_id, made, target, {"digest": restore_id})
+        log.row("running")
         if audit:
             writer.append_audit(audit)
         counts: dict[str, Any] = {}
@@ -70,9 +59,9 @@ def noted(
             refuse_pruned_meanwhile(work, source, planned)
             yield place, counts
         except LakebackupError:
-            put("failed")
+            log.row("failed")
             raise
-        put("complete", **counts)
+        log.row("complete", **counts)
 
 
 def refuse_pruned_meanwhile(work: Workspace, source: str, planned: CatalogReader, *needed: str) -> None:
@@ -103,6 +92,16 @@ class Selected(Protocol):
     def to_ts(self) -> int | None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """What is read, without a plan of its own."""
+
+    source: str
+    selection: str
+    from_ts: int | None
+    to_ts: int | None
+
+
 class RestoreLog:
     """The rows that a restore leaves in the catalog."""
 
@@ -114,48 +113,35 @@ class RestoreLog:
         target: str,
         detail: Mapping[str, Any],
     ) -> None:
-        self._writer, self._id, self._plan, self._target = writer, restore_id, made, target
-        self._detail = detail
+        self._writer, self._detail = writer, detail
+        self._started = Restore(
+            restore_id=restore_id,
+            at=0,
+            source=made.source,
+            state="running",
+            target=target,
+            from_ts=made.from_ts,
+            to_ts=made.to_ts,
+            selection=made.selection,
+        )
 
-    def row(self, state: Any, problem: str | None = None) -> None:
-        self._writer.append([self._row(state, problem=problem)])
+    def row(self, state: State, problem: str | None = None, **counts: int | None) -> None:
+        self._writer.append([self._row(state, problem, **counts)])
 
     def finish(self, outcomes: Sequence[RegionOutcome]) -> None:
-        regions = [self._row("region_done", outcome=outcome) for outcome in outcomes]
+        regions = [replace(self._started, at=_now(), state="region_done", **asdict(one)) for one in outcomes]
         self._writer.append([*regions, self._row("complete")])
 
     def audit(self, action: str, detail: list[str]) -> None:
-        self._writer.append_audit(
-            Audit(
-                at=micros(datetime.now(UTC)),
-                actor=holder(),
-                action=action,
-                subject=self._id,
-                detail=json.dumps(detail),
-            )
-        )
+        self._writer.append_audit(audit_entry(action, self._started.restore_id, detail))
 
-    def _row(
-        self, state: Any, *, outcome: RegionOutcome | None = None, problem: str | None = None
-    ) -> Restore:
-        return Restore(
-            restore_id=self._id,
-            at=micros(datetime.now(UTC)),
-            source=self._plan.source,
-            scope=outcome.scope if outcome else None,
-            region=outcome.region if outcome else None,
-            state=state,
-            target=self._target,
-            from_ts=self._plan.from_ts,
-            to_ts=self._plan.to_ts,
-            selection=self._plan.selection,
-            position=outcome.position if outcome else None,
-            entries=outcome.entries if outcome else None,
-            bytes=outcome.bytes if outcome else None,
-            detail=None
-            if outcome
-            else json.dumps({**self._detail, **({"problem": problem} if problem else {})}),
-        )
+    def _row(self, state: State, problem: str | None = None, **counts: Any) -> Restore:
+        detail = json.dumps({**self._detail, **({"problem": problem} if problem else {})})
+        return replace(self._started, at=_now(), state=state, detail=detail, **counts)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
 
 
 def unfinished(reader: CatalogReader, digest: str) -> str | None:

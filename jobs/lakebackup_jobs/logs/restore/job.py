@@ -4,7 +4,6 @@ value of each key, and the target takes all of them at once."""
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import NotFound, Refused
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.plan.logs.restore import plan_restore, require_restorable, times
-from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup_jobs.lifecycle.deletion.lock import noted
 from lakebackup_jobs.lifecycle.desk import desk
-from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore import apply
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
+    from lakebackup.rows.upkeep import Audit
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.targets import Target
@@ -178,10 +177,4 @@ def summary_of(made: LogRestorePlan) -> dict[str, Any]:
 
 
 def _audit(made: LogRestorePlan, place: str) -> Audit:
-    return Audit(
-        at=micros(datetime.now(UTC)),
-        actor=holder(),
-        action="restore with gaps",
-        subject=made.source,
-        detail=json.dumps({"target": place, "gaps": list(made.gaps)}),
-    )
+    return audit_entry("restore with gaps", made.source, {"target": place, "gaps": list(made.gaps)})
