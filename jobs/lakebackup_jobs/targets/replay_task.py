@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from lakebackup.rows.topics import Translation
     from lakebackup_jobs.kafka.admin.committed import Ends, Place
-    from lakebackup_jobs.kafka.format.stored_file import StoredFile
+    from lakebackup_jobs.kafka.format.stored import StoredFile
 
 # Small files share a transaction until they hold this many stored bytes.
 TRANSACTION_BYTES = 64 << 20

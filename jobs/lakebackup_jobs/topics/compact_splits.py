@@ -12,7 +12,7 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.tasks.splits import PARTITION, batched, share_path, write_lines
 
 if TYPE_CHECKING:

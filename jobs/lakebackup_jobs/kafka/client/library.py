@@ -59,6 +59,7 @@ class ListElement(c.Structure):
 ARGUMENT_BYTES: Final = 72  # rd_kafka_vu_t: the tag, padded to 8, and a union of 64
 
 _P, _I, _S, _Z = c.c_void_p, c.c_int, c.c_char_p, c.c_size_t
+# Compiled code calls others too (native_read, native_write).
 _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "version": (_I, ()),
     "err2str": (_S, (_I,)),
@@ -87,16 +88,7 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "last_error": (_I, ()),
     "position": (_I, (_P, _P)),
     "query_watermark_offsets": (_I, (_P, _S, c.c_int32, _P, _P, _I)),
-    "message_destroy": (None, (_P,)),
     "message_errstr": (_S, (_P,)),
-    "message_timestamp": (c.c_int64, (_P, _P)),
-    "message_headers": (_I, (_P, _P)),
-    "header_cnt": (_Z, (_P,)),
-    "header_get_all": (_I, (_P, _Z, _P, _P, _P)),
-    "headers_new": (_P, (_Z,)),
-    "header_add": (_I, (_P, _P, c.c_ssize_t, _P, c.c_ssize_t)),
-    "headers_destroy": (None, (_P,)),
-    "produceva": (_P, (_P, _P, _Z)),
     "flush": (_I, (_P, _I)),
     "init_transactions": (_P, (_P, _I)),
     "begin_transaction": (_P, (_P,)),

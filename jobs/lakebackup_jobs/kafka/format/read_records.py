@@ -31,8 +31,7 @@ from lakebackup_jobs.kafka.format.records import (
     Columns,
 )
 from lakebackup_jobs.kafka.format.registry import strict_json
-from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebackup.errors import NotFound
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 
 if TYPE_CHECKING:

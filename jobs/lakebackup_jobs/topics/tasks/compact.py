@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from lakebackup.rows.backups import DataFile
     from lakebackup.store.roots import Roots
-    from lakebackup_jobs.kafka.format.stored_file import StoredFile
+    from lakebackup_jobs.kafka.format.stored import StoredFile
     from lakebackup_jobs.kafka.memory import Longs
     from lakebackup_jobs.topics.compact_splits import Piece
 

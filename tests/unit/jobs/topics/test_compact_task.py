@@ -25,7 +25,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup_jobs.kafka.format.key_filter import may_hold
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1, SCHEMA_V2
-from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.tasks import errors as outcome
 from lakebackup_jobs.topics import compact_splits as pieces
 from lakebackup_jobs.topics.tasks.compact import FindNewest, KeepNewest
