@@ -22,10 +22,14 @@ from lakebackup_jobs.lifecycle.tasks.numbers import next_sequences
 from lakebackup_jobs.lifecycle.tasks.part import run_tasks
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import forks
-from lakebackup_jobs.topics.announce import announce, summary, warn_of_missed_tombstones
+from lakebackup_jobs.topics.announce import (
+    announce,
+    record_unprotected,
+    summary,
+    warn_of_missed_tombstones,
+)
 from lakebackup_jobs.topics.planning import plan_next, prepare
 from lakebackup_jobs.topics.resume import InProgress, asked, blocker, different, discard_files
-from lakebackup_jobs.topics.unprotected import record_unprotected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,10 +14,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound
-from lakebackup.plan.topics.compact import CompactPlan, CompactTopic, plan_compaction
-from lakebackup.plan.topics.generations import Held
+from lakebackup.plan.topics.backup import Parent
+from lakebackup.plan.topics.generations import CompactPlan, CompactTopic, held_by, plan_compaction
 from lakebackup.plan.topics.request import only_source
 from lakebackup.rows.backups import Gap, Position
+from lakebackup.rows.base import pick
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
@@ -31,7 +32,6 @@ from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequence
 from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.topics import compact_splits as pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -137,10 +137,12 @@ class TopicsCompaction(Source[Batch]):
         return Batch(layout.new_backup_id(now), number, micros(now))
 
     def prepare(self, draft: Batch) -> Batch:
+        from lakebackup_jobs.topics.tasks.compact import write_pieces
+
         (between,) = self.reader.rows("restore_range", **self.asked)
         self.reader.define("selected", "restore_files", **self.asked, **between, from_ts=None)
         folder = layout.backup_folder(self.workspace.source, draft.backup_id)
-        return replace(draft, pieces=pieces.write(self.workspace.storage, folder, _files(self.reader)))
+        return replace(draft, pieces=write_pieces(self.workspace.storage, folder, _files(self.reader)))
 
     def resume_blocker(self, draft: Batch) -> str | None:  # noqa: ARG002
         return "a compaction starts over"
@@ -234,11 +236,10 @@ class TopicsCompaction(Source[Batch]):
 
 
 def _plan(request: CompactRequest, reader: CatalogReader, source: str) -> CompactPlan:
-    latest = reader.one("latest_backup", source=source, level=None) or {"base": None, "link": None}
-    held = reader.rows("generations", source=source, base=latest["base"], link=latest["link"])
+    latest = reader.one("latest_backup", source=source, level=None)
     return plan_compaction(
         reader.rows("compact_points", source=source),
-        [Held(**row) for row in held],
+        held_by(reader, source, pick(Parent, latest) if latest else None),
         names=request.topics,
         expressions=request.patterns,
         all_keyed=request.all_keyed,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from lakebackup.errors import Damaged, Refused
-from lakebackup.plan.topics.generations import Held
+from lakebackup.plan.topics.generations import held_by
 from lakebackup.plan.topics.merge import Member, MergePlan, choose, targets, with_topics
 from lakebackup.plan.topics.request import only_source
 from lakebackup.rows.backups import Gap, Position
@@ -301,13 +301,8 @@ def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePla
         return None
     reader.give("to_merge", pa.table({"backup_id": [member.backup_id for member in plan.members]}))
     of = {"source": source, "last": plan.last.backup_id}
-    held = reader.rows("generations", source=source, base=plan.last.base, link=plan.last.link)
-    return with_topics(
-        plan,
-        reader.rows("merge_scopes", **of),
-        [Held(**row) for row in held],
-        drop_gone=request.drop_gone,
-    )
+    held = held_by(reader, source, plan.last)
+    return with_topics(plan, reader.rows("merge_scopes", **of), held, drop_gone=request.drop_gone)
 
 
 def _require_whole(backup_id: str, source: str, path: Sequence[Mapping[str, Any]]) -> None:

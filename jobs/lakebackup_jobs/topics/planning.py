@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan.parents import Choice, choose, covered_by, falls_short
-from lakebackup.plan.topics.backup import BackupPlan, Parent, Prepared, plan_backup
-from lakebackup.plan.topics.generations import Held
+from lakebackup.plan.topics.backup import BackupPlan, Prepared, plan_backup
+from lakebackup.plan.topics.generations import held_by
 from lakebackup.rows.base import TOPICS
 from lakebackup.rules import layout, patterns
 from lakebackup.rules.kinds import require_kind_of
@@ -83,7 +83,7 @@ def plan_next(
         increment=choice.increment,
         level=choice.level,
         branch=choice.branch,
-        held=_held(reader, source, choice.parent),
+        held=held_by(reader, source, choice.parent) if reader else (),
         new_generation=request.new_generation,
         growth=request.growth,
     )
@@ -138,11 +138,3 @@ def _groups(
     return rows, tuple(
         f"consumer group {name} is not saved: {why}" for name, why in sorted(read.denied.items())
     )
-
-
-def _held(reader: CatalogReader | None, source: str, parent: Parent | None) -> list[Held]:
-    if reader is None:
-        return []
-    base, link = (parent.base, parent.link) if parent else (None, None)
-    rows = reader.rows("generations", source=source, base=base, link=link)
-    return [Held(**row) for row in rows]
