@@ -22,7 +22,6 @@ from lakebackup_jobs.kafka.client.consume import BLOCK_BYTES
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.records import (
-    KEY,
     KEY_LENGTH,
     OFFSET,
     TIMESTAMP,
@@ -105,7 +104,7 @@ class FindNewest(PerNumber):
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from lakebackup_jobs.kafka.format.arrow import binary
+        from lakebackup_jobs.kafka.format.arrow import keys
 
         storage = open_storage(self.uri)
         piece = read_piece(storage, self.folder, number)
@@ -117,9 +116,8 @@ class FindNewest(PerNumber):
                 rows = columns.rows
                 if (rows[:, KEY_LENGTH] < 0).any():
                     raise Damaged(f"{file.path} holds records without a key; its row says there are none.")
-                keys = binary(columns.data, rows[:, KEY], rows[:, KEY_LENGTH])
                 positions = pa.array(np.ascontiguousarray(rows[:, OFFSET]))
-                held.append(pa.RecordBatch.from_arrays([keys, positions], ["key", "position"]))
+                held.append(pa.RecordBatch.from_arrays([keys(columns), positions], ["key", "position"]))
                 size += held[-1].nbytes
                 done(len(rows), 0)
                 if size >= HELD_BYTES:
