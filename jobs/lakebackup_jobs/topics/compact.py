@@ -29,6 +29,7 @@ from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
+from lakebackup_jobs.lifecycle.tasks.part import parts_of
 from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -155,13 +156,7 @@ class TopicsCompaction(Source[Batch]):
         work, count = self.workspace, draft.pieces
         roots = self.reader.destinations()
         keep = compact_task.KeepNewest(
-            uri=work.storage.uri,
-            destination=work.destination,
-            source=work.source,
-            backup_id=draft.backup_id,
-            number=draft.number,
-            level=1,
-            parent=self.parent.backup_id,
+            **parts_of(work, draft, 1, self.parent),
             roots=roots,
             codec=self.request.codec,
             compression_level=self.request.compression_level,

@@ -36,7 +36,7 @@ from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
-from lakebackup_jobs.lifecycle.tasks.part import run_tasks
+from lakebackup_jobs.lifecycle.tasks.part import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics.resume import tasks_done
@@ -123,29 +123,25 @@ class TopicsMerge(Source[InProgress]):
     WORD = "merge"
     DISCARD_WHEN_REFUSED = True
 
+    #: What is merged, once there is something.
+    chosen: MergePlan
+
     def __init__(self, workspace: Workspace, request: MergeRequest) -> None:
         super().__init__(workspace)
         self.request = request
         self.reader = workspace.reader()
-        self._chosen: MergePlan | None = None
 
     @property
     def record_path(self) -> str:
         return layout.merge_path(self.workspace.source)
 
-    @property
-    def chosen(self) -> MergePlan:
-        """What is merged; there is something."""
-        if self._chosen is None:
-            raise AssertionError("nothing was planned")
-        return self._chosen
-
     def plan(self) -> InProgress | None:
         work = self.workspace
         self.reader = work.reader()
-        self._chosen = plan = _plan(self.request, self.reader, work.source)
+        plan = _plan(self.request, self.reader, work.source)
         if plan is None:
             return None
+        self.chosen = plan
         if self.request.until and plan.parent:
             tombstones.require_staying(work.storage, work.source, plan.parent.backup_id)
         now = datetime.now(UTC)
@@ -191,14 +187,8 @@ class TopicsMerge(Source[InProgress]):
         if plan.without:
             work.reporter.warning(f"left out, since the last backup lacks them: {', '.join(plan.without)}")
         job = Merge(
-            uri=work.storage.uri,
+            **parts_of(work, draft, plan.level, plan.parent),
             roots=self.reader.destinations(),
-            destination=work.destination,
-            source=work.source,
-            backup_id=draft.backup_id,
-            number=draft.number,
-            level=plan.level,
-            parent=plan.parent.backup_id if plan.parent else None,
             sequences=next_sequences(self.reader, work.source, plan.topics),
         )
         expected = sum(topic.entries for topic in plan.topics)

@@ -14,6 +14,7 @@ from lakebackup.errors import Damaged, NotFound
 from lakebackup.plan.topics.backup import Prepared  # noqa: TC001 - read by pydantic
 from lakebackup.rules import layout
 from lakebackup_jobs.kafka.format.container import FileReader
+from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.topics import forks
 from lakebackup_jobs.topics.tasks.copy import BACKUP_ID
 
@@ -89,8 +90,7 @@ def blocker(draft: InProgress, request: BackupRequest, work: Workspace, cluster:
     plan, reader = draft.prepared.plan, work.reader()
     if plan.parent is None:
         return "a full backup starts over"
-    newest = reader.one("latest_number", source=work.source)
-    if ((newest and newest["number"]) or 0) + 1 != draft.number:
+    if latest_number(reader, work.source) + 1 != draft.number:
         return "another backup was taken since"
     parent = reader.one("parent_backup", backup_id=plan.parent.backup_id)
     if parent is None or parent["reason"]:
