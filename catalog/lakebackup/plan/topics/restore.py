@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound, Refused
+from lakebackup.plan.partitions import Partition
 from lakebackup.rules.times import format_ts
 
 if TYPE_CHECKING:
@@ -20,13 +21,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionPart:
+class RegionPart(Partition):
     """The files of one partition in a restore: how many, how large (`raw_bytes`: before compression), and
     which offsets they hold."""
 
-    scope: str
-    epoch: str
-    region: str
     files: int
     bytes: int
     raw_bytes: int
@@ -68,12 +66,9 @@ class TopicPart:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionSpan:
+class RegionSpan(Partition):
     """The positions of a partition that a restore answers for: those without a record too."""
 
-    scope: str
-    epoch: str
-    region: str
     start_position: int
     end_position: int
 

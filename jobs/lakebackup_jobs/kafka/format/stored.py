@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import Damaged, NotFound
+from lakebackup.plan.partitions import Partition
 
 if TYPE_CHECKING:
     from lakebackup.store.roots import Roots
@@ -15,12 +16,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A data file as a restore task needs it: a row of the query selected_files."""
+class StoredFile(Partition):
+    """A data file of a partition as a restore task needs it: a row of the query selected_files."""
 
-    scope: str
-    epoch: str
-    region: str
     start_position: int
     end_position: int
     destination: str

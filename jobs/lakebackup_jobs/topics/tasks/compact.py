@@ -33,7 +33,7 @@ from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
-from lakebackup_jobs.lifecycle.tasks.splits import PARTITION, batched, share_path, write_lines
+from lakebackup_jobs.lifecycle.tasks.splits import batched, share_path, write_lines
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.topics.tasks.copy import publish
 
@@ -85,7 +85,7 @@ def read_piece(storage: Storage, folder: str, number: int) -> Piece:
 
 def _pieces(files: Iterable[StoredFile]) -> Iterator[Piece]:
     limits = (attrgetter("bytes"), PIECE_BYTES), (attrgetter("entries"), PIECE_ENTRIES)
-    for part, (_, some) in enumerate(groupby(files, key=attrgetter(*PARTITION))):
+    for part, (_, some) in enumerate(groupby(files, key=attrgetter("place"))):
         for rank, held in enumerate(batched(some, *limits)):
             yield Piece(part, rank, tuple(held))
 

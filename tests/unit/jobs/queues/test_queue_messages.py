@@ -351,7 +351,7 @@ def test_a_watermark_at_the_very_beginning_of_a_range_is_minded_too(own_from: in
     names = HeaderNames()
     columns = block_of([[("tid", b"1")], list(headers_of(names)), [("tid", b"1")]], 5)  # at 5, 7 and 9
     messages = read_messages(columns, names, "w")
-    span = QueueRange("delta", "e", "0", 5, 10, own_from, 0)
+    span = QueueRange("delta", "e", "0", 5, 10, 0, own_from)
     look = _Look(
         span, names, _Front(open_storage("/"), None), TransactionScan("delta", "e", "0"), frozenset(), ()
     )
