@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
@@ -18,41 +18,19 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle.tasks.errors import raise_first
-from lakebackup_jobs.targets import Content, Held, Target
+from lakebackup_jobs.targets import Held, Target
 from lakebackup_jobs.targets.produce_task import PRODUCED, ProduceJob, group_of, topic_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame
-
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
+    from lakebackup_jobs.logs.restore.apply import Changes
 
 # A key's last record is what counts; and whatever the database took is not too large.
 _SETTINGS = {"cleanup.policy": "compact", "max.message.bytes": str(2**30)}
 _COPIES = 3
 _SHOWN = 10
-
-
-class LogContent(Content[dict[str, int]], Protocol):
-    """The changes of a log, as topics take them."""
-
-    @property
-    def plan(self) -> LogRestorePlan: ...
-    @property
-    def after(self) -> Held: ...
-
-    def emptied(self) -> DataFrame | None:
-        """The tables that were emptied as a whole; None when none was."""
-        ...
-
-    def write_files(self, path: str, *, whole: bool = True) -> dict[str, int]:
-        """Write the changes as Parquet files; unless `whole` without those that empty a table."""
-        ...
-
-    def read_files(self, path: str) -> DataFrame:
-        """The changes that `write_files` wrote."""
-        ...
 
 
 class ChangeTopics(Target):
@@ -81,7 +59,7 @@ class ChangeTopics(Target):
         """What earlier restores from this destination brought under the prefix."""
         return Held.read(json.dumps(self._kept().get("held")))
 
-    def write(self, content: LogContent) -> dict[str, int]:
+    def write(self, content: Changes) -> dict[str, int]:
         """Stage the changes, once, and produce them from where the topics have them."""
         after = content.after
         asked = json.dumps([self._known, after.text()])
@@ -113,7 +91,7 @@ class ChangeTopics(Target):
         self._keep(held=ours, topics={**self._kept().get("topics", {}), **ids}, doing=None)
         return {"entries": doing["entries"], "topics": len(topics)}
 
-    def _produce(self, content: LogContent, files: Sequence[str], topic: str, group: str) -> int:
+    def _produce(self, content: Changes, files: Sequence[str], topic: str, group: str) -> int:
         """Produce staged files from where their groups are; how many changes there are in all."""
         if not files:
             return 0
@@ -151,7 +129,7 @@ class ChangeTopics(Target):
             )
         return [check_topic_name(topic_of(self._prefix, name)) for name in dict.fromkeys(names)]
 
-    def _refuse(self, topics: Sequence[str], content: LogContent) -> None:
+    def _refuse(self, topics: Sequence[str], content: Changes) -> None:
         """Refused when the topics hold something else, or keys that topics cannot be rid of."""
         before = content.before
         emptied = content.emptied() if before else None
@@ -188,7 +166,7 @@ class ChangeTopics(Target):
             return None
         return found
 
-    def _stage(self, content: LogContent, folder: str) -> list[str]:
+    def _stage(self, content: Changes, folder: str) -> list[str]:
         path = f"{self._storage.uri}/{folder}changes"
         content.write_files(path, whole=False)
         rows = content.read_files(path)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Refused
 from lakebackup.plan.partitions import StoredTopic
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lakebackup.plan.partitions import TopicState
+    from lakebackup.plan.topics.backup import Parent
+    from lakebackup.plan.topics.merge import Member
     from lakebackup.store.reader import CatalogReader
 
 Reason = Literal["full", "asked", "growth", "tombstones", "first", "purged"]
@@ -66,16 +68,7 @@ class Generation:
     safe_until: int | None
 
 
-class Chain(Protocol):
-    """A backup of a chain: the id of its full, and its own link of the chain."""
-
-    @property
-    def base(self) -> str: ...
-    @property
-    def link(self) -> int: ...
-
-
-def held_by(reader: CatalogReader, source: str, last: Chain | None) -> list[Held]:
+def held_by(reader: CatalogReader, source: str, last: Parent | Member | None) -> list[Held]:
     """What the catalog holds of a source's generations; the chain's is the one that ends with `last`."""
     base, link = (last.base, last.link) if last else (None, None)
     return [Held(**row) for row in reader.rows("generations", source=source, base=base, link=link)]
