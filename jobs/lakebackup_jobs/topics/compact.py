@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +24,9 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.kafka.format.stored import StoredFile
-from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
-from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
+from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
 from lakebackup_jobs.lifecycle.tasks.part import parts_of
 from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
@@ -129,13 +127,12 @@ class TopicsCompaction(Source[Batch]):
         self.asked: dict[str, Any] = {"source": workspace.source, "scopes": self.scopes, "to_ts": None}
 
     def plan(self) -> Batch:
-        source, now = self.workspace.source, datetime.now(UTC)
+        source = self.workspace.source
         parent = self.reader.one("latest_backup", source=source, level=None)
         if parent is None:
             raise NotFound("The chain that these backups depend on is not complete any more.")
-        number = latest_number(self.reader, source) + 1
         self.parent = SimpleNamespace(**parent)
-        return Batch(layout.new_backup_id(now), number, micros(now))
+        return Batch(*next_backup(self.reader, source))
 
     def prepare(self, draft: Batch) -> Batch:
         from lakebackup_jobs.topics.tasks.compact import write_pieces

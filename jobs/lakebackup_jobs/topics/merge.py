@@ -12,7 +12,6 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -32,10 +31,9 @@ from lakebackup.store import tombstones
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
-from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
-from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
+from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
 from lakebackup_jobs.lifecycle.tasks.part import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -144,9 +142,7 @@ class TopicsMerge(Source[InProgress]):
         self.chosen = plan
         if self.request.until and plan.parent:
             tombstones.require_staying(work.storage, work.source, plan.parent.backup_id)
-        now = datetime.now(UTC)
-        number = latest_number(self.reader, work.source) + 1
-        return InProgress(layout.new_backup_id(now), number, micros(now), None, self._asked(plan))
+        return InProgress(*next_backup(self.reader, work.source), None, self._asked(plan))
 
     def prepare(self, draft: InProgress) -> InProgress:
         topics = self.chosen.topics
