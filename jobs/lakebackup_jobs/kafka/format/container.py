@@ -127,8 +127,9 @@ class FileWriter:
             raise ValueError("a data file holds at least one record")
         sha256 = self._frame.sha256
         keys = self._keys.sealed(sha256) if self._keys else None
-        own = {"bytes": self.bytes, "raw_bytes": self._raw, "sha256": sha256, "keys": keys}
-        return FileStats(**asdict(self._stats), **own)
+        return FileStats(
+            **asdict(self._stats), bytes=self.bytes, raw_bytes=self._raw, sha256=sha256, keys=keys
+        )
 
 
 class FileReader:
