@@ -28,7 +28,7 @@ from lakebackup_jobs.kafka.admin.problems import (
     unknown,
 )
 from lakebackup_jobs.kafka.client import library
-from lakebackup_jobs.kafka.client.settings import PATIENCE, READING, READING_TUNING
+from lakebackup_jobs.kafka.client.library import PATIENCE, READING, READING_TUNING
 from lakebackup_jobs.kafka.format.codecs import DEFAULT_CODEC, compressor
 from lakebackup_jobs.kafka.format.container import FileSink, FileWriter
 from lakebackup_jobs.kafka.format.records import Block, Tally, record_prefix
@@ -107,7 +107,7 @@ class Reader:
         Offsets may be missing (control records, aborted transactions, compaction). Raises
         Purged, NotFound, EnvironmentProblem; the last too after `patience` seconds without any progress.
         """
-        from lakebackup_jobs.kafka.client import native_read as n
+        from lakebackup_jobs.kafka.client import native as n
 
         rd, roll = self._library, Roll(roll_ms)
         messages: Longs = np.zeros(16384, np.int64)
