@@ -24,7 +24,7 @@ from lakebackup_jobs.kafka.format.key_filter import KeyFilter, _hashes
 
 if TYPE_CHECKING:
     from lakebackup_jobs.demo.broker import Broker
-    from lakebackup_jobs.kafka.format.stats import FileStats
+    from lakebackup_jobs.kafka.format.records import FileStats
 
 pytestmark = pytest.mark.kafka
 Topic = Callable[..., str]
@@ -222,6 +222,6 @@ def test_leaving_early_leaves_the_client_usable(broker: Broker, topic: Topic) ->
     produce(broker.bootstrap, name, [Record(0, None, os.urandom(10_000), (), NOW)] * 2000)
     reader = consume.reader({"bootstrap.servers": broker.bootstrap})
     blocks = reader.blocks(name, 0, 0, 2000)
-    assert next(iter(blocks)).stats.first_offset == 0
+    assert next(iter(blocks)).stats.start_position == 0
     blocks.close()
     assert sum(block.stats.entries for block in reader.blocks(name, 0, 0, 2000)) == 2000

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakebackup.storage import Storage
-    from lakebackup_jobs.kafka.format.records import Columns
-    from lakebackup_jobs.kafka.format.stats import FileStats
+    from lakebackup_jobs.kafka.format.records import Columns, FileStats
 
 _AVRO = fastavro.parse_schema(json.loads(SCHEMA_V2))
 

@@ -29,6 +29,15 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class Range(Partition):
+    """Offsets `[start, end)` of a partition that one task copies; `rank` counts its ranges from 0."""
+
+    start: int
+    end: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicState:
     """A topic as the cluster describes it: `epoch` is the topic id as 32 hex digits.
 

@@ -23,7 +23,7 @@ from lakebackup.rules.kinds import require_kind
 from lakebackup.rules.times import format_ts
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.write_task import WriteJob
-from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
 from lakebackup_jobs.lifecycle.deletion.lock import noted
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard

@@ -21,8 +21,7 @@ from lakebackup_jobs.kafka.format.records import (
     VALUE,
     VALUE_LENGTH,
 )
-from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.atomic_dir import WORK
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 from lakebackup_jobs.lifecycle.tasks.splits import read_lines, share_path

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.topics.restore import RestorePlan
     from lakebackup.store.roots import Roots
-    from lakebackup_jobs.kafka.format.stored_file import StoredFile
+    from lakebackup_jobs.kafka.format.stored import StoredFile
     from lakebackup_jobs.lifecycle.tasks.splits import Shares
     from lakebackup_jobs.lifecycle.tasks.task import Work
     from lakebackup_jobs.targets.delta import DeltaTarget

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-
-from lakebackup.errors import EnvironmentProblem, NotFound
+from lakebackup.errors import NotFound
 from lakebackup.plan.topics.schemas import RegistryRecord, conflicts, left_alone
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka.admin import problems
+from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.format.registry import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from lakebackup.plan.topics.request import RestoreRequest
     from lakebackup.plan.topics.restore import RestorePlan, TopicPart
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
 # A registry with more records than this is none; so many are compared in memory.
 MOST_RECORDS = 1_000_000
 SHOWN = 10
-_SILENCE_S = 60.0
 
 
 class Registries:
@@ -82,8 +78,18 @@ class Registries:
         return [_record(row, row["log_position"]) for row in rows]
 
     def _theirs(self, topic: str) -> list[RegistryRecord]:
+        """The committed records of a registry's topic, to its end now. Raises EnvironmentProblem."""
+        from lakebackup_jobs.kafka.client.consume import reader
+        from lakebackup_jobs.kafka.format.arrow import to_arrow
+
+        cluster = Cluster(self._client)
+        (state,) = cluster.describe([topic])
+        _, regions = cluster.positions([state], "read_committed")
+        source = reader(self._client, topic=(topic, state.epoch))
         return [
-            _record(decode(key, value), offset) for offset, key, value in read_all(self._client, topic, 0)
+            _record(decode(row["key"], row["value"]), row["offset"])
+            for block in source.blocks(topic, 0, regions[0].low, regions[0].end)
+            for row in to_arrow(block.columns()).to_pylist()
         ]
 
 
@@ -91,42 +97,3 @@ def _record(row: Mapping[str, Any], position: int) -> RegistryRecord:
     names = (field.name for field in fields(RegistryRecord) if field.name != "position")
     values: dict[str, Any] = {name: row.get(name) for name in names}
     return RegistryRecord(**values, position=position)
-
-
-def read_all(
-    client: Mapping[str, str], topic: str, partition: int
-) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of every committed record of a small partition, from its start to its end now.
-
-    Raises EnvironmentProblem when the broker falls silent or refuses.
-    """
-    consumer = Consumer(
-        {
-            **client,
-            "log_level": 0,
-            "group.id": "lakebackup-look",  # asked for, never used: nothing is committed
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    where = f"topic {topic}, partition {partition}"
-    try:
-        low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SILENCE_S)
-        consumer.assign([TopicPartition(topic, partition, low)])
-        deadline = time.monotonic() + _SILENCE_S
-        while time.monotonic() < deadline:
-            for message in consumer.consume(10_000, timeout=0.2):
-                error = message.error()
-                if error is None:
-                    deadline = time.monotonic() + _SILENCE_S
-                    yield message.offset() or 0, message.key(), message.value()
-                elif error.code() == problems.PARTITION_EOF:
-                    return
-                elif error.code() not in problems.PASSING:
-                    raise problems.problem(error.code(), error.str(), where)
-        raise problems.stalled(_SILENCE_S, None, where)
-    except KafkaException as error:
-        raise EnvironmentProblem(f"{where}: {error.args[0].str()}") from None
-    finally:
-        consumer.close()

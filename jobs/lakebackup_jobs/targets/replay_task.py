@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,15 +21,15 @@ from lakebackup_jobs.kafka.client.produce import RestoreProducer
 from lakebackup_jobs.kafka.format.records import OFFSET, within
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
+from lakebackup_jobs.lifecycle.tasks.splits import batched
 from lakebackup_jobs.targets.records import PartitionJob
 from lakebackup_jobs.targets.translation import Ledger, Reached
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from lakebackup.rows.topics import Translation
-    from lakebackup_jobs.kafka.admin.committed import Ends, Place
-    from lakebackup_jobs.kafka.format.stored_file import StoredFile
+    from lakebackup_jobs.kafka.format.stored import StoredFile
 
 # Small files share a transaction until they hold this many stored bytes.
 TRANSACTION_BYTES = 64 << 20
@@ -57,13 +58,20 @@ class ReplayJob(PartitionJob):
 
     def restore(self, first: StoredFile, files: Iterator[StoredFile]) -> RegionOutcome:
         topic, partition = self.targets[first.scope], int(first.region)
-        tell = self.shares.board().counter(f"{first.scope}-{partition}")
+        count = self.shares.board().counter(f"{first.scope}-{partition}")
         # Made per partition: making it again ends what a killed task left open there, and only that.
         name = producer_of(self.group, topic, first.region)
         group, mark = (name, (topic, 0)) if self.by_key else (self.group, (topic, partition))
         client = {**self.client, "partitioner": PARTITIONER} if self.by_key else self.client
         with RestoreProducer(client, name, group, zero_as_one=self.zero_as_one) as producer:
-            ledger = self._ledger(first, None if self.by_key else partial(producer.ends, mark))
+            identity = replace(
+                self.identities[first.scope],
+                region=first.region,
+                target_region=first.region,
+                at=time.time_ns() // 1000,
+            )
+            ends = None if self.by_key else partial(producer.ends, mark)
+            ledger = Ledger(open_storage(self.shares.uri), identity, ends)
             # Where tasks write beside each other, what is open in a partition is not a lost end of ours.
             done = producer.committed(*mark) if self.by_key else producer.resume(*mark)
             if done and done.note:
@@ -72,47 +80,19 @@ class ReplayJob(PartitionJob):
                 begin = self.begins.get((first.scope, first.region))
                 reached = Reached(begin or 0, covered=-1 if begin is None else begin)
             ledger.open(reached)
-            position, pending = reached.position, 0
-            for file in files:
-                if file.end_position <= position:
-                    tell(file.entries, file.bytes)
-                    continue
-                if not pending:
-                    producer.begin()
-                self._file(producer, ledger, file, topic, position)
-                pending += file.bytes
-                position = file.end_position
-                tell(file.entries, file.bytes)
-                if pending >= TRANSACTION_BYTES:
-                    reached = self._commit(producer, ledger, mark, reached, position, pending)
-                    pending = 0
-            if pending:
-                reached = self._commit(producer, ledger, mark, reached, position, pending)
+            position = reached.position
+            rest = _beyond(position, files, count)
+            for some in batched(rest, (attrgetter("bytes"), TRANSACTION_BYTES)):
+                producer.begin()
+                for file in some:
+                    self._file(producer, ledger, file, topic, position)
+                    position = file.end_position
+                    count(file.entries, file.bytes)
+                reached = ledger.close(reached, position, sum(file.bytes for file in some))
+                producer.commit({mark: Progress(position, reached.note)})
+                ledger.settle(reached)
             ledger.end(reached, self.ends.get((first.scope, first.region), -1))
         return RegionOutcome(first.scope, first.region, reached.entries, reached.bytes, reached.position)
-
-    def _ledger(self, first: StoredFile, ends: Callable[[], Ends] | None) -> Ledger:
-        identity = replace(
-            self.identities[first.scope],
-            region=first.region,
-            target_region=first.region,
-            at=time.time_ns() // 1000,
-        )
-        return Ledger(open_storage(self.shares.uri), identity, ends)
-
-    def _commit(
-        self,
-        producer: RestoreProducer,
-        ledger: Ledger,
-        mark: Place,
-        reached: Reached,
-        position: int,
-        size: int,
-    ) -> Reached:
-        reached = ledger.close(reached, position, size)
-        producer.commit({mark: Progress(position, reached.note)})
-        ledger.settle(reached)
-        return reached
 
     def _file(
         self, producer: RestoreProducer, ledger: Ledger, file: StoredFile, topic: str, least: int
@@ -124,6 +104,18 @@ class ReplayJob(PartitionJob):
                 chosen = replace(chosen, rows=chosen.rows[~np.isin(chosen.rows[:, OFFSET], list(alone))])
             if producer.produce_block(topic, partition, chosen):
                 ledger.add(chosen.rows[:, OFFSET])
+
+
+def _beyond(
+    position: int, files: Iterable[StoredFile], count: Callable[[int, int], None]
+) -> Iterator[StoredFile]:
+    """The files that end beyond a source position and beyond those before them; the others are done."""
+    for file in files:
+        if file.end_position > position:
+            position = file.end_position
+            yield file
+        else:
+            count(file.entries, file.bytes)
 
 
 def producer_of(group: str, target: str, region: str) -> str:

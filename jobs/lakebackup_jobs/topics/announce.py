@@ -1,15 +1,23 @@
-"""What a backup of topics reports of its plan before it copies anything."""
+"""What a backup of topics reports: its plan before it copies anything, and which topics nothing protects."""
 
 from __future__ import annotations
 
+import json
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from lakebackup.rows.topics import TopicSeen
+from lakebackup.rules.patterns import compile_pattern, is_internal
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.topics import forks
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lakebackup.plan.topics.backup import BackupPlan
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 _NEW_GENERATION = {
@@ -68,3 +76,31 @@ def summary(plan: BackupPlan, source: str) -> dict[str, Any]:
         ],
         "left_out": list(plan.left_out),
     }
+
+
+def record_unprotected(
+    reader: CatalogReader,
+    writer: CatalogWriter,
+    source: str,
+    existing: Collection[str],
+    taken: Collection[str],
+) -> list[str]:
+    """Topics of a cluster that neither this backup takes nor another holds, and that no policy of the source
+    names, sorted; they are recorded where they are others than before. The view: unprotected_topics."""
+    owned = [compile_pattern(pattern) for pattern in owned_patterns(reader, source)]
+    held = {row["scope"] for row in reader.rows("held_topics", source=source)}
+    found = sorted(
+        topic
+        for topic in set(existing) - set(taken) - held
+        if not is_internal(topic) and not any(one.fullmatch(topic) for one in owned)
+    )
+    if found != [row["scope"] for row in reader.rows("topics_seen", source=source)]:
+        at = time.time_ns() // 1000
+        writer.append([TopicSeen(source=source, at=at, scope=topic) for topic in found or [""]])
+    return found
+
+
+def owned_patterns(reader: CatalogReader, source: str) -> tuple[str, ...]:
+    """The patterns of topics that the policy in force names; empty without one."""
+    found = reader.one("policy_in_force", source=source)
+    return tuple(json.loads(found["patterns"])) if found and found["patterns"] else ()

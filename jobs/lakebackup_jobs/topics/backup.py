@@ -19,13 +19,17 @@ from lakebackup_jobs.kafka.admin.groups import Groups
 from lakebackup_jobs.lifecycle.run import Life, backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import next_sequences
-from lakebackup_jobs.lifecycle.tasks.part import run_tasks
+from lakebackup_jobs.lifecycle.tasks.part import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import forks
-from lakebackup_jobs.topics.announce import announce, summary, warn_of_missed_tombstones
+from lakebackup_jobs.topics.announce import (
+    announce,
+    record_unprotected,
+    summary,
+    warn_of_missed_tombstones,
+)
 from lakebackup_jobs.topics.planning import plan_next, prepare
 from lakebackup_jobs.topics.resume import InProgress, asked, blocker, different, discard_files
-from lakebackup_jobs.topics.unprotected import record_unprotected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,13 +153,7 @@ def copy_job(
 
     plan = prepared.plan
     return copy_task.CopyJob(
-        uri=work.storage.uri,
-        destination=work.destination,
-        source=work.source,
-        backup_id=prepared.backup_id,
-        number=prepared.number,
-        level=plan.level,
-        parent=plan.parent.backup_id if plan.parent else None,
+        **parts_of(work, prepared, plan.level, plan.parent),
         client=dict(request.kafka),
         isolation=request.isolation,
         codec=request.codec,

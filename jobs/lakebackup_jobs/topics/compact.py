@@ -8,30 +8,29 @@ and nothing is deleted; what it replaces is deleted by prune.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound
-from lakebackup.plan.topics.compact import CompactPlan, CompactTopic, plan_compaction
-from lakebackup.plan.topics.generations import Held
+from lakebackup.plan.topics.backup import Parent
+from lakebackup.plan.topics.generations import CompactPlan, CompactTopic, held_by, plan_compaction
 from lakebackup.plan.topics.request import only_source
 from lakebackup.requests import Request
 from lakebackup.rows.backups import Gap, Position
+from lakebackup.rows.base import pick
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.manifest import Manifest
-from lakebackup_jobs.kafka.format.stored_file import StoredFile
-from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
-from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
+from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
+from lakebackup_jobs.lifecycle.tasks.part import parts_of
 from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.topics import compact_splits as pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -119,19 +118,20 @@ class TopicsCompaction(Source[Batch]):
         self.asked: dict[str, Any] = {"source": workspace.source, "scopes": self.scopes, "to_ts": None}
 
     def plan(self) -> Batch:
-        source, now = self.workspace.source, datetime.now(UTC)
+        source = self.workspace.source
         parent = self.reader.one("latest_backup", source=source, level=None)
         if parent is None:
             raise NotFound("The chain that these backups depend on is not complete any more.")
-        number = latest_number(self.reader, source) + 1
         self.parent = SimpleNamespace(**parent)
-        return Batch(layout.new_backup_id(now), number, micros(now))
+        return Batch(*next_backup(self.reader, source))
 
     def prepare(self, draft: Batch) -> Batch:
+        from lakebackup_jobs.topics.tasks.compact import write_pieces
+
         (between,) = self.reader.rows("restore_range", **self.asked)
         self.reader.define("selected", "restore_files", **self.asked, **between, from_ts=None)
         folder = layout.backup_folder(self.workspace.source, draft.backup_id)
-        return replace(draft, pieces=pieces.write(self.workspace.storage, folder, _files(self.reader)))
+        return replace(draft, pieces=write_pieces(self.workspace.storage, folder, _files(self.reader)))
 
     def resume_blocker(self, draft: Batch) -> str | None:  # noqa: ARG002
         return "a compaction starts over"
@@ -144,13 +144,7 @@ class TopicsCompaction(Source[Batch]):
         work, count = self.workspace, draft.pieces
         roots = self.reader.destinations()
         keep = compact_task.KeepNewest(
-            uri=work.storage.uri,
-            destination=work.destination,
-            source=work.source,
-            backup_id=draft.backup_id,
-            number=draft.number,
-            level=1,
-            parent=self.parent.backup_id,
+            **parts_of(work, draft, 1, self.parent),
             roots=roots,
             codec=self.request.codec,
             compression_level=self.request.compression_level,
@@ -226,11 +220,10 @@ class TopicsCompaction(Source[Batch]):
 
 
 def _plan(request: CompactRequest, reader: CatalogReader, source: str) -> CompactPlan:
-    latest = reader.one("latest_backup", source=source, level=None) or {"base": None, "link": None}
-    held = reader.rows("generations", source=source, base=latest["base"], link=latest["link"])
+    latest = reader.one("latest_backup", source=source, level=None)
     return plan_compaction(
         reader.rows("compact_points", source=source),
-        [Held(**row) for row in held],
+        held_by(reader, source, pick(Parent, latest) if latest else None),
         names=request.topics,
         expressions=request.patterns,
         all_keyed=request.all_keyed,

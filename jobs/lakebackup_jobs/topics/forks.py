@@ -73,7 +73,7 @@ def find(
         for r in ends
         if r["in_chain"]
     ]
-    now = {(r.scope, r.epoch, r.region): r for r in regions}
+    now = {r.place: r for r in regions}
     asked = comparable(regions, known)
     if not contents:
         asked = suspects(asked, now)

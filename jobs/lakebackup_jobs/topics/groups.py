@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lakebackup.errors import EnvironmentProblem, Incomplete, UsageProblem
 from lakebackup.plan.topics.continued import target_list
-from lakebackup.plan.topics.groups import (
-    MEANINGS,
-    GroupPlan,
-    GroupThere,
-    choose_targets,
-    plan_groups,
-)
+from lakebackup.plan.topics.groups import MEANINGS, Committed, GroupPlan, choose_targets, plan_groups
 from lakebackup.plan.topics.request import only_source
 from lakebackup.requests import Request
 from lakebackup.rules import patterns
@@ -110,20 +104,14 @@ def _plan(request: GroupsRequest, reader: CatalogReader, target: Groups) -> Grou
             f"Consumer group {group} of the target cannot be read: {why}",
             hint="Give this user the right to describe and read consumer groups.",
         )
-    there = {
-        group.group_id: GroupThere(group.active, {(c.scope, c.region): c.position for c in group.offsets})
-        for group in found.groups
-    }
-    return plan_groups(rows, names, there, force=request.force)
+    return plan_groups(rows, names, {group.group_id: group for group in found.groups}, force=request.force)
 
 
 def _put(plan: GroupPlan, target: Groups) -> GroupPlan:
     """Alter the groups; those that got members meanwhile are left alone, and the plan says so."""
-    from lakebackup_jobs.kafka.admin.groups import Committed
-
     offsets: dict[str, list[Committed]] = {}
     for m, landing in plan.put:
-        offsets.setdefault(m.target_group, []).append(Committed(*landing, metadata=m.metadata))
+        offsets.setdefault(m.target_group, []).append(landing)
     active = target.alter(offsets)
     late = {m for m, _ in plan.put if m.target_group in active}
     return GroupPlan(tuple(replace(m, outcome="active") if m in late else m for m in plan.moves))

@@ -11,13 +11,12 @@ import hashlib
 import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from lakebackup.errors import Damaged, Refused
-from lakebackup.plan.topics.generations import Held
+from lakebackup.plan.topics.generations import held_by
 from lakebackup.plan.topics.merge import Member, MergePlan, choose, targets, with_topics
 from lakebackup.plan.topics.request import only_source
 from lakebackup.requests import Request
@@ -32,11 +31,10 @@ from lakebackup.store import tombstones
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
-from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
-from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
-from lakebackup_jobs.lifecycle.tasks.part import run_tasks
+from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
+from lakebackup_jobs.lifecycle.tasks.part import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics.resume import tasks_done
@@ -118,34 +116,28 @@ class TopicsMerge(Source[InProgress]):
     WORD = "merge"
     DISCARD_WHEN_REFUSED = True
 
+    #: What is merged, once there is something.
+    chosen: MergePlan
+
     def __init__(self, workspace: Workspace, request: MergeRequest) -> None:
         super().__init__(workspace)
         self.request = request
         self.reader = workspace.reader()
-        self._chosen: MergePlan | None = None
 
     @property
     def record_path(self) -> str:
         return layout.merge_path(self.workspace.source)
 
-    @property
-    def chosen(self) -> MergePlan:
-        """What is merged; there is something."""
-        if self._chosen is None:
-            raise AssertionError("nothing was planned")
-        return self._chosen
-
     def plan(self) -> InProgress | None:
         work = self.workspace
         self.reader = work.reader()
-        self._chosen = plan = _plan(self.request, self.reader, work.source)
+        plan = _plan(self.request, self.reader, work.source)
         if plan is None:
             return None
+        self.chosen = plan
         if self.request.until and plan.parent:
             tombstones.require_staying(work.storage, work.source, plan.parent.backup_id)
-        now = datetime.now(UTC)
-        number = latest_number(self.reader, work.source) + 1
-        return InProgress(layout.new_backup_id(now), number, micros(now), None, self._asked(plan))
+        return InProgress(*next_backup(self.reader, work.source), None, self._asked(plan))
 
     def prepare(self, draft: InProgress) -> InProgress:
         topics = self.chosen.topics
@@ -186,14 +178,8 @@ class TopicsMerge(Source[InProgress]):
         if plan.without:
             work.reporter.warning(f"left out, since the last backup lacks them: {', '.join(plan.without)}")
         job = Merge(
-            uri=work.storage.uri,
+            **parts_of(work, draft, plan.level, plan.parent),
             roots=self.reader.destinations(),
-            destination=work.destination,
-            source=work.source,
-            backup_id=draft.backup_id,
-            number=draft.number,
-            level=plan.level,
-            parent=plan.parent.backup_id if plan.parent else None,
             sequences=next_sequences(self.reader, work.source, plan.topics),
         )
         expected = sum(topic.entries for topic in plan.topics)
@@ -296,13 +282,8 @@ def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePla
         return None
     reader.give("to_merge", pa.table({"backup_id": [member.backup_id for member in plan.members]}))
     of = {"source": source, "last": plan.last.backup_id}
-    held = reader.rows("generations", source=source, base=plan.last.base, link=plan.last.link)
-    return with_topics(
-        plan,
-        reader.rows("merge_scopes", **of),
-        [Held(**row) for row in held],
-        drop_gone=request.drop_gone,
-    )
+    held = held_by(reader, source, plan.last)
+    return with_topics(plan, reader.rows("merge_scopes", **of), held, drop_gone=request.drop_gone)
 
 
 def _require_whole(backup_id: str, source: str, path: Sequence[Mapping[str, Any]]) -> None:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan.parents import Choice, choose, covered_by, falls_short
-from lakebackup.plan.topics.backup import BackupPlan, Parent, Prepared, plan_backup
-from lakebackup.plan.topics.generations import Held
+from lakebackup.plan.topics.backup import BackupPlan, Prepared, plan_backup
+from lakebackup.plan.topics.generations import held_by
 from lakebackup.rows.base import TOPICS
-from lakebackup.rules import layout, patterns
+from lakebackup.rules import patterns
 from lakebackup.rules.kinds import require_kind_of
 from lakebackup_jobs.kafka.admin.groups import Groups, group_rows
 from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC
-from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
+from lakebackup_jobs.lifecycle.tasks.numbers import next_backup
 from lakebackup_jobs.topics import forks
 
 if TYPE_CHECKING:
@@ -34,10 +32,9 @@ def prepare(
     request: BackupRequest, source: str, cluster: Groups, reader: CatalogReader, *, contents: bool = True
 ) -> Prepared:
     """The next backup, with its id and number; `contents` as in forks.find."""
-    now = datetime.now(UTC)
-    backup_id = layout.new_backup_id(now)
+    backup_id, number, started_at = next_backup(reader, source)
     plan = plan_next(request, backup_id, source, cluster, reader, contents=contents)
-    return Prepared(backup_id, latest_number(reader, source) + 1, micros(now), plan)
+    return Prepared(backup_id, number, started_at, plan)
 
 
 def plan_next(
@@ -83,7 +80,7 @@ def plan_next(
         increment=choice.increment,
         level=choice.level,
         branch=choice.branch,
-        held=_held(reader, source, choice.parent),
+        held=held_by(reader, source, choice.parent) if reader else (),
         new_generation=request.new_generation,
         growth=request.growth,
     )
@@ -138,11 +135,3 @@ def _groups(
     return rows, tuple(
         f"consumer group {name} is not saved: {why}" for name, why in sorted(read.denied.items())
     )
-
-
-def _held(reader: CatalogReader | None, source: str, parent: Parent | None) -> list[Held]:
-    if reader is None:
-        return []
-    base, link = (parent.base, parent.link) if parent else (None, None)
-    rows = reader.rows("generations", source=source, base=base, link=link)
-    return [Held(**row) for row in rows]

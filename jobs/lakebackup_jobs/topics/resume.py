@@ -14,20 +14,20 @@ from lakebackup.errors import Damaged, NotFound
 from lakebackup.plan.topics.backup import Prepared  # noqa: TC001 - read by pydantic
 from lakebackup.rules import layout
 from lakebackup_jobs.kafka.format.container import FileReader
+from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.topics import forks
 from lakebackup_jobs.topics.tasks.copy import BACKUP_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lakebackup.plan.partitions import RegionState
+    from lakebackup.plan.partitions import Range, RegionState
     from lakebackup.plan.topics.backup import Split
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.kafka.admin.cluster import Cluster
     from lakebackup_jobs.lifecycle.workspace import Workspace
     from lakebackup_jobs.topics.request import BackupRequest
-    from lakebackup_jobs.topics.tasks.copy import Range
 
 # What makes two requests the same backup: these, what is added to requests later, and none of _ELSE.
 _SAME = ("topics", "patterns", "isolation", "groups", "mode", "level", "parent", "new_generation")
@@ -89,8 +89,7 @@ def blocker(draft: InProgress, request: BackupRequest, work: Workspace, cluster:
     plan, reader = draft.prepared.plan, work.reader()
     if plan.parent is None:
         return "a full backup starts over"
-    newest = reader.one("latest_number", source=work.source)
-    if ((newest and newest["number"]) or 0) + 1 != draft.number:
+    if latest_number(reader, work.source) + 1 != draft.number:
         return "another backup was taken since"
     parent = reader.one("parent_backup", backup_id=plan.parent.backup_id)
     if parent is None or parent["reason"]:
@@ -113,9 +112,9 @@ def tasks_done(work: Workspace, backup_id: str) -> set[int]:
 
 def unread(rest: Iterable[Range], regions: Iterable[RegionState]) -> str | None:
     """Why ranges cannot be read any more from partitions as they are now; None when they can."""
-    now = {(r.scope, r.epoch, r.region): r for r in regions}
+    now = {r.place: r for r in regions}
     for span in rest:
-        at = now.get((span.scope, span.epoch, span.region))
+        at = now.get(span.place)
         if at is None:
             return f"topic {span.scope} was recreated"
         if at.low > span.start or at.high < span.end:

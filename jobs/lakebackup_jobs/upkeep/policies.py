@@ -21,7 +21,7 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
-from lakebackup_jobs.topics.unprotected import owned_patterns
+from lakebackup_jobs.topics.announce import owned_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.logs.cipher import LogKeys
     from lakebackup.store.roots import Roots
-    from lakebackup_jobs.kafka.format.records import Columns
-    from lakebackup_jobs.kafka.format.stats import BlockStats
+    from lakebackup_jobs.kafka.format.records import BlockStats, Columns
 
     Row = Mapping[str, Any]
 
@@ -158,7 +157,7 @@ def _decode(data: bytes, file: Row) -> Outcome:
         return "damaged", error.message
     if stats is None:
         return "damaged", "it holds no record"
-    found = (stats.entries, stats.min_ts, stats.max_ts, stats.first_offset, stats.last_offset + 1)
+    found = (stats.entries, stats.min_ts, stats.max_ts, stats.start_position, stats.end_position)
     recorded = tuple(file[name] for name in ("entries", "min_ts", "max_ts", "start_position", "end_position"))
     if found != recorded:
         return "damaged", f"(entries, min ts, max ts, start, end) are {found}, the manifest says {recorded}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lakebackup.errors import NeedsFull, Refused
 from lakebackup.plan import splits
-from lakebackup.plan.partitions import BackupRows, Partition, Place
+from lakebackup.plan.partitions import BackupRows, Place, Range
 from lakebackup.plan.queues.history import TAKE_FULL
 from lakebackup.plan.topics.backup import Parent  # noqa: TC001 - a plan is read back by the types of its fields
 from lakebackup.rows.backups import Gap, Position, Scope  # noqa: TC001 - likewise
@@ -33,16 +33,12 @@ _WITHOUT = (
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRange(Partition):
-    """Offsets `[start, end)` of one partition, read by one task; `rank` counts its ranges from 0.
-
-    From `own_from` on every message is stored; before it only those of transactions open at the full before.
+class QueueRange(Range):
+    """What one task reads of a partition: from `own_from` on every message is stored, before it only those of
+    transactions open at the full before.
     """
 
-    start: int
-    end: int
     own_from: int
-    rank: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +326,7 @@ def _tasks(parts: Sequence[_Part], parallelism: int) -> tuple[tuple[QueueRange, 
     ranges = [(p.look, max(p.look, p.end)) for p in parts]
     return tuple(
         tuple(
-            QueueRange(*parts[piece.of].region.place, piece.start, piece.end, parts[piece.of].own, piece.rank)
+            QueueRange(*parts[piece.of].region.place, piece.start, piece.end, piece.rank, parts[piece.of].own)
             for piece in task
         )
         for task in splits.split(ranges, parallelism, one_task=HERE_OFFSETS)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lakebackup.errors import Refused
 from lakebackup.plan import splits
-from lakebackup.plan.partitions import BackupRows, Partition
+from lakebackup.plan.partitions import BackupRows, Partition, Range
 from lakebackup.plan.topics.forks import Fork  # noqa: TC001 - a plan is read back by the types of its fields
 from lakebackup.plan.topics.generations import GROWTH, Generation, Held, choose
 from lakebackup.rows.backups import Gap, Position, Scope  # noqa: TC001 - likewise
@@ -58,12 +58,9 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True)
-class Split(Partition):
-    """Offsets `[start, end)` of one partition, read by one task; `rank` counts its splits from 0."""
+class Split(Range):
+    """What one task reads of a partition."""
 
-    start: int
-    end: int
-    rank: int
     generation: int = 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import LakebackupError, NotFound, UsageProblem
 from lakebackup.rows.base import pick
@@ -33,32 +33,43 @@ SHORT = frozenset({"active", "unknown"})
 
 
 @dataclass(frozen=True, slots=True)
-class GroupThere:
-    """A group of the target as it is: whether it has members, and its offset of each (topic, partition)."""
-
-    active: bool
-    positions: Mapping[tuple[str, str], int]
-
-
-class Landing(NamedTuple):
-    """A place in the target: topic, partition, next offset to read."""
+class Committed:
+    """What a group has committed for one partition; `position` is the next offset it reads."""
 
     scope: str
     region: str
     position: int
+    leader_epoch: int | None = None
+    metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A consumer group: `protocol` is classic or consumer, `state` lower case (stable, empty, dead, ...)."""
+
+    group_id: str
+    protocol: str
+    state: str
+    members: int
+    offsets: tuple[Committed, ...]
+
+    @property
+    def active(self) -> bool:
+        """Whether it has members, so that its offsets cannot be changed from outside."""
+        return self.members > 0 or self.state not in ("empty", "dead")
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition of one group. `offsets`: source offsets skipped (in_gap) or missing (at_end)."""
+    """One partition of one group. `landing`: its place in the target; `offsets`: source offsets skipped
+    (in_gap) or missing (at_end)."""
 
     group_id: str
     target_group: str
     scope: str
     region: str
     position: int
-    metadata: str | None
-    landing: Landing | None
+    landing: Committed | None
     outcome: Outcome
     offsets: int
 
@@ -70,7 +81,7 @@ class GroupPlan:
     moves: tuple[Move, ...]
 
     @property
-    def put(self) -> tuple[tuple[Move, Landing], ...]:
+    def put(self) -> tuple[tuple[Move, Committed], ...]:
         """Those to be put somewhere, and where."""
         return tuple((m, m.landing) for m in self.moves if m.outcome in PUT and m.landing)
 
@@ -120,7 +131,7 @@ def choose_targets(
 def plan_groups(
     rows: Iterable[Mapping[str, Any]],
     names: Mapping[str, str],
-    there: Mapping[str, GroupThere],
+    there: Mapping[str, GroupState],
     *,
     force: bool = False,
 ) -> GroupPlan:
@@ -132,26 +143,36 @@ def plan_groups(
     chosen = [row for row in rows if row["group_id"] in names]
     # A recreated topic has its old offsets beside it: what can be moved counts.
     better = {_key(row) for row in chosen if row["outcome"] != "topic_deleted"}
+    now = {(g.group_id, c.scope, c.region): c.position for g in there.values() for c in g.offsets}
     moves = [
-        _move(row, names[row["group_id"]], there.get(names[row["group_id"]]), force=force)
+        _move(row, names[row["group_id"]], there, now, force=force)
         for row in chosen
         if row["outcome"] != "topic_deleted" or _key(row) not in better
     ]
     return GroupPlan(tuple(sorted(moves, key=lambda m: (m.group_id, m.scope, int(m.region)))))
 
 
-def _move(row: Mapping[str, Any], name: str, there: GroupThere | None, *, force: bool) -> Move:
+def _move(
+    row: Mapping[str, Any],
+    name: str,
+    there: Mapping[str, GroupState],
+    now: Mapping[tuple[str, str, str], int],
+    *,
+    force: bool,
+) -> Move:
     outcome: Outcome = row["outcome"]
     landing = None
     if outcome in PUT:
-        landing = Landing(row["target_scope"], row["target_region"], row["target_position"])
-    if landing and there:
-        now = there.positions.get(landing[:2])
-        if now == landing.position:
+        landing = Committed(
+            row["target_scope"], row["target_region"], row["target_position"], metadata=row["metadata"]
+        )
+    if landing and name in there:
+        position = now.get((name, landing.scope, landing.region))
+        if position == landing.position:
             outcome = "unchanged"
-        elif there.active:
+        elif there[name].active:
             outcome = "active"
-        elif now is not None and now > landing.position and not force:
+        elif position is not None and position > landing.position and not force:
             outcome = "ahead"
     offsets = int(row["offsets"] or 0) if row["outcome"] in ("at_end", "in_gap") else 0
     own = {"target_group": name, "landing": landing, "outcome": outcome, "offsets": offsets}

@@ -160,7 +160,7 @@ def targets(
             or (span is not None and low >= 0 and high - low > span)
         ):
             yield rank, held
-            rank = rank + 1 if _partition(held[0]) == _partition(file) else 0
+            rank = rank + 1 if held[0].place == file.place else 0
             held, size, low, high = [], 0, file.min_ts, file.max_ts
         held.append(file)
         size += file.bytes
@@ -168,9 +168,5 @@ def targets(
         yield rank, held
 
 
-def _partition(file: MergedFile) -> tuple[str, str, str]:
-    return file.scope, file.epoch, file.region
-
-
 def _alike(file: MergedFile) -> tuple[str, ...]:
-    return *_partition(file), file.format, file.codec
+    return *file.place, file.format, file.codec

@@ -24,7 +24,7 @@ from lakebackup.plan.topics.restore import (
     between,
     refuse_outside,
 )
-from lakebackup.rows.base import TOPICS
+from lakebackup.rows.base import TOPICS, pick
 from lakebackup.rules import patterns, topic_settings
 from lakebackup.rules.kinds import only_one, require_kind, require_kind_of, require_source
 from lakebackup.sql_engine.guard import check_select
@@ -94,28 +94,22 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
         return _plan_select(request, request.select, reader)
     source = _at_backup(request, reader) if request.backup else only_source(reader, request.source)
     newest = {row["scope"]: row["end_ts"] for row in reader.rows("restore_coverage", source=source)}
-    parameters: dict[str, Any] = {"source": source, "from_ts": request.from_ts, "to_ts": request.to_ts}
-    topics = patterns.select(request.topics, request.patterns, newest)
-    refuse_outside(source, topics, request.to_ts, newest)
-    parameters["scopes"] = ",".join(topics)
-    bounds = {k: v for k, v in parameters.items() if k != "from_ts"}
+    names = patterns.select(request.topics, request.patterns, newest)
+    refuse_outside(source, names, request.to_ts, newest)
+    bounds: dict[str, Any] = {"source": source, "to_ts": request.to_ts, "scopes": ",".join(names)}
     (backups,) = reader.rows("restore_range", **bounds)
-    parameters |= backups
+    parameters = {"source": source, "from_ts": request.from_ts, **bounds, **backups}
     files = reader.choose("selected", "restore_files", **parameters)
-    parts = read_parts(files)
-    names = patterns.target_names(topics, request.maps)
-    chosen = tuple(
-        _topic(row, names[row["scope"]], parts) for row in reader.rows("restore_targets", **bounds)
-    )
-    inexact, notes = _between(request.to_ts, chosen, reader, bounds)
+    topics = _topics(request, names, files, bounds)
+    inexact, notes = _between(request.to_ts, topics, reader, bounds)
     if request.to_ts is None and not request.backup:
-        notes += passed_over(source, max((topic.number for topic in chosen), default=0), reader)
-    obstacles = [
-        *_gaps(reader, bounds),
-        *inexact,
-        *_pruned(request, reader, bounds | backups),
-        *_damage(files),
-    ]
+        notes += passed_over(source, max((topic.number for topic in topics), default=0), reader)
+    floors = (
+        reader.rows("backup_floors", source=source, scopes=bounds["scopes"], **backups)
+        if request.backup
+        else reader.rows("restore_floors", **bounds, **backups)
+    )
+    gaps = reader.rows("restore_gaps", **bounds)
     return RestorePlan(
         source=source,
         from_ts=request.from_ts,
@@ -123,8 +117,8 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
         selection=load("queries", "restore_files"),
         parameters=parameters,
         chosen=files,
-        topics=chosen,
-        obstacles=tuple(obstacles),
+        topics=topics,
+        obstacles=(*map(_gap, gaps), *inexact, *map(_pruned, floors), *_damage(files)),
         notes=tuple(notes),
         spans=tuple(RegionSpan(**row) for row in reader.rows("restore_regions", **bounds, **backups)),
     )
@@ -206,9 +200,9 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
     source = _one_source(request, [row["source"] for row in sources], reader)
     require_kind(source, TOPICS, [row["source_kind"] for row in sources])
     parts = read_parts(files)
-    topics = sorted({part.scope for part in parts})
+    names = sorted({part.scope for part in parts})
     _refuse_two_histories(parts)
-    bounds: dict[str, Any] = {"source": source, "to_ts": request.to_ts, "scopes": ",".join(topics)}
+    bounds: dict[str, Any] = {"source": source, "to_ts": request.to_ts, "scopes": ",".join(names)}
     gone = [
         f"{row['files']} files that the SELECT chose were pruned ({row['prune_id']}), such as {row['path']}"
         for row in rest
@@ -216,7 +210,7 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
     (chosen,) = reader.rows("chosen_rows")
     twice = chosen["rows_chosen"] - sum(row["files"] for row in [*sources, *rest])
     notes = [f"{twice} rows of the SELECT name a file that another row names too"] if twice else []
-    names = patterns.target_names(topics, request.maps)
+    holes = [] if request.partial else [*map(_hole, gone), *map(_break, files.rows("selected_breaks"))]
     return RestorePlan(
         source=source,
         from_ts=request.from_ts,
@@ -224,10 +218,8 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
         selection=checked.spark,
         parameters={},
         chosen=files,
-        topics=tuple(
-            _topic(row, names[row["scope"]], parts) for row in reader.rows("restore_targets", **bounds)
-        ),
-        obstacles=(*_damage(files), *([] if request.partial else [*map(_hole, gone), *_breaks(files)])),
+        topics=_topics(request, names, files, bounds),
+        obstacles=(*_damage(files), *holes),
         notes=(*notes, *(gone if request.partial else [])),
         reached={(row["scope"], row["region"]): row["reaches"] for row in files.rows("selected_reach")},
     )
@@ -245,14 +237,7 @@ def _one_source(request: RestoreRequest, found: Sequence[str], reader: CatalogRe
 
 
 def _hole(detail: str) -> Obstacle:
-    return Obstacle(
-        scope="",
-        region="",
-        reason="partial",
-        detail=f"{detail}; --partial restores the others all the same",
-        before_ts=None,
-        after_ts=None,
-    )
+    return Obstacle("", "", "partial", f"{detail}; --partial restores the others all the same")
 
 
 def only_source(reader: CatalogReader, asked: str | None = None) -> str:
@@ -283,40 +268,38 @@ def _refuse_two_histories(parts: Sequence[RegionPart]) -> None:
             )
 
 
-def _topic(row: Mapping[str, Any], target: str, parts: Sequence[RegionPart]) -> TopicPart:
-    return TopicPart(
-        scope=row["scope"],
-        target=target,
-        epoch=row["epoch"],
-        backup_id=row["backup_id"],
-        base=row["base"],
-        number=row["number"],
-        end_ts=row["end_ts"],
-        regions=row["regions"],
-        replication=row["replication"],
-        settings=topic_settings.load(row["settings"]),
-        parts=tuple(part for part in parts if part.scope == row["scope"]),
+def _topics(
+    request: RestoreRequest, names: Sequence[str], files: Selection, bounds: Mapping[str, Any]
+) -> tuple[TopicPart, ...]:
+    """The topics to restore, each with its share of the chosen files."""
+    parts, targets = read_parts(files), patterns.target_names(names, request.maps)
+    return tuple(
+        pick(
+            TopicPart,
+            {
+                **row,
+                "target": targets[row["scope"]],
+                "settings": topic_settings.load(row["settings"]),
+                "parts": tuple(part for part in parts if part.scope == row["scope"]),
+            },
+        )
+        for row in files.reader.rows("restore_targets", **bounds)
     )
 
 
-def _gaps(reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle]:
-    return [
-        Obstacle(
-            scope=row["scope"],
-            region=row["region"],
-            reason="gap",
-            detail=f"offsets from {row['from_position']} "
-            + (
-                f"to {row['to_position']} were deleted"
-                if row["reason"] == "purged"
-                else "on were lost, the topic was recreated"
-            )
-            + " before they were backed up",
-            before_ts=row["from_ts"],
-            after_ts=row["to_ts"],
-        )
-        for row in reader.rows("restore_gaps", **parameters)
-    ]
+def _obstacle(row: Mapping[str, Any], reason: str, detail: str, **times: int | None) -> Obstacle:
+    """An obstacle in the partition of a row."""
+    return Obstacle(row["scope"], row["region"], reason, detail, **times)
+
+
+def _gap(row: Mapping[str, Any]) -> Obstacle:
+    lost = (
+        f"to {row['to_position']} were deleted"
+        if row["reason"] == "purged"
+        else "on were lost, the topic was recreated"
+    )
+    detail = f"offsets from {row['from_position']} {lost} before they were backed up"
+    return _obstacle(row, "gap", detail, before_ts=row["from_ts"], after_ts=row["to_ts"])
 
 
 def _between(
@@ -328,55 +311,23 @@ def _between(
     return between([PartRead(**row) for row in reader.rows("restore_between", **bounds)], compacted, to_ts)
 
 
-def _pruned(request: RestoreRequest, reader: CatalogReader, parameters: Mapping[str, Any]) -> list[Obstacle]:
-    found = (
-        reader.rows("backup_floors", **{k: v for k, v in parameters.items() if k != "to_ts"})
-        if request.backup
-        else reader.rows("restore_floors", **parameters)
-    )
-    return [
-        Obstacle(
-            scope=row["scope"],
-            region=row["region"],
-            reason="pruned",
-            detail=f"what it held then was pruned; it can be restored from offset {row['low_position']} on",
-            before_ts=None,
-            after_ts=row["after_ts"],
-        )
-        for row in found
-    ]
+def _pruned(row: Mapping[str, Any]) -> Obstacle:
+    detail = f"what it held then was pruned; it can be restored from offset {row['low_position']} on"
+    return _obstacle(row, "pruned", detail, after_ts=row["after_ts"])
 
 
 def _damage(files: Selection) -> list[Obstacle]:
     return [
-        Obstacle(
-            scope=row["scope"],
-            region=row["region"],
-            reason="damage",
-            detail=f"file {row['path']} was {row['outcome']} when it was last checked",
-            before_ts=None,
-            after_ts=None,
-        )
+        _obstacle(row, "damage", f"file {row['path']} was {row['outcome']} when it was last checked")
         for row in files.rows("selected_damage")
     ]
 
 
-def _breaks(files: Selection) -> list[Obstacle]:
-    return [
-        Obstacle(
-            scope=row["scope"],
-            region=row["region"],
-            reason="partial",
-            detail=(
-                f"it takes {row['chosen']} of the {row['held']} files up to offset {row['end_position']}"
-                if row["bases"] == row["generations"] == 1
-                else f"it mixes files of {row['bases']} chains, which hold offsets twice"
-                if row["bases"] > 1
-                else f"it mixes files of {row['generations']} generations, which hold offsets twice"
-            )
-            + "; --partial restores them all the same",
-            before_ts=None,
-            after_ts=None,
-        )
-        for row in files.rows("selected_breaks")
-    ]
+def _break(row: Mapping[str, Any]) -> Obstacle:
+    if row["bases"] > 1:
+        why = f"it mixes files of {row['bases']} chains, which hold offsets twice"
+    elif row["generations"] > 1:
+        why = f"it mixes files of {row['generations']} generations, which hold offsets twice"
+    else:
+        why = f"it takes {row['chosen']} of the {row['held']} files up to offset {row['end_position']}"
+    return _obstacle(row, "partial", f"{why}; --partial restores them all the same")

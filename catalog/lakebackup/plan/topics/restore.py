@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound, Refused
+from lakebackup.plan.partitions import Partition
 from lakebackup.rules.times import format_ts
 
 if TYPE_CHECKING:
@@ -20,13 +21,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionPart:
+class RegionPart(Partition):
     """The files of one partition in a restore: how many, how large (`raw_bytes`: before compression), and
     which offsets they hold."""
 
-    scope: str
-    epoch: str
-    region: str
     files: int
     bytes: int
     raw_bytes: int
@@ -68,12 +66,9 @@ class TopicPart:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionSpan:
+class RegionSpan(Partition):
     """The positions of a partition that a restore answers for: those without a record too."""
 
-    scope: str
-    epoch: str
-    region: str
     start_position: int
     end_position: int
 
@@ -86,8 +81,8 @@ class Obstacle:
     region: str
     reason: str
     detail: str
-    before_ts: int | None
-    after_ts: int | None
+    before_ts: int | None = None
+    after_ts: int | None = None
 
     def __str__(self) -> str:
         nearest = [
@@ -96,11 +91,8 @@ class Obstacle:
             if ts
         ]
         around = f" (nearest restorable time {', '.join(nearest)})" if nearest else ""
-        return (
-            f"topic {self.scope}, partition {self.region}: {self.detail}{around}"
-            if self.scope
-            else self.detail
-        )
+        where = f"topic {self.scope}, partition {self.region}: " if self.scope else ""
+        return f"{where}{self.detail}{around}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +188,8 @@ def between(
         if late := [part for part in parts if part.start_position]:
             obstacles += [_older(part, oldest) for part in late]
         else:
-            notes.append(
-                f"topic {scope} held nothing at {format_ts(to_ts)}: "
-                + (
-                    f"its first record is of {format_ts(oldest)}"
-                    if oldest is not None
-                    else "it has no record"
-                )
-            )
+            why = f"its first record is of {format_ts(oldest)}" if oldest is not None else "it has no record"
+            notes.append(f"topic {scope} held nothing at {format_ts(to_ts)}: {why}")
     return obstacles, notes
 
 
@@ -226,9 +212,22 @@ def _older(part: PartRead, oldest: int | None) -> Obstacle:
         reason="older",
         detail=f"the first backup, {part.backup_id}, began at offset {part.start_position} and has nothing "
         "as old: what the topic held then is not known",
-        before_ts=None,
         after_ts=part.after_ts if oldest is None else min(oldest, part.after_ts),
     )
+
+
+# What to do about a plan whose obstacles have these reasons, and no others.
+_HINTS = {
+    frozenset({"gap"}): "Choose another --to-time, or accept the holes with --allow-gaps (it is recorded).",
+    frozenset({"compacted"}): "Choose one of these times, or accept what is not known with --approximate (it "
+    "is recorded).",
+    frozenset({"older"}): "Give a later --to-time.",
+    frozenset({"pruned"}): "Choose a later --to-time, or none: then each partition starts where it was "
+    "pruned.",
+    frozenset({"gap", "compacted"}): "Choose another --to-time, or accept what is missing with --allow-gaps "
+    "and --approximate.",
+}
+_OTHER_HINT = "Choose another --to-time that does not need these files; `lakebackup verify` shows all damage."
 
 
 def require_restorable(plan: RestorePlan, *, allow_gaps: bool, approximate: bool = False) -> None:
@@ -249,17 +248,7 @@ def refusal(plan: RestorePlan, *, allow_gaps: bool, approximate: bool) -> Refuse
     more = f"\n  and {len(standing) - 10} more" if len(standing) > 10 else ""
     return Refused(
         f"This restore would not be what the topics held:\n{shown}{more}",
-        hint="Choose another --to-time, or accept the holes with --allow-gaps (it is recorded)."
-        if reasons == {"gap"}
-        else "Choose one of these times, or accept what is not known with --approximate (it is recorded)."
-        if reasons == {"compacted"}
-        else "Give a later --to-time."
-        if reasons == {"older"}
-        else "Choose a later --to-time, or none: then each partition starts where it was pruned."
-        if reasons == {"pruned"}
-        else "Choose another --to-time, or accept what is missing with --allow-gaps and --approximate."
-        if reasons == {"gap", "compacted"}
-        else "Choose another --to-time that does not need these files; `lakebackup verify` shows all damage.",
+        hint=_HINTS.get(frozenset(reasons), _OTHER_HINT),
     )
 
 

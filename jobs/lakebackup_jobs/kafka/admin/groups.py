@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 
+from lakebackup.plan.topics.groups import Committed, GroupState
 from lakebackup.rows.topics import Group
 from lakebackup_jobs.kafka.admin import cluster
 from lakebackup_jobs.kafka.admin.cluster import Cluster, patiently
@@ -28,33 +29,6 @@ _HAS_MEMBERS = (
     KafkaError.STALE_MEMBER_EPOCH,
     KafkaError.REBALANCE_IN_PROGRESS,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """What a group has committed for one partition; `position` is the next offset it reads."""
-
-    scope: str
-    region: str
-    position: int
-    leader_epoch: int | None = None
-    metadata: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupState:
-    """A consumer group: `protocol` is classic or consumer, `state` lower case (stable, empty, dead, ...)."""
-
-    group_id: str
-    protocol: str
-    state: str
-    members: int
-    offsets: tuple[Committed, ...]
-
-    @property
-    def active(self) -> bool:
-        """Whether it has members, so that its offsets cannot be changed from outside."""
-        return self.members > 0 or self.state not in ("empty", "dead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +162,9 @@ def group_rows(
             group_id=group.group_id,
             protocol=group.protocol,
             state=group.state,
-            scope=c.scope,
             epoch=epochs.get(c.scope),
-            region=c.region,
-            position=c.position,
-            leader_epoch=c.leader_epoch,
-            metadata=c.metadata,
             ts=ts,
+            **asdict(c),
         )
         for group in read.groups
         for c in group.offsets

@@ -28,13 +28,13 @@ from lakebackup_jobs.kafka.admin.problems import (
     unknown,
 )
 from lakebackup_jobs.kafka.client import library
-from lakebackup_jobs.kafka.client.settings import PATIENCE, READING, READING_TUNING
+from lakebackup_jobs.kafka.client.library import PATIENCE, READING, READING_TUNING
 from lakebackup_jobs.kafka.format.codecs import DEFAULT_CODEC, compressor
 from lakebackup_jobs.kafka.format.container import FileSink, FileWriter
 from lakebackup_jobs.kafka.format.records import Block, Tally, record_prefix
 
 if TYPE_CHECKING:
-    from lakebackup_jobs.kafka.format.stats import BlockStats, FileStats
+    from lakebackup_jobs.kafka.format.records import BlockStats, FileStats
     from lakebackup_jobs.kafka.memory import Bytes, Longs
 
 BLOCK_BYTES = 4 << 20
@@ -90,7 +90,7 @@ class Reader:
             self._library.rd_kafka_destroy(self._handle)
             self._handle = 0
 
-    def blocks(
+    def blocks(  # noqa: C901 (one loop over what a batch may bring)
         self,
         topic: str,
         partition: int,
@@ -107,8 +107,81 @@ class Reader:
         Offsets may be missing (control records, aborted transactions, compaction). Raises
         Purged, NotFound, EnvironmentProblem; the last too after `patience` seconds without any progress.
         """
+        from lakebackup_jobs.kafka.client import native as n
+
+        rd, roll = self._library, Roll(roll_ms)
+        messages: Longs = np.zeros(16384, np.int64)
+        scratch: Longs = np.zeros(4, np.int64)
+        state: Longs = np.zeros(n.STATE, np.int64)
+        state[n.NEXT], state[n.STOP], state[n.YOUNGEST] = start, end, roll.youngest
+        prefix: Bytes = np.frombuffer(record_prefix(topic, partition), np.uint8).copy()
+        block: Bytes = np.empty(BLOCK_BYTES, np.uint8)
+        hashes: Longs = np.empty(BLOCK_BYTES // BYTES_A_HASH, np.int64)
+        counted = Tally()
+        batch, got, moved, seen = 256, 0, time.monotonic(), start
+        asked = moved - ASK_AFTER
+        self._word = None
         with self._consuming(topic, partition, start) as queue:
-            yield from self._read(queue, topic, partition, start, end, patience, on_progress, Roll(roll_ms))
+            try:
+                while state[n.WHY] != n.ENDED:
+                    waiting = rd.rd_kafka_queue_length(queue)
+                    size, wait = (min(batch, waiting), 0) if waiting else (1, 100)
+                    state[n.TAKEN], state[n.WHY] = 0, n.USED_UP
+                    got = rd.rd_kafka_consume_batch_queue(queue, wait, messages.ctypes.data, size)
+                    if got <= 0:
+                        got = 0
+                        position = self._position(topic, partition)
+                        if position >= end:
+                            break
+                        now = time.monotonic()
+                        if position > seen:
+                            seen, moved = position, now
+                        where = f"{topic}[{partition}] at offset {state[n.NEXT]}"
+                        self._listen(where, now - moved, patience)
+                        if now - moved > min(ASK_AFTER, patience / 2) and now > asked + ASK_AFTER:
+                            asked = now
+                            self._ask(topic, partition, where)
+                        continue
+                    records, filled = int(counted.sums[0]), int(state[n.POSITION])
+                    done = flushed = 0
+                    while True:
+                        n.encode(
+                            messages, got, block, state, prefix, scratch, counted.sums, counted.low,
+                            counted.high, hashes
+                        )  # fmt: skip
+                        why = int(state[n.WHY])
+                        if why == n.FAILED:
+                            self._refuse(int(messages[state[n.TAKEN]]), topic, partition, int(state[n.NEXT]))
+                            n.destroy(messages, state[n.TAKEN], state[n.TAKEN] + 1)
+                            state[n.TAKEN] += 1
+                        elif why == n.BLOCK_SMALL:
+                            block = np.empty(int(state[n.NEED]), np.uint8)
+                        elif why == n.BLOCK_FULL or (why == n.TOO_YOUNG and state[n.POSITION]):
+                            stats = cast("BlockStats", counted.stats())
+                            done, flushed = done + stats.entries, flushed + int(state[n.POSITION])
+                            keys = hashes[: stats.entries - stats.null_keys]
+                            yield Block(block[: state[n.POSITION]], stats, roll.take(), keys)
+                            block, counted = np.empty(BLOCK_BYTES, np.uint8), Tally()
+                            hashes = np.empty(len(hashes), np.int64)
+                            state[n.POSITION] = 0
+                        elif why == n.TOO_YOUNG:
+                            roll.over(int(state[n.NEED]))
+                            state[n.YOUNGEST] = roll.youngest
+                        else:
+                            break
+                    done += int(counted.sums[0]) - records
+                    flushed += int(state[n.POSITION]) - filled
+                    if done:
+                        moved = time.monotonic()
+                        batch = max(8, min(len(messages), BLOCK_BYTES * done // max(1, flushed)))
+                        if on_progress is not None:
+                            on_progress(done, flushed)
+                rest = counted.stats()
+                if rest is not None:
+                    keys = hashes[: rest.entries - rest.null_keys]
+                    yield Block(block[: state[n.POSITION]], rest, roll.take(), keys)
+            finally:
+                n.destroy(messages, state[n.TAKEN], got)
 
     @contextmanager
     def _consuming(self, topic: str, partition: int, start: int) -> Iterator[int]:
@@ -131,92 +204,6 @@ class Reader:
         finally:
             rd.rd_kafka_queue_destroy(queue)
             rd.rd_kafka_topic_destroy(handle)
-
-    def _read(  # noqa: C901 (one loop over what a batch may bring)
-        self,
-        queue: int,
-        topic: str,
-        partition: int,
-        start: int,
-        end: int,
-        patience: float,
-        on_progress: Progress | None,
-        roll: Roll,
-    ) -> Generator[Block, None, None]:
-        from lakebackup_jobs.kafka.client import native_read as n
-
-        rd = self._library
-        messages: Longs = np.zeros(16384, np.int64)
-        scratch: Longs = np.zeros(4, np.int64)
-        state: Longs = np.zeros(n.STATE, np.int64)
-        state[n.NEXT], state[n.STOP], state[n.YOUNGEST] = start, end, roll.youngest
-        prefix: Bytes = np.frombuffer(record_prefix(topic, partition), np.uint8).copy()
-        block: Bytes = np.empty(BLOCK_BYTES, np.uint8)
-        hashes: Longs = np.empty(BLOCK_BYTES // BYTES_A_HASH, np.int64)
-        counted = Tally()
-        batch, got, moved, seen = 256, 0, time.monotonic(), start
-        asked = moved - ASK_AFTER
-        self._word = None
-        try:
-            while state[n.WHY] != n.ENDED:
-                waiting = rd.rd_kafka_queue_length(queue)
-                size, wait = (min(batch, waiting), 0) if waiting else (1, 100)
-                state[n.TAKEN], state[n.WHY] = 0, n.USED_UP
-                got = rd.rd_kafka_consume_batch_queue(queue, wait, messages.ctypes.data, size)
-                if got <= 0:
-                    got = 0
-                    position = self._position(topic, partition)
-                    if position >= end:
-                        break
-                    now = time.monotonic()
-                    if position > seen:
-                        seen, moved = position, now
-                    where = f"{topic}[{partition}] at offset {state[n.NEXT]}"
-                    self._listen(where, now - moved, patience)
-                    if now - moved > min(ASK_AFTER, patience / 2) and now > asked + ASK_AFTER:
-                        asked = now
-                        self._ask(topic, partition, where)
-                    continue
-                records, filled = int(counted.sums[0]), int(state[n.POSITION])
-                done = flushed = 0
-                while True:
-                    n.encode(
-                        messages, got, block, state, prefix, scratch, counted.sums, counted.low, counted.high,
-                        hashes
-                    )  # fmt: skip
-                    why = int(state[n.WHY])
-                    if why == n.FAILED:
-                        self._refuse(int(messages[state[n.TAKEN]]), topic, partition, int(state[n.NEXT]))
-                        n.destroy(messages, state[n.TAKEN], state[n.TAKEN] + 1)
-                        state[n.TAKEN] += 1
-                    elif why == n.BLOCK_SMALL:
-                        block = np.empty(int(state[n.NEED]), np.uint8)
-                    elif why == n.BLOCK_FULL or (why == n.TOO_YOUNG and state[n.POSITION]):
-                        stats = cast("BlockStats", counted.stats())
-                        done, flushed = done + stats.entries, flushed + int(state[n.POSITION])
-                        keys = hashes[: stats.entries - stats.null_keys]
-                        yield Block(block[: state[n.POSITION]], stats, roll.take(), keys)
-                        block, counted = np.empty(BLOCK_BYTES, np.uint8), Tally()
-                        hashes = np.empty(len(hashes), np.int64)
-                        state[n.POSITION] = 0
-                    elif why == n.TOO_YOUNG:
-                        roll.over(int(state[n.NEED]))
-                        state[n.YOUNGEST] = roll.youngest
-                    else:
-                        break
-                done += int(counted.sums[0]) - records
-                flushed += int(state[n.POSITION]) - filled
-                if done:
-                    moved = time.monotonic()
-                    batch = max(8, min(len(messages), BLOCK_BYTES * done // max(1, flushed)))
-                    if on_progress is not None:
-                        on_progress(done, flushed)
-            rest = counted.stats()
-            if rest is not None:
-                keys = hashes[: rest.entries - rest.null_keys]
-                yield Block(block[: state[n.POSITION]], rest, roll.take(), keys)
-        finally:
-            n.destroy(messages, state[n.TAKEN], got)
 
     def _position(self, topic: str, partition: int) -> int:
         """The next offset to be handed out; control records, which are never seen, move it too."""

@@ -24,6 +24,56 @@ OLDEST, MAJOR = 0x020A0000, 0x02
 CONSUMER, PRODUCER = 1, 0
 EVENT_DELIVERY, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
 
+#: Seconds without any progress after which a client gives up.
+PATIENCE = 60.0
+#: What makes the reading right.
+READING: Mapping[str, str] = {
+    "enable.partition.eof": "true",
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "auto.offset.reset": "error",
+    "allow.auto.create.topics": "false",
+}
+#: What makes the writing right.
+WRITING: Mapping[str, str] = {
+    "enable.idempotence": "true",
+    "acks": "all",
+    "delivery.report.only.error": "true",
+    "allow.auto.create.topics": "false",
+}
+#: What a user's own settings may change. The queue bounds memory; waiting before fetching again halved the
+#: speed.
+READING_TUNING: Mapping[str, str] = {
+    "fetch.queue.backoff.ms": "0",
+    "fetch.wait.max.ms": "10",
+    "fetch.message.max.bytes": str(16 << 20),
+    "fetch.max.bytes": str(64 << 20),
+    "receive.message.max.bytes": str(1_100_000_000),
+    "queued.min.messages": "10000000",
+    "queued.max.messages.kbytes": str(64 << 10),
+    "topic.metadata.propagation.max.ms": "5000",
+    "check.crcs": "true",
+}
+#: What a user's own settings may change. A batch is bounded by bytes, below what topics allow by default,
+#: so that many large records never make one too large; a single larger record still goes alone.
+WRITING_TUNING: Mapping[str, str] = {
+    "linger.ms": "100",
+    "compression.type": "lz4",
+    "batch.size": "900000",
+    "batch.num.messages": "1000000",
+    "queue.buffering.max.messages": "0",
+    "queue.buffering.max.kbytes": str(64 << 10),
+    "message.max.bytes": "1000000000",
+    "transaction.timeout.ms": "120000",
+    "message.timeout.ms": "120000",
+}
+
+
+def writing_tuning(patience: float) -> dict[str, str]:
+    """WRITING_TUNING for one client. Left alone, librdkafka lets requests of a transaction wait for a dead
+    broker as long as transaction.timeout.ms, whatever timeout the call itself is given."""
+    return {**WRITING_TUNING, "socket.timeout.ms": str(min(int(patience * 1000), 300_000))}
+
 
 class Message(c.Structure):
     """rd_kafka_message_t."""
@@ -59,6 +109,7 @@ class ListElement(c.Structure):
 ARGUMENT_BYTES: Final = 72  # rd_kafka_vu_t: the tag, padded to 8, and a union of 64
 
 _P, _I, _S, _Z = c.c_void_p, c.c_int, c.c_char_p, c.c_size_t
+# Compiled code calls others too (native.py).
 _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "version": (_I, ()),
     "err2str": (_S, (_I,)),
@@ -87,16 +138,7 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "last_error": (_I, ()),
     "position": (_I, (_P, _P)),
     "query_watermark_offsets": (_I, (_P, _S, c.c_int32, _P, _P, _I)),
-    "message_destroy": (None, (_P,)),
     "message_errstr": (_S, (_P,)),
-    "message_timestamp": (c.c_int64, (_P, _P)),
-    "message_headers": (_I, (_P, _P)),
-    "header_cnt": (_Z, (_P,)),
-    "header_get_all": (_I, (_P, _Z, _P, _P, _P)),
-    "headers_new": (_P, (_Z,)),
-    "header_add": (_I, (_P, _P, c.c_ssize_t, _P, c.c_ssize_t)),
-    "headers_destroy": (None, (_P,)),
-    "produceva": (_P, (_P, _P, _Z)),
     "flush": (_I, (_P, _I)),
     "init_transactions": (_P, (_P, _I)),
     "begin_transaction": (_P, (_P,)),

@@ -23,7 +23,7 @@ from lakebackup.errors import EnvironmentProblem, LakebackupError, Refused
 from lakebackup_jobs.kafka.admin.committed import Base, Ends, Kept, Place, Progress, Target
 from lakebackup_jobs.kafka.admin.problems import CONSEQUENCES, PASSING, Fenced, problem, stalled
 from lakebackup_jobs.kafka.client import library
-from lakebackup_jobs.kafka.client.settings import PATIENCE, WRITING, writing_tuning
+from lakebackup_jobs.kafka.client.library import PATIENCE, WRITING, writing_tuning
 from lakebackup_jobs.kafka.format.records import (
     KEY_LENGTH,
     OFFSET,
@@ -69,7 +69,7 @@ class Engine:
         self._check(self._library.rd_kafka_begin_transaction(self._handle))
 
     def send(self, topic: str, partition: int, columns: Columns) -> None:
-        from lakebackup_jobs.kafka.client import native_write as n
+        from lakebackup_jobs.kafka.client import native as n
 
         if topic not in self._topics:
             self._topics[topic] = self._library.rd_kafka_topic_new(self._handle, topic.encode(), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,9 @@ from lakebackup_jobs.kafka.format.records import (
 )
 from lakebackup_jobs.kafka.format.schemas import TIMESTAMP_TYPES
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RECORD = pa.schema(
     [
@@ -64,12 +67,29 @@ def binary(block: Bytes, at: Longs, lengths: Longs) -> Any:
     return pa.Array.from_buffers(pa.binary(), len(at), [valid, pa.py_buffer(offsets), pa.py_buffer(out)])
 
 
-def _string(array: Any) -> Any:
+def keys(columns: Columns) -> Any:
+    """The keys of some records, null or not."""
+    return binary(columns.data, columns.rows[:, KEY], columns.rows[:, KEY_LENGTH])
+
+
+def values(columns: Columns) -> Any:
+    """Their values, null or not."""
+    return binary(columns.data, columns.rows[:, VALUE], columns.rows[:, VALUE_LENGTH])
+
+
+def as_text(array: Any, decode: Callable[[bytes], str | None]) -> Any:
+    """Bytes as text; where not all are UTF-8, `decode` makes it of each."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
-        # Kafka does not check that a header's key is UTF-8; a table's text must be.
-        return pa.array([piece.decode(errors="replace") for piece in array.to_pylist()], pa.string())
+        return pa.array(
+            [None if piece is None else decode(piece) for piece in array.to_pylist()], pa.string()
+        )
+
+
+def _replaced(piece: bytes) -> str:
+    # Kafka does not check that a header's key is UTF-8; a table's text must be.
+    return piece.decode(errors="replace")
 
 
 def to_arrow(columns: Columns) -> pa.RecordBatch:
@@ -81,7 +101,10 @@ def to_arrow(columns: Columns) -> pa.RecordBatch:
     block, rows = columns.data, columns.rows
     found = columns.headers()
     pairs = pa.StructArray.from_arrays(
-        [_string(binary(block, found[:, 0], found[:, 1])), binary(block, found[:, 2], found[:, 3])],
+        [
+            as_text(binary(block, found[:, 0], found[:, 1]), _replaced),
+            binary(block, found[:, 2], found[:, 3]),
+        ],
         fields=list(RECORD.field("headers").type.value_type),
     )
     offsets = np.zeros(len(rows) + 1, np.int32)
@@ -89,13 +112,13 @@ def to_arrow(columns: Columns) -> pa.RecordBatch:
     kinds = pa.DictionaryArray.from_arrays(rows[:, TIMESTAMP_TYPE].astype(np.int8), list(TIMESTAMP_TYPES))
     return pa.RecordBatch.from_arrays(
         [
-            _string(binary(block, rows[:, TOPIC], rows[:, TOPIC_LENGTH])),
+            as_text(binary(block, rows[:, TOPIC], rows[:, TOPIC_LENGTH]), _replaced),
             pa.array(rows[:, PARTITION].astype(np.int32)),
             pa.array(np.ascontiguousarray(rows[:, OFFSET])),
             pa.array(np.ascontiguousarray(rows[:, TIMESTAMP])),
             kinds.cast(pa.string()),
-            binary(block, rows[:, KEY], rows[:, KEY_LENGTH]),
-            binary(block, rows[:, VALUE], rows[:, VALUE_LENGTH]),
+            keys(columns),
+            values(columns),
             pa.ListArray.from_arrays(pa.array(offsets), pairs, type=RECORD.field("headers").type),
         ],
         schema=RECORD,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import asdict
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from lakebackup.errors import Damaged
 from lakebackup_jobs.kafka.format.codecs import CODECS, DEFAULT_CODEC, MAX_BLOCK, compressor, decompress
 from lakebackup_jobs.kafka.format.key_filter import KeyFilter
-from lakebackup_jobs.kafka.format.records import Block, Columns, decode_block
+from lakebackup_jobs.kafka.format.records import Block, BlockStats, Columns, FileStats, decode_block
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1, SCHEMA_V2, format_of
-from lakebackup_jobs.kafka.format.stats import BlockStats, FileStats
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -127,7 +127,9 @@ class FileWriter:
             raise ValueError("a data file holds at least one record")
         sha256 = self._frame.sha256
         keys = self._keys.sealed(sha256) if self._keys else None
-        return FileStats.of(self._stats, size=self.bytes, raw_size=self._raw, sha256=sha256, keys=keys)
+        return FileStats(
+            **asdict(self._stats), bytes=self.bytes, raw_bytes=self._raw, sha256=sha256, keys=keys
+        )
 
 
 class FileReader:

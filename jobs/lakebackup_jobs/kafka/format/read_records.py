@@ -18,21 +18,10 @@ import pyarrow.compute as pc
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.sql_engine.guard_records import COLUMNS
 from lakebackup.sql_engine.worker import settle
-from lakebackup_jobs.kafka.format import key_filter
-from lakebackup_jobs.kafka.format.arrow import binary
-from lakebackup_jobs.kafka.format.records import (
-    HEADER_COUNT,
-    KEY,
-    KEY_LENGTH,
-    OFFSET,
-    TIMESTAMP,
-    VALUE,
-    VALUE_LENGTH,
-    Columns,
-)
+from lakebackup_jobs.kafka.format import arrow, key_filter
+from lakebackup_jobs.kafka.format.records import HEADER_COUNT, KEY_LENGTH, OFFSET, TIMESTAMP, Columns
 from lakebackup_jobs.kafka.format.registry import strict_json
-from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -142,7 +131,7 @@ class ReadRecords:
             chosen &= rows[:, KEY_LENGTH] < 0
         kept = rows if chosen.all() else rows[chosen]
         if wanted.keys is not None and len(kept):
-            keys = binary(block.data, kept[:, KEY], kept[:, KEY_LENGTH])
+            keys = arrow.keys(replace(block, rows=kept))
             found = pc.is_in(keys, value_set=pa.array(list(wanted.keys), pa.binary()))
             kept = kept[found.to_numpy(zero_copy_only=False)]
         return kept
@@ -177,8 +166,8 @@ class _Rows:
             "kafka_offset": lambda: pa.array(np.ascontiguousarray(self._block.rows[:, OFFSET])),
             "ts": lambda: pa.array(np.ascontiguousarray(self._block.rows[:, TIMESTAMP])),
             "time": self._time,
-            "key": lambda: _text(self._bytes("key")),
-            "value": lambda: _text(self._bytes("value")),
+            "key": lambda: arrow.as_text(self._bytes("key"), _utf8),
+            "value": lambda: arrow.as_text(self._bytes("value"), _utf8),
             "key_hex": lambda: _hex(self._bytes("key")),
             "value_hex": lambda: _hex(self._bytes("value")),
             "key_json": lambda: self._json("key")[0],
@@ -194,9 +183,7 @@ class _Rows:
 
     def _bytes(self, which: str) -> Any:
         if which not in self._made:
-            at, length = (KEY, KEY_LENGTH) if which == "key" else (VALUE, VALUE_LENGTH)
-            rows = self._block.rows
-            self._made[which] = binary(self._block.data, rows[:, at], rows[:, length])
+            self._made[which] = (arrow.keys if which == "key" else arrow.values)(self._block)
         return self._made[which]
 
     def _time(self) -> Any:
@@ -266,17 +253,9 @@ def _text_or_hex(data: bytes) -> str | dict[str, str]:
         return {"hex": data.hex()}
 
 
-def _text(array: Any) -> Any:
-    """Bytes as text; null where they are not UTF-8."""
+def _utf8(piece: bytes) -> str | None:
     try:
-        return array.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([_utf8(piece) for piece in array.to_pylist()], pa.string())
-
-
-def _utf8(piece: bytes | None) -> str | None:
-    try:
-        return None if piece is None else piece.decode()
+        return piece.decode()
     except UnicodeDecodeError:
         return None
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lakebackup.errors import Damaged
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V2, TIMESTAMP_TYPES
-from lakebackup_jobs.kafka.format.stats import KEY_LIMIT, BlockStats
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, copy_bytes, load8
 
 if TYPE_CHECKING:
@@ -27,8 +26,15 @@ PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, TOPIC, TOPIC_LENGTH, KEY, KEY_LENG
 VALUE, VALUE_LENGTH, HEADERS, HEADER_COUNT, START, END, WIDTH = range(8, 15)
 #: A tally's slots.
 ENTRIES, MIN_TS, MAX_TS, FIRST, LAST, NULL_KEYS, TOMBSTONES, LOW, HIGH, TALLY = range(10)
+KEY_LIMIT = 64
 KEY_KEPT = KEY_LIMIT + 1
 SMALLEST_RECORD = 7
+_FILE_COLUMNS = (
+    "entries", "bytes", "raw_bytes", "sha256", "min_ts", "max_ts", "start_position", "end_position",
+    "start_key", "end_key", "null_keys", "tombstones", "min_tid", "max_tid",
+)  # fmt: skip
+# A name of its own: inside FileStats, `bytes` is a field.
+Filter = bytes
 
 
 # --- writing
@@ -104,6 +110,81 @@ def tally(
         sums[HIGH] = kept
 
 
+@dataclass(frozen=True, slots=True)
+class BlockStats:
+    """Figures of `entries` > 0 records.
+
+    Timestamps in ms (-1: none), least and greatest. Positions: [first offset, last offset + 1) in reading
+    order. `low_key` and `high_key`: least and greatest non-null key in byte order, each cut at KEY_LIMIT + 1
+    bytes; None if all are null. `min_tid`, `max_tid`: of an engine's messages; None where they were not read.
+    """
+
+    entries: int
+    min_ts: int
+    max_ts: int
+    start_position: int
+    end_position: int
+    null_keys: int
+    tombstones: int
+    low_key: bytes | None
+    high_key: bytes | None
+    min_tid: int | None = None
+    max_tid: int | None = None
+
+    def __add__(self, later: BlockStats) -> BlockStats:
+        """The figures of both runs, `later` being the one read afterwards."""
+        low = [key for key in (self.low_key, later.low_key) if key is not None]
+        high = [key for key in (self.high_key, later.high_key) if key is not None]
+        bounds = (self.min_tid, self.max_tid, later.min_tid, later.max_tid)
+        tids = [tid for tid in bounds if tid is not None]
+        return replace(
+            self,
+            entries=self.entries + later.entries,
+            min_ts=min(self.min_ts, later.min_ts),
+            max_ts=max(self.max_ts, later.max_ts),
+            end_position=later.end_position,
+            null_keys=self.null_keys + later.null_keys,
+            tombstones=self.tombstones + later.tombstones,
+            low_key=min(low, default=None),
+            high_key=max(high, default=None),
+            min_tid=min(tids) if len(tids) == 4 else None,
+            max_tid=max(tids) if len(tids) == 4 else None,
+        )
+
+    @property
+    def start_key(self) -> str | None:
+        """A lower bound of the keys in lower hex, cut at 64 bytes; None when there is no key."""
+        return None if self.low_key is None else self.low_key[:KEY_LIMIT].hex()
+
+    @property
+    def end_key(self) -> str | None:
+        """An upper bound (inclusive) of the keys in lower hex; rounded up where cut at 64 bytes.
+
+        None when there is no key, or when the cut key is all 0xff and so has no upper bound of that length.
+        """
+        if self.high_key is None or len(self.high_key) <= KEY_LIMIT:
+            return None if self.high_key is None else self.high_key.hex()
+        kept = self.high_key[:KEY_LIMIT].rstrip(b"\xff")
+        return (kept[:-1] + bytes([kept[-1] + 1])).hex() if kept else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStats(BlockStats):
+    """One data file as the catalog's `files` describes it: its size in bytes, stored and before compression.
+
+    `keys`: its key filter as it is stored; None when there is none.
+    """
+
+    bytes: int
+    raw_bytes: int
+    sha256: str
+    keys: Filter | None = field(default=None, repr=False)
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of the file's row: all but the filter, of which a row has only the place."""
+        return {name: getattr(self, name) for name in _FILE_COLUMNS}
+
+
 class Tally:
     """The arrays compiled code counts in."""
 
@@ -121,8 +202,8 @@ class Tally:
             entries=sums[ENTRIES],
             min_ts=sums[MIN_TS],
             max_ts=sums[MAX_TS],
-            first_offset=sums[FIRST],
-            last_offset=sums[LAST],
+            start_position=sums[FIRST],
+            end_position=sums[LAST] + 1,
             null_keys=sums[NULL_KEYS],
             tombstones=sums[TOMBSTONES],
             low_key=self.low[: sums[LOW]].tobytes() if sums[LOW] >= 0 else None,

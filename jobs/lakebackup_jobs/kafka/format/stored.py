@@ -1,17 +1,33 @@
-"""Data files as restore tasks use them: verified before the first record, counted at the end."""
+"""Data files as tasks read them: verified before the first record, counted at the end."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import Damaged, NotFound
-from lakebackup_jobs.kafka.format.container import FileReader
+from lakebackup.plan.partitions import Partition
 
 if TYPE_CHECKING:
     from lakebackup.store.roots import Roots
-    from lakebackup_jobs.kafka.format.stored_file import StoredFile
+    from lakebackup_jobs.kafka.format.container import FileReader
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile(Partition):
+    """A data file of a partition as a restore task needs it: a row of the query selected_files."""
+
+    start_position: int
+    end_position: int
+    destination: str
+    path: str
+    format: str
+    codec: str
+    bytes: int
+    sha256: str
+    entries: int
 
 
 def open_verified(roots: Roots, file: StoredFile) -> FileReader:
@@ -19,6 +35,8 @@ def open_verified(roots: Roots, file: StoredFile) -> FileReader:
 
     Holds the file in memory: what was hashed is what is read.
     """
+    from lakebackup_jobs.kafka.format.container import FileReader  # late: plans name files without reading
+
     try:
         data = roots.open(file.destination).get(file.path)
     except NotFound:

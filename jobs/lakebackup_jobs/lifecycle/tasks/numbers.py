@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+from lakebackup.rules import layout
+from lakebackup_jobs.lifecycle.identity import micros
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +20,12 @@ def latest_number(reader: CatalogReader, source: str) -> int:
     """The number of a source's last backup, 0 without one."""
     newest = reader.one("latest_number", source=source)
     return (newest["number"] or 0) if newest else 0
+
+
+def next_backup(reader: CatalogReader, source: str) -> tuple[str, int, int]:
+    """Id, number and start (us since 1970 UTC) of the backup that a source takes now."""
+    now = datetime.now(UTC)
+    return layout.new_backup_id(now), latest_number(reader, source) + 1, micros(now)
 
 
 def next_sequences(

@@ -24,6 +24,8 @@ from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals, totals
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lakebackup_jobs.lifecycle.run import Parent
+    from lakebackup_jobs.lifecycle.source import Draft
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
 
@@ -93,6 +95,19 @@ class Parts:
             "end_position": 1,
         }
         return self.row(**{**constant, **columns})
+
+
+def parts_of(work: Workspace, draft: Draft, level: int = 0, parent: Parent | None = None) -> dict[str, Any]:
+    """The fields of the Parts of a draft; `parent`: the backup that it continues."""
+    return {
+        "uri": work.storage.uri,
+        "destination": work.destination,
+        "source": work.source,
+        "backup_id": draft.backup_id,
+        "number": draft.number,
+        "level": level,
+        "parent": parent.backup_id if parent else None,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebackup.errors import NotFound
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def deal(storage: Storage, plan: RestorePlan, folder: str) -> Shares:
     if (tasks := read_index(storage, folder)) is not None:
         return Shares(storage.uri, folder, tasks)
     parts = sorted((p for t in plan.topics for p in t.parts), key=lambda p: -p.bytes)
-    numbers = {(p.scope, p.epoch, p.region): number for number, p in enumerate(parts)}
+    numbers = {p.place: number for number, p in enumerate(parts)}
     plan.chosen.map(
         ShareWriter(storage.uri, folder, numbers),
         WRITTEN,

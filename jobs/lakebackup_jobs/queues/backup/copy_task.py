@@ -131,7 +131,7 @@ class _Look:
         whole = block.columns(where)
         columns = without(whole, self._skipped)
         messages = read_messages(columns, self._names, where)
-        in_front = block.stats.first_offset < span.own_from
+        in_front = block.stats.start_position < span.own_from
         kept = chosen(
             columns,
             messages,

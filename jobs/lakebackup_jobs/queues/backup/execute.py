@@ -22,7 +22,7 @@ from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.run import backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
-from lakebackup_jobs.lifecycle.tasks.part import Parts, run_tasks
+from lakebackup_jobs.lifecycle.tasks.part import Parts, parts_of, run_tasks
 from lakebackup_jobs.lifecycle.tasks.totals import Totals, totals
 from lakebackup_jobs.queues.backup import open_transactions as ending
 from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob
@@ -224,13 +224,7 @@ class QueueBackup(Source[InProgress]):
             return
         work = self.workspace
         job = QueueCopyJob(
-            uri=work.storage.uri,
-            destination=work.destination,
-            source=work.source,
-            backup_id=draft.backup_id,
-            number=draft.number,
-            level=plan.level,
-            parent=plan.parent.backup_id if plan.parent else None,
+            **parts_of(work, draft, plan.level, plan.parent),
             client=dict(request.kafka),
             isolation=ISOLATION,
             codec=request.codec,
@@ -306,15 +300,7 @@ class QueueBackup(Source[InProgress]):
         except NotFound:
             pass
         plan = draft.plan
-        parts = Parts(
-            uri=storage.uri,
-            destination=self.workspace.destination,
-            source=source,
-            backup_id=backup_id,
-            number=draft.number,
-            level=plan.level,
-            parent=plan.parent.backup_id if plan.parent else None,
-        )
+        parts = Parts(**parts_of(self.workspace, draft, plan.level, plan.parent))
         listing = ending.Listing(parts, plan.end_ts)
         count = found.count
         positions = ending.position_rows(plan, source, backup_id, ranges, found.places() if count else {})

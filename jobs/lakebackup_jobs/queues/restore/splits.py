@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.splits import (
     PARTITION,
     WRITTEN,

@@ -6,10 +6,11 @@ are ever taken for one; records are copied as the bytes they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from itertools import chain, groupby
-from operator import add, itemgetter
+from operator import add, attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,6 @@ from lakebackup_jobs.kafka.client.consume import BLOCK_BYTES
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.records import (
-    KEY,
     KEY_LENGTH,
     OFFSET,
     TIMESTAMP,
@@ -29,13 +29,12 @@ from lakebackup_jobs.kafka.format.records import (
     Block,
     Columns,
 )
-from lakebackup_jobs.kafka.format.stored import open_verified
+from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
-from lakebackup_jobs.lifecycle.tasks.splits import batched
+from lakebackup_jobs.lifecycle.tasks.splits import batched, share_path, write_lines
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
-from lakebackup_jobs.topics import compact_splits as pieces
 from lakebackup_jobs.topics.tasks.copy import publish
 
 if TYPE_CHECKING:
@@ -45,15 +44,50 @@ if TYPE_CHECKING:
 
     from lakebackup.rows.backups import DataFile
     from lakebackup.store.roots import Roots
-    from lakebackup_jobs.kafka.format.stored_file import StoredFile
     from lakebackup_jobs.kafka.memory import Longs
-    from lakebackup_jobs.topics.compact_splits import Piece
 
 FOUND = "part INT, piece INT, key BINARY, position BIGINT"
 SURVIVORS = "piece INT, position BIGINT"
 # Keys and offsets that a task holds before it reports the newest among them to Spark.
 HELD_BYTES = 64 << 20
 _ROWS_AT_ONCE = 50_000
+# Where much is dropped, less would leave many small files; more would hold the task's offsets in memory.
+PIECE_BYTES = 128 << 20
+PIECE_ENTRIES = 8_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive files of one partition: what one task reads and, of what stays, writes.
+
+    `part` numbers the partitions, `rank` a partition's pieces, both from 0 in order.
+    """
+
+    part: int
+    rank: int
+    files: tuple[StoredFile, ...]
+
+
+def write_pieces(storage: Storage, folder: str, files: Iterable[StoredFile]) -> int:
+    """Write the pieces of `files`, which come one partition after another in order; returns their number."""
+    number = 0
+    for number, piece in enumerate(_pieces(files), 1):
+        head = {"part": piece.part, "rank": piece.rank}
+        write_lines(storage, share_path(folder, number - 1), chain([head], map(asdict, piece.files)))
+    return number
+
+
+def read_piece(storage: Storage, folder: str, number: int) -> Piece:
+    """The piece with a number, from 0. Raises NotFound."""
+    head, *lines = storage.get(share_path(folder, number)).splitlines()
+    return Piece(**json.loads(head), files=tuple(StoredFile(**json.loads(line)) for line in lines))
+
+
+def _pieces(files: Iterable[StoredFile]) -> Iterator[Piece]:
+    limits = (attrgetter("bytes"), PIECE_BYTES), (attrgetter("entries"), PIECE_ENTRIES)
+    for part, (_, some) in enumerate(groupby(files, key=attrgetter("place"))):
+        for rank, held in enumerate(batched(some, *limits)):
+            yield Piece(part, rank, tuple(held))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +104,10 @@ class FindNewest(PerNumber):
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from lakebackup_jobs.kafka.format.arrow import binary
+        from lakebackup_jobs.kafka.format.arrow import keys
 
         storage = open_storage(self.uri)
-        piece = pieces.read(storage, self.folder, number)
+        piece = read_piece(storage, self.folder, number)
         done = TaskBoard(storage, self.folder).counter(f"found-{number:06d}")
         held: list[pa.RecordBatch] = []
         size = 0
@@ -82,9 +116,8 @@ class FindNewest(PerNumber):
                 rows = columns.rows
                 if (rows[:, KEY_LENGTH] < 0).any():
                     raise Damaged(f"{file.path} holds records without a key; its row says there are none.")
-                keys = binary(columns.data, rows[:, KEY], rows[:, KEY_LENGTH])
                 positions = pa.array(np.ascontiguousarray(rows[:, OFFSET]))
-                held.append(pa.RecordBatch.from_arrays([keys, positions], ["key", "position"]))
+                held.append(pa.RecordBatch.from_arrays([keys(columns), positions], ["key", "position"]))
                 size += held[-1].nbytes
                 done(len(rows), 0)
                 if size >= HELD_BYTES:
@@ -137,7 +170,7 @@ class KeepNewest(Parts):
         return totals(number, self.once(storage, number, lambda: self._copy(storage, number, positions)))
 
     def _copy(self, storage: Storage, number: int, positions: Longs) -> list[DataFile]:
-        piece = pieces.read(storage, self.folder, number)
+        piece = read_piece(storage, self.folder, number)
         done = self.progress(storage, number, "kept-")
         with KeyFilters(storage, self.source, self.backup_id, number) as keys:
             rows = list(self._write(storage, piece, positions, keys, done))

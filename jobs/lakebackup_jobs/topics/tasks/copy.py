@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists, ObjectWriter, Storage
@@ -16,6 +16,7 @@ from lakebackup_jobs.lifecycle.tasks.part import PartTask
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from lakebackup.plan.partitions import Partition, Range
     from lakebackup.plan.topics.backup import Split
     from lakebackup.rows.backups import DataFile
     from lakebackup_jobs.kafka.client.consume import Look
@@ -24,19 +25,8 @@ if TYPE_CHECKING:
 BACKUP_ID = "lakebackup.backup"
 
 
-class Place(Protocol):
-    """A partition, as a task names it."""
-
-    @property
-    def scope(self) -> str: ...
-    @property
-    def epoch(self) -> str: ...
-    @property
-    def region(self) -> str: ...
-
-
 def publish(
-    writer: ObjectWriter, source: str, place: Place, seq: int, holds: Mapping[str, Any]
+    writer: ObjectWriter, source: str, place: Partition, seq: int, holds: Mapping[str, Any]
 ) -> tuple[str, int]:
     """Commit a data file under the first free number from `seq` on: its path, and the number after it.
 
@@ -56,17 +46,6 @@ def publish(
         except AlreadyExists:
             continue
         return path, seq
-
-
-class Range(Place, Protocol):
-    """Offsets `[start, end)` of a partition that one task copies; `rank` counts its ranges from 0."""
-
-    @property
-    def start(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def rank(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,7 @@ from lakebackup.store.delta_append import PartRows
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format import offsets_log, registry
 from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC
-from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import Damaged, LakebackupError, NotFound
 from lakebackup_jobs.kafka.format.container import Frame
 from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, KeyFilter, KeyFilters, hashes_of
-from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.part import PartTask
 from lakebackup_jobs.lifecycle.tasks.splits import batched, share_path, write_lines
 from lakebackup_jobs.topics.tasks.copy import publish

@@ -83,7 +83,7 @@ def told(position: int, before: int, **changes: Any) -> SnapshotJson:
 
 
 def span(start: int, end: int, own_from: int | None = None, rank: int = 0) -> QueueRange:
-    return QueueRange("delta.0", E1, "0", start, end, start if own_from is None else own_from, rank)
+    return QueueRange("delta.0", E1, "0", start, end, rank, start if own_from is None else own_from)
 
 
 # --- a backup that stands on another

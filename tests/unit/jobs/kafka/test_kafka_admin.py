@@ -9,9 +9,10 @@ import pytest
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan.partitions import TopicState
+from lakebackup.plan.topics.groups import Committed, GroupState
 from lakebackup_jobs.kafka.admin import cluster
 from lakebackup_jobs.kafka.admin.cluster import Cluster
-from lakebackup_jobs.kafka.admin.groups import Committed, GroupsRead, GroupState, group_rows
+from lakebackup_jobs.kafka.admin.groups import GroupsRead, group_rows
 
 
 def test_refused_connections_are_reported_soon(monkeypatch: pytest.MonkeyPatch) -> None:

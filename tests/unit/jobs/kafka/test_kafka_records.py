@@ -21,6 +21,7 @@ from lakebackup_jobs.kafka.format.container import FileReader, FileWriter
 from lakebackup_jobs.kafka.format.records import (
     KEY_KEPT,
     Block,
+    BlockStats,
     decode_block,
     encode_record,
     within,
@@ -33,10 +34,9 @@ from lakebackup_jobs.kafka.format.schemas import (
     TIMESTAMP_TYPES,
     format_of,
 )
-from lakebackup_jobs.kafka.format.stats import BlockStats
 
 if TYPE_CHECKING:
-    from lakebackup_jobs.kafka.format.stats import FileStats
+    from lakebackup_jobs.kafka.format.records import FileStats
 
 longs = st.integers(-(2**63), 2**63 - 1)
 nullable = st.none() | st.binary(max_size=300)
@@ -95,7 +95,7 @@ def stats_of(row: Row) -> BlockStats:
     """The figures of one record."""
     key, ts, offset = row["key"], row["timestamp"], row["offset"]
     kept = None if key is None else key[:KEY_KEPT]
-    return BlockStats(1, ts, ts, offset, offset, int(key is None), int(row["value"] is None), kept, kept)
+    return BlockStats(1, ts, ts, offset, offset + 1, int(key is None), int(row["value"] is None), kept, kept)
 
 
 def block_of(rows: list[Row]) -> Block:

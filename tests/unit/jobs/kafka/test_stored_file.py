@@ -14,8 +14,7 @@ from tests.support.roots import roots_of
 
 from lakebackup.errors import Damaged
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, SCHEMA_V1
-from lakebackup_jobs.kafka.format.stored import open_verified
-from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,9 +19,8 @@ from lakebackup.formats.queues.watermark import headers_of
 from lakebackup.plan.queues.backup import QueueRange
 from lakebackup.rules.layout import seen_folder, seen_path, seen_ranges_path
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka.format.records import OFFSET, Columns, decode_block, encode_record
+from lakebackup_jobs.kafka.format.records import OFFSET, BlockStats, Columns, decode_block, encode_record
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
-from lakebackup_jobs.kafka.format.stats import BlockStats
 from lakebackup_jobs.queues import transaction_scan as seen_module
 from lakebackup_jobs.queues.backup.copy_task import _Front, _Look
 from lakebackup_jobs.queues.messages import Messages, chosen, keep, read_messages
@@ -352,7 +351,7 @@ def test_a_watermark_at_the_very_beginning_of_a_range_is_minded_too(own_from: in
     names = HeaderNames()
     columns = block_of([[("tid", b"1")], list(headers_of(names)), [("tid", b"1")]], 5)  # at 5, 7 and 9
     messages = read_messages(columns, names, "w")
-    span = QueueRange("delta", "e", "0", 5, 10, own_from, 0)
+    span = QueueRange("delta", "e", "0", 5, 10, 0, own_from)
     look = _Look(
         span, names, _Front(open_storage("/"), None), TransactionScan("delta", "e", "0"), frozenset(), ()
     )
@@ -404,7 +403,7 @@ def test_what_was_seen_comes_back(tmp_path: Path) -> None:
 
 
 def test_tids_of_neighbouring_blocks_add_up() -> None:
-    one = BlockStats(1, 2, 2, 1, 1, 0, 1, b"k", b"k")
+    one = BlockStats(1, 2, 2, 1, 2, 0, 1, b"k", b"k")
     both = replace(one, min_tid=5, max_tid=9) + replace(one, min_tid=3, max_tid=4)
     assert (both.min_tid, both.max_tid) == (3, 9)
     assert ((both + one).min_tid, (both + one).max_tid) == (None, None)

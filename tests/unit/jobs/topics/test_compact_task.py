@@ -25,10 +25,10 @@ from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup_jobs.kafka.format.key_filter import may_hold
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1, SCHEMA_V2
-from lakebackup_jobs.kafka.format.stored_file import StoredFile
+from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.tasks import errors as outcome
-from lakebackup_jobs.topics import compact_splits as pieces
-from lakebackup_jobs.topics.tasks.compact import FindNewest, KeepNewest
+from lakebackup_jobs.topics.tasks import compact as compact_task
+from lakebackup_jobs.topics.tasks.compact import FindNewest, KeepNewest, write_pieces
 from lakebackup_jobs.upkeep.verify_task import CheckKeys
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ def compacted(
     """What is kept, by way of the tasks, with Spark's part done here; by partition and offset."""
     storage = open_storage(str(root))
     with (
-        mock.patch.object(pieces, "PIECE_ENTRIES", piece_entries),
-        mock.patch("lakebackup_jobs.topics.tasks.compact.HELD_BYTES", held),
+        mock.patch.object(compact_task, "PIECE_ENTRIES", piece_entries),
+        mock.patch.object(compact_task, "HELD_BYTES", held),
     ):
-        count = pieces.write(storage, FOLDER, files)
+        count = write_pieces(storage, FOLDER, files)
         find = FindNewest(str(root), FOLDER, roots_of(d=str(root)))
         newest: dict[tuple[int, bytes], tuple[int, int]] = defaultdict(lambda: (-1, -1))
         for batch in find([pa.record_batch({"id": list(range(count))})]):

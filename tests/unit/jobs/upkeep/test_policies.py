@@ -27,7 +27,7 @@ from lakebackup.store.lease import Lease, is_held
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.topics.unprotected import record_unprotected
+from lakebackup_jobs.topics.announce import record_unprotected
 from lakebackup_jobs.upkeep import policies
 
 if TYPE_CHECKING:

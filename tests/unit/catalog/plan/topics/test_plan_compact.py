@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from lakebackup.errors import NotFound, Refused
-from lakebackup.plan.topics.compact import CompactPlan, plan_compaction
-from lakebackup.plan.topics.generations import Held
+from lakebackup.plan.topics.generations import CompactPlan, Held, plan_compaction
 
 EPOCH = "0" * 32
 

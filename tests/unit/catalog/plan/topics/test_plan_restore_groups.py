@@ -8,11 +8,7 @@ import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.plan.topics import groups
-from lakebackup.plan.topics.groups import (
-    GroupThere,
-    Landing,
-    plan_groups,
-)
+from lakebackup.plan.topics.groups import Committed, GroupState, plan_groups
 
 
 def row(**values: Any) -> dict[str, Any]:
@@ -23,6 +19,12 @@ def row(**values: Any) -> dict[str, Any]:
     return given | values
 
 
+def group(active: bool, positions: dict[tuple[str, str], int], name: str = "g") -> GroupState:
+    """A group of the target."""
+    offsets = tuple(Committed(*place, position) for place, position in positions.items())
+    return GroupState(name, "classic", "stable" if active else "empty", int(active), offsets)
+
+
 def restored(scope: str, target: str, epoch: str) -> dict[str, str]:
     return {"scope": scope, "target_scope": target, "target_epoch": epoch}
 
@@ -31,21 +33,22 @@ def restored(scope: str, target: str, epoch: str) -> dict[str, str]:
     ("there", "force", "outcome"),
     [
         (None, False, "moved"),
-        (GroupThere(False, {}), False, "moved"),
-        (GroupThere(False, {("copy", "0"): 7}), False, "unchanged"),
-        (GroupThere(True, {("copy", "0"): 7}), False, "unchanged"),
-        (GroupThere(True, {("copy", "0"): 6}), False, "active"),
-        (GroupThere(True, {}), True, "active"),
-        (GroupThere(False, {("copy", "0"): 6}), False, "moved"),
-        (GroupThere(False, {("copy", "0"): 8}), False, "ahead"),
-        (GroupThere(False, {("copy", "0"): 8}), True, "moved"),
-        (GroupThere(False, {("copy", "1"): 8, ("orders", "0"): 9}), False, "moved"),
+        (group(False, {}), False, "moved"),
+        (group(False, {("copy", "0"): 7}), False, "unchanged"),
+        (group(True, {("copy", "0"): 7}), False, "unchanged"),
+        (group(True, {("copy", "0"): 6}), False, "active"),
+        (group(True, {}), True, "active"),
+        (group(False, {("copy", "0"): 6}), False, "moved"),
+        (group(False, {("copy", "0"): 8}), False, "ahead"),
+        (group(False, {("copy", "0"): 8}), True, "moved"),
+        (group(False, {("copy", "1"): 8, ("orders", "0"): 9}), False, "moved"),
     ],
 )
-def test_what_the_target_says(there: GroupThere | None, force: bool, outcome: str) -> None:
+def test_what_the_target_says(there: GroupState | None, force: bool, outcome: str) -> None:
     plan = plan_groups([row()], {"g": "g"}, {"g": there} if there else {}, force=force)
     assert [m.outcome for m in plan.moves] == [outcome]
-    assert [landing for _, landing in plan.put] == ([Landing("copy", "0", 7)] if outcome == "moved" else [])
+    wanted = [Committed("copy", "0", 7, metadata="m")] if outcome == "moved" else []
+    assert [landing for _, landing in plan.put] == wanted
     assert [m.outcome for m in plan.short] == (["active"] if outcome == "active" else [])
     assert outcome in groups.MEANINGS
 
@@ -64,7 +67,7 @@ def test_only_chosen_groups_under_their_new_names_in_order() -> None:
         row(group_id="other"),
         row(outcome="at_end", offsets=3, scope="a"),
     ]
-    plan = plan_groups(rows, {"g": "h"}, {"h": GroupThere(False, {("copy", "0"): 7})})
+    plan = plan_groups(rows, {"g": "h"}, {"h": group(False, {("copy", "0"): 7}, "h")})
     assert [(m.scope, m.region, m.target_group, m.outcome) for m in plan.moves] == [
         ("a", "0", "h", "unchanged"), ("orders", "2", "h", "unchanged"), ("orders", "10", "h", "unchanged"),
     ]  # fmt: skip
