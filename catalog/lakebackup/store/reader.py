@@ -135,6 +135,11 @@ class CatalogReader(Catalog):
         """The rows of a statement of `sql/queries`, however many, as Arrow batches."""
         return self._engine.batches(name, **parameters)
 
+    def frame(self, name: str, **parameters: Any) -> DataFrame:
+        """As `query`, of a reader that `on` returned: the rows as Spark has them."""
+        frame: DataFrame = self._engine.query(name, **parameters)
+        return frame
+
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
         """The rows of a statement that gives few, column name -> value."""
         return self._engine.rows(name, **parameters)
@@ -159,7 +164,7 @@ class CatalogReader(Catalog):
         """
         if self.engine == "duckdb":
             return [row for batch in job(self.query(name, **parameters)) for row in batch.to_pylist()]
-        frame: DataFrame = self._engine.query(name, **parameters)
+        frame = self.frame(name, **parameters)
         with task_errors():
             rows = (spread(frame) if spread else frame).mapInArrow(job, columns).collect()
         return [row.asDict() for row in rows]

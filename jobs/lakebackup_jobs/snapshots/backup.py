@@ -154,9 +154,8 @@ class SnapshotBackup(Source[InProgress]):
         plan.require_later(source, chosen[0], self._taken(chosen[0]), newest)
         if reader is None:
             return {**preview, **_summary(self._first(chosen[0]))}
-        with compare(self.request, source, chosen[0], reader, self._session) as found:
-            self._warn(found)
-            return {**preview, **_summary(found.amount)}
+        found = self._compare(chosen[0], reader)
+        return {**preview, **_summary(found.amount)}
 
     def _first(self, snapshot: Snapshot) -> plan.Amount:
         """What a first backup copies, at most: all."""
@@ -204,13 +203,12 @@ class SnapshotBackup(Source[InProgress]):
     def prepare(self, draft: InProgress) -> InProgress:
         """Compare the snapshot with the newest backup, and write what each task copies."""
         request, work = self.request, self.workspace
-        folder = layout.backup_folder(work.source, draft.backup_id)
-        with compare(request, work.source, self._next, self.reader, self._session) as found:
-            self._warn(found)
-            amount = found.amount
-            tasks = amount.tasks(request.parallelism)
-            if tasks:
-                found.write_splits(SplitWriter(work.storage.uri, folder), tasks)
+        found = self._compare(self._next, self.reader)
+        amount = found.amount
+        tasks = amount.tasks(request.parallelism)
+        if tasks:
+            folder = layout.backup_folder(work.source, draft.backup_id)
+            found.write_splits(SplitWriter(work.storage.uri, folder), tasks)
         pack_below = request.pack_below if amount.small > _PACK_FROM else 0
         return replace(draft, amount=amount, tasks=tasks, pack_below=pack_below, dealt=True)
 
@@ -311,11 +309,14 @@ class SnapshotBackup(Source[InProgress]):
     def _session(self) -> SparkSession:
         return self.workspace.spark
 
-    def _warn(self, found: Comparison) -> None:
+    def _compare(self, snapshot: Snapshot, reader: CatalogReader) -> Comparison:
+        work = self.workspace
+        found = compare(self.request, work.source, snapshot, reader, self._session)
         for name in found.unlike():
-            self.workspace.reporter.warning(
+            work.reporter.warning(
                 f"{name} has the size and time of what is stored, and other contents: it is copied again"
             )
+        return found
 
     def _chosen(self, newest: Newest | None) -> list[Snapshot]:
         request = self.request
