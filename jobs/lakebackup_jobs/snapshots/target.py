@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import Busy, EnvironmentProblem, Refused, UsageProblem
+from lakebackup.errors import Busy, EnvironmentProblem, Refused
 from lakebackup.formats.snapshots.names import OWN, Limits
 from lakebackup.plan.snapshots.restore import linked_bytes
 from lakebackup.storage import open_storage
+from lakebackup.storage.local import local_folder, sync_folder
 from lakebackup_jobs.snapshots.tasks.write import UNFINISHED
 
 if TYPE_CHECKING:
@@ -34,10 +35,7 @@ class Target:
     """
 
     def __init__(self, folder: str) -> None:
-        uri = open_storage(folder).uri
-        if not uri.startswith("file://"):
-            raise UsageProblem(f"{uri} is no folder of this machine.", hint="Give a folder.")
-        self.folder = Path(uri.removeprefix("file://"))
+        self.folder = local_folder(folder)
         self._own = self.folder / OWN
         self._state = self._own / "state.json"
         if self.folder.exists() and not self.folder.is_dir():
@@ -156,11 +154,7 @@ class Target:
         # The state goes first: a folder with files and without a state is never resumed.
         self._state.unlink()
         shutil.rmtree(self._own)
-        handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(self.folder)
 
     def _read(self) -> dict[str, Any] | None:
         try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.recovery.exchange import EXCHANGED, read_index, require_whole
@@ -34,7 +34,6 @@ from lakebackup_jobs.upkeep.import_rows import Resolver
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from io import BufferedReader
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -112,8 +111,7 @@ def _identity(request: ImportRequest, files: Mapping[str, tuple[GivenFile, ...]]
     for table, some in sorted(files.items()):
         for file in some:
             folder, _, name = file.uri.rpartition("/")
-            with open_storage(folder or ".").open(name) as stream:
-                own = hashlib.file_digest(cast("BufferedReader", stream), "sha256").hexdigest()
+            own = open_storage(folder or ".").sha256(name)
             digest.update(f"{table} {file.form} {own}\n".encode())
     return digest.hexdigest()[:16]
 

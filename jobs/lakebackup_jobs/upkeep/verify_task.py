@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.events import DEFAULT
@@ -125,7 +125,7 @@ class CheckFiles(_Task):
         if self.mode == "decode" and file["format"].startswith("kafka-avro"):
             data = storage.get(path)
             return _other_bytes(hashlib.sha256(data).hexdigest(), file) or _decode(data, file)
-        if other := _other_bytes(_sha256(storage, path), file):
+        if other := _other_bytes(storage.sha256(path), file):
             return other
         if self.mode == "decode" and file["format"] == LOG:
             return _decode_log(storage, file, self.keys)
@@ -136,11 +136,6 @@ def _other_bytes(sha256: str, file: Row) -> Outcome | None:
     if sha256 == file["sha256"]:
         return None
     return "changed", f"sha256 is {sha256}, {file['sha256']} was written"
-
-
-def _sha256(storage: Storage, path: str) -> str:
-    with storage.open(path) as stream:
-        return hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
 
 
 def _decode(data: bytes, file: Row) -> Outcome:
@@ -316,7 +311,7 @@ class CheckSidecars(_Task):
 
 
 def _same(storage: Storage, path: str, sha256: str) -> Outcome:
-    if (found := _sha256(storage, path)) != sha256:
+    if (found := storage.sha256(path)) != sha256:
         return "changed", f"sha256 is {found}: `lakebackup catalog manifest` writes it again"
     return OK
 

@@ -6,15 +6,15 @@ import json
 import os
 import shutil
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakebackup.errors import EnvironmentProblem, Refused, UsageProblem
+from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.formats.snapshots.names import OWN
-from lakebackup.storage import open_storage
+from lakebackup.storage.local import local_folder, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
 SNAPSHOT = "snapshot"
 _MARK = ".lakebackup-restore.json"
@@ -27,10 +27,7 @@ class EngineFolder:
     """
 
     def __init__(self, folder: str) -> None:
-        uri = open_storage(folder).uri
-        if not uri.startswith("file://"):
-            raise UsageProblem(f"{uri} is no folder of this machine.", hint="Give --into FOLDER.")
-        self.folder = Path(uri.removeprefix("file://"))
+        self.folder = local_folder(folder, hint="Give --into FOLDER.")
 
     def taken(self, restore_id: str | None = None) -> str | None:
         """Why a restore may not start here; None when it may, or has started."""
@@ -95,7 +92,7 @@ class EngineFolder:
         with _os_errors(self.folder):
             shutil.rmtree(own, ignore_errors=True)
             being.rename(done)
-            _sync(self.folder)
+            sync_folder(self.folder)
         return True
 
     def clear(self, restore_id: str, names: Iterable[str]) -> None:
@@ -120,7 +117,7 @@ class EngineFolder:
                 stream.flush()
                 os.fsync(stream.fileno())
             being.rename(self.folder / name)
-            _sync(self.folder)
+            sync_folder(self.folder)
 
     def finish(self) -> None:
         """Release the folder: the restore is finished."""
@@ -137,11 +134,3 @@ def _os_errors(folder: Path) -> Iterator[None]:
             f"Cannot write to {folder}: {error}.",
             hint="Make room or give the right to write there, or name another folder.",
         ) from error
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
