@@ -36,12 +36,15 @@ from lakebackup_jobs.snapshots.tasks.copy import CopyJob
 from lakebackup_jobs.snapshots.tasks.list import list_units
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
     from lakebackup.plan.snapshots.backup import Newest, Role, Snapshot
     from lakebackup.rows.backups import Backup
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.lifecycle.source import Draft
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
 
 ALWAYS = ("CURRENT", "MANIFEST-*")
@@ -151,7 +154,7 @@ class SnapshotBackup(Source[InProgress]):
         preview: dict[str, Any] = {"dry_run": True, "source": source, "snapshots": [s.id for s in chosen]}
         if not chosen:
             return preview
-        plan.require_later(source, chosen[0], self._taken(chosen[0]), newest)
+        plan.require_later(source, _name(chosen[0]), self._taken(chosen[0]), newest)
         if reader is None:
             return {**preview, **_summary(self._first(chosen[0]))}
         found = self._compare(chosen[0], reader)
@@ -180,7 +183,7 @@ class SnapshotBackup(Source[InProgress]):
         request, work, snapshot, now = self.request, self.workspace, self._next, datetime.now(UTC)
         reader, taken = self.reader, self._taken(snapshot)
         newest = self._newest(reader)
-        plan.require_later(work.source, snapshot, taken, newest)
+        plan.require_later(work.source, _name(snapshot), taken, newest)
         full = newest is None or request.mode == "full"
         return InProgress(
             backup_id=layout.new_backup_id(now),
@@ -260,23 +263,18 @@ class SnapshotBackup(Source[InProgress]):
         return totals
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:
-        of = {"backup_id": draft.backup_id, "source": self.workspace.source}
-        backup = backup_row(
+        return manifest_of(
             self.workspace,
             draft,
             totals,
-            None,
-            source_kind=SNAPSHOT,
+            draft.tables,
+            draft.tasks,
             kind=draft.kind,
             level=draft.level,
             parent=draft.parent,
             end_ts=draft.end_ts,
-            isolation="-",
-            codec="null",
             note=self.request.note,
         )
-        scopes = [scope_row(scope, regions, **of) for scope, regions in draft.tables.items()]
-        return Manifest(backup=backup, positions=(), scopes=scopes, gaps=(), parts=draft.tasks)
 
     def discard(self, draft: InProgress) -> int:
         return self.workspace.empty(layout.snapshot_folder(self.workspace.source, draft.backup_id))
@@ -334,15 +332,45 @@ class SnapshotBackup(Source[InProgress]):
         return snapshot.taken_ms if self._layout.has_snapshot else self._began_ms
 
     def _newest(self, reader: CatalogReader) -> Newest | None:
-        found = reader.one("snapshot_newest", source=self.workspace.source)
-        newest = plan.Newest(**found) if found else None
-        plan.require_snapshots(self.workspace.source, newest)
-        return newest
+        return plan.newest_of(reader, self.workspace.source)
 
 
-def scope_row(scope: str, regions: int, **of: Any) -> Scope:
-    """The row of a table of a snapshot; `of`: its backup_id and source."""
-    return Scope(**of, scope=scope, epoch="-", regions=regions, settings="{}", replication=1)
+def manifest_of(
+    workspace: Workspace,
+    draft: Draft,
+    totals: Totals,
+    tables: Mapping[str, int],
+    parts: int,
+    **columns: Any,
+) -> Manifest:
+    """The manifest of a snapshot's backup. `tables`: each with its number of regions; `columns`: of its row."""
+    backup = backup_row(
+        workspace,
+        draft,
+        totals,
+        None,
+        source_kind=SNAPSHOT,
+        isolation="-",
+        codec="null",
+        **columns,
+    )
+    scopes = [
+        Scope(
+            backup_id=draft.backup_id,
+            source=workspace.source,
+            scope=scope,
+            epoch="-",
+            regions=regions,
+            settings="{}",
+            replication=1,
+        )
+        for scope, regions in tables.items()
+    ]
+    return Manifest(backup=backup, positions=(), scopes=scopes, gaps=(), parts=parts)
+
+
+def _name(snapshot: Snapshot) -> str:
+    return f"Snapshot {snapshot.id}" if snapshot.id else "The snapshot"
 
 
 def _summary(amount: plan.Amount) -> dict[str, Any]:
