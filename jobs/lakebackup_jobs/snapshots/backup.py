@@ -343,7 +343,7 @@ def manifest_of(
     parts: int,
     **columns: Any,
 ) -> Manifest:
-    """The manifest of a snapshot's backup. `tables`: each with its number of regions; `columns`: of its row."""
+    """The manifest of a backup. `tables`: each with its number of regions; `columns`: of the backup's row."""
     backup = backup_row(
         workspace,
         draft,
