@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.benchmarks import catalog_data, catalog_peers
 from tests.benchmarks.asking import asked
-from tests.benchmarks.catalog_ask import COVERAGE, DAY, QUESTIONS, STEP, UNNEEDED, WINDOW
+from tests.benchmarks.catalog_ask import COVERAGE, DAY, QUESTIONS, STEP, WINDOW
 from tests.benchmarks.measure import MeasuringError, of_module, progress
 from tests.benchmarks.report import markdown
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOPICS_A_MILLION = 10
-JOINED = (STEP, DAY, UNNEEDED)
+JOINED = (STEP, DAY)
 """Questions that copied manifests are asked too."""
 
 

@@ -8,24 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.asking import answer
-from tests.benchmarks.catalog_data import BACKUPS, SOURCE, SPAN_MS, START_MS
+from tests.benchmarks.catalog_data import SOURCE, SPAN_MS, START_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebackup.plan.diff import Difference
-
-WINDOW, STEP, DAY, UNNEEDED, COVERAGE = "window", "step", "day", "unneeded", "coverage"
+WINDOW, STEP, DAY, COVERAGE = "window", "step", "day", "coverage"
 QUESTIONS = {
     WINDOW: "files for one hour of one topic",
     STEP: "difference of two backups in a row",
     DAY: "difference of two backups a day apart",
-    UNNEEDED: "files that no kept backup needs",
     COVERAGE: "coverage",
 }
 FIRST, A_DAY = 1000, 96
-#: The last backup of each of seven days.
-KEPT = tuple(range(BACKUPS - 6 * A_DAY, BACKUPS + 1, A_DAY))
 DAYS = {STEP: FIRST + 1, DAY: FIRST + A_DAY}
 _COVERAGE = "SELECT status, count(*) AS intervals FROM coverage GROUP BY status ORDER BY status"
 
@@ -54,8 +49,6 @@ class Duck:
 
         VerifiedFiles.open_input_file = counted  # type: ignore[method-assign]
         self._reader = CatalogReader.require(folder)
-        # As prune plans: DuckDB else holds the rows of millions of files for a join.
-        self._planner = CatalogReader(folder, as_written=True)
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
         return self._reader.rows(name, **parameters)
@@ -67,16 +60,10 @@ class Duck:
 
         text = load("queries", name)
         statement = what.format(rows=f"({to_duckdb(text)})")
-        reader = self._planner if name == "unneeded_files" else self._reader
-        return reader._duck.run(statement, steps(text), parameters).read_all().to_pylist()
+        return self._reader._duck.run(statement, steps(text), parameters).read_all().to_pylist()
 
     def select(self, sql: str) -> list[dict[str, Any]]:
         return self._reader.select(sql).read_all().to_pylist()
-
-    def keep(self, numbers: tuple[int, ...]) -> None:
-        import pyarrow as pa
-
-        self._planner.give("retained", pa.table({"number": pa.array(numbers, pa.int64())}))
 
     def read(self) -> int:
         """Bytes of the files opened since the last call, each once."""
@@ -105,16 +92,11 @@ class Spark:
     def select(self, sql: str) -> list[dict[str, Any]]:
         return [row.asDict() for row in self._engine.select(sql).collect()]
 
-    def keep(self, numbers: tuple[int, ...]) -> None:
-        import pyarrow as pa
-
-        self._engine.give("retained", pa.table({"number": pa.array(numbers, pa.int64())}))
-
     def read(self) -> int:
         return 0
 
 
-def difference(a: int, b: int, engine: Duck | Spark) -> Difference:
+def difference(a: int, b: int, engine: Duck | Spark) -> tuple[str, dict[str, Any]]:
     from tests.benchmarks.catalog_data import backup_id
 
     from lakebackup.plan.diff import difference as of_rows
@@ -126,28 +108,15 @@ def difference(a: int, b: int, engine: Duck | Spark) -> Difference:
 
 def answers(engine: Duck | Spark, question: str, run: int) -> list[dict[str, Any]]:
     """What a question comes to: for a window the files, else totals."""
-    from lakebackup.plan.diff import Standing, unneeded
-
     if question == WINDOW:
         asked = window(run)
         bounds = {name: value for name, value in asked.items() if name != "from_ts"}
         (between,) = engine.rows("restore_range", **bounds)
         return engine.rows("restore_files", **asked, **between)
     if question in DAYS:
-        wanted = difference(FIRST, DAYS[question], engine)
-        return engine.totals(
-            "diff_files",
-            "SELECT change, count(*) AS files FROM {rows} GROUP BY change ORDER BY change",
-            **wanted.parameters(),
-        )
-    if question == UNNEEDED:
-        engine.keep(KEPT)
-        asked = unneeded(SOURCE, [[Standing(n, n, BACKUPS + 1) for n in range(1, BACKUPS + 1)]], KEPT)
-        return engine.totals(
-            "unneeded_files",
-            "SELECT count(*) AS files, CAST(sum(bytes) AS BIGINT) AS bytes FROM {rows}",
-            **asked.parameters(),
-        )
+        query, wanted = difference(FIRST, DAYS[question], engine)
+        what = "SELECT change, count(*) AS files FROM {rows} GROUP BY change ORDER BY change"
+        return engine.totals(query, what, **wanted)
     return engine.select(_COVERAGE)
 
 

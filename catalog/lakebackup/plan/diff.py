@@ -6,71 +6,35 @@ only what came or went between them is looked at, however many files both have.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
 from lakebackup.requests import Request
-from lakebackup.rows.base import QUEUES, SNAPSHOT
+from lakebackup.rows.base import QUEUES, SNAPSHOT, TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from lakebackup.sql_engine import EngineChoice
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.selection import Selection
 
-TOPICS = "kafka"
 
+def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The query that finds how to get from the backup `a` to `b`, whichever is the older, and its parameters.
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A query, and its parameters: how to get from the backup `a` to `b`, whichever is the older.
-
-    `*_base`, `*_link`: which backups each needs, of topics. Looked at are files added in
-    `[from_number, to_number]`, and older ones that went in `(low, high]`.
-    """
-
-    source: str
-    a: str
-    b: str
-    a_base: str
-    a_link: int
-    a_number: int
-    a_state: str
-    b_base: str
-    b_link: int
-    b_number: int
-    b_state: str
-    topics: bool
-    from_number: int
-    to_number: int
-    low: int
-    high: int
-    snapshots: bool = False
-
-    @property
-    def query(self) -> str:
-        """What tells the difference: diff_files, or diff_snapshots."""
-        return "diff_snapshots" if self.snapshots else "diff_files"
-
-    def parameters(self) -> dict[str, Any]:
-        """As the query takes them."""
-        if self.snapshots:
-            return {"source": self.source, "a_number": self.a_number, "b_number": self.b_number}
-        return {name: value for name, value in asdict(self).items() if name != "snapshots"}
-
-
-def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> Difference:
-    """What to look at to tell two backups apart, rows of diff_backups.
-
-    Raises Refused for backups of two sources.
+    Both are rows of diff_backups. The query looks at files added in `[from_number, to_number]`, and at older
+    ones that went in `(low, high]`. Raises Refused for backups of two sources.
     """
     if a["source"] != b["source"]:
         raise Refused(
             f"{a['backup_id']} is a backup of {a['source']}, {b['backup_id']} one of {b['source']}.",
             hint="Compare two backups of one source.",
         )
+    if a["source_kind"] == SNAPSHOT:
+        numbers = {"a_number": a["number"], "b_number": b["number"]}
+        return "diff_snapshots", {"source": a["source"], **numbers}
     topics = a["source_kind"] in (TOPICS, QUEUES)
     low, high = sorted((a["number"], b["number"]))
     older, newer = sorted((a, b), key=lambda one: one["link"])
@@ -82,25 +46,21 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> Difference:
         and not a["moved"]
     )
     behind = older["place"] if topics else low
-    return Difference(
-        source=a["source"],
-        a=a["backup_id"],
-        b=b["backup_id"],
-        a_base=a["base"],
-        a_link=a["link"],
-        a_number=a["number"],
-        a_state=a["state"],
-        b_base=b["base"],
-        b_link=b["link"],
-        b_number=b["number"],
-        b_state=b["state"],
-        topics=topics,
-        from_number=behind + 1 if one_line else min(a["first"], b["first"]),
-        to_number=max(a["last"], b["last"]) if topics else high,
-        low=low,
-        high=high,
-        snapshots=a["source_kind"] == SNAPSHOT,
-    )
+    sides = {
+        f"{side}_{name}": row[name]
+        for side, row in (("a", a), ("b", b))
+        for name in ("base", "link", "number", "state")
+    }
+    return "diff_files", sides | {
+        "source": a["source"],
+        "a": a["backup_id"],
+        "b": b["backup_id"],
+        "topics": topics,
+        "from_number": behind + 1 if one_line else min(a["first"], b["first"]),
+        "to_number": max(a["last"], b["last"]) if topics else high,
+        "low": low,
+        "high": high,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,50 +90,6 @@ def plan_diff(request: DiffRequest, reader: CatalogReader) -> FileDiff:
     """
     ids = reader.resolve_backup(request.a), reader.resolve_backup(request.b)
     rows = {row["backup_id"]: row for row in reader.rows("diff_backups", a=ids[0], b=ids[1])}
-    found = difference(rows[ids[0]], rows[ids[1]])
-    changes = reader.choose("changes", found.query, **found.parameters())
-    return FileDiff(found.a, found.b, tuple(changes.rows("diff_totals")), changes)
-
-
-@dataclass(frozen=True, slots=True)
-class Unneeded:
-    """Parameters of the query unneeded_files: the only rows that no kept backup can need."""
-
-    source: str
-    from_number: int
-    to_number: int
-    gone_by: int
-
-    def parameters(self) -> dict[str, Any]:
-        """As the query takes them."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a backup stands in its chain: with what link, and the first one that does not need it. Of sources
-    that are no topics its number is the link, and every later backup needs it."""
-
-    number: int
-    link: int
-    unlinked: float
-
-
-def unneeded(source: str, chains: Iterable[Iterable[Standing]], retained: Iterable[int]) -> Unneeded:
-    """Where the files lie that no backup of `retained` (numbers) needs.
-
-    `chains`: the source's backups, those of a chain together; sources that are no topics have one.
-    """
-    kept = frozenset(retained)
-    behind: list[int] = []
-    gone_by = 0
-    for chain in chains:
-        following: int | None = None
-        for one in sorted(chain, key=lambda one: one.link, reverse=True):
-            if one.number in kept:
-                following = one.link
-            elif following is None or following >= one.unlinked:
-                behind.append(one.number)
-            else:
-                gone_by = max(gone_by, following)
-    return Unneeded(source, min(behind, default=1), max(behind, default=0), gone_by)
+    query, parameters = difference(rows[ids[0]], rows[ids[1]])
+    changes = reader.choose("changes", query, **parameters)
+    return FileDiff(*ids, tuple(changes.rows("diff_totals")), changes)

@@ -6,10 +6,11 @@ Every backend passes tests/contract/test_storage.py.
 
 from __future__ import annotations
 
+import hashlib
 import io
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Protocol, Self
+from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast
 
 from lakebackup.errors import LakebackupError, NotFound, UsageProblem
 
@@ -128,6 +129,11 @@ class Storage(ABC):
         except NotFound:
             return False
         return True
+
+    def sha256(self, path: str) -> str:
+        """SHA-256 of an object in lower hex; NotFound as in `get`."""
+        with self.open(path) as stream:
+            return hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
 
     @abstractmethod
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectStat]:

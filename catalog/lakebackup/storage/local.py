@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
-from lakebackup.storage import AlreadyExists, ObjectStat, ObjectWriter, Storage
+from lakebackup.storage import AlreadyExists, ObjectStat, ObjectWriter, Storage, open_storage
 from lakebackup.storage.options import modes
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class LocalStorage(Storage):
                 temporary.replace(target)
         except FileExistsError:
             raise AlreadyExists(f"{path} is there already, in {self._root}.") from None
-        _sync_folder(folder)
+        sync_folder(folder)
 
     def _make(self, folder: Path) -> None:
         """Make `folder`, with its name and its parents' durable.
@@ -235,7 +235,7 @@ class LocalStorage(Storage):
                 else:
                     folder.mkdir(0o700)
                     folder.chmod(self._folder_mode)  # mkdir leaves out what the umask has
-            _sync_folder(folder.parent)
+            sync_folder(folder.parent)
         self._durable.add(folder)
 
     def _sweep(self, folder: Path) -> None:
@@ -292,7 +292,28 @@ def _is_linked(path: Path) -> bool:
         return True
 
 
-def _sync_folder(folder: Path) -> None:
+def local_folder(folder: str, hint: str = "Give a folder.") -> Path:
+    """The path of a folder of this machine, there or not. Raises UsageProblem for another storage."""
+    uri = open_storage(folder).uri
+    if not uri.startswith("file://"):
+        raise UsageProblem(f"{uri} is no folder of this machine.", hint=hint)
+    return Path(uri.removeprefix("file://"))
+
+
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Raises EnvironmentProblem when the operating system refuses what is done in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"Cannot write to {folder}: {error}.",
+            hint="Make room or give the right to write there, or name another folder.",
+        ) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -121,8 +121,7 @@ def _read(
             stat = folder.stat(path)
             if stat.bytes > _MOST_BESIDE:
                 raise Damaged(f"{path} has {stat.bytes} bytes.", hint="JSON beside the data is small.")
-            sha256, size = archive_task.sha256_of(folder, path)
-            copied[path] = chain.Copied(path, size, sha256)
+            copied[path] = chain.Copied(path, stat.bytes, folder.sha256(path))
     return copied
 
 

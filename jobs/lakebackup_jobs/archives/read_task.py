@@ -44,16 +44,6 @@ def as_file(storage: Storage, path: str) -> Iterator[Path]:
         yield copy
 
 
-def sha256_of(storage: Storage, path: str) -> tuple[str, int]:
-    """SHA-256 and size of an object."""
-    digest, size = hashlib.sha256(), 0
-    with storage.open(path) as stream:
-        while piece := stream.read(_PIECE):
-            digest.update(piece)
-            size += len(piece)
-    return digest.hexdigest(), size
-
-
 def copy(source: Storage, path: str, sha256: str, target: Storage, to: str) -> int:
     """Copy an object, and commit it only if it is what it was; returns its bytes. Raises Damaged."""
     digest, size = hashlib.sha256(), 0
@@ -73,7 +63,7 @@ def copy(source: Storage, path: str, sha256: str, target: Storage, to: str) -> i
 
 def require_same(storage: Storage, path: str, sha256: str) -> None:
     """Raises Damaged, NotFound when an object is not what the catalog says."""
-    if sha256_of(storage, path)[0] != sha256:
+    if storage.sha256(path) != sha256:
         raise Damaged(
             f"{path} is not what was written: its SHA-256 differs.",
             hint="Restore the file from a copy, or choose another backup.",
@@ -91,7 +81,7 @@ class CheckJob(Task):
 
     def run(self, number: int) -> Mapping[str, Any]:
         storage, path = open_storage(self.uri), self.paths[number]
-        sha256, size = sha256_of(storage, path)
+        sha256, size = storage.sha256(path), storage.stat(path).bytes
         with as_file(storage, path) as file:
             summary = scan(file, path)
         return {"file": _COPIED.dump_json([Copied(path, size, sha256, summary)]).decode()}

@@ -8,8 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakebackup.errors import EnvironmentProblem, Refused, UsageProblem
+from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.storage import Storage, open_storage
+from lakebackup.storage.local import local_folder, sync_folder, writing_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,10 +27,7 @@ class Staged:
     """
 
     def __init__(self, folder: str) -> None:
-        uri = open_storage(folder).uri
-        if not uri.startswith("file://"):
-            raise UsageProblem(f"{uri} is no folder of this machine.", hint="Give a folder.")
-        self.folder = Path(uri.removeprefix("file://"))
+        self.folder = local_folder(folder)
         self._partial = self.folder / _PARTIAL
         self.require_empty()
         self.storage: Storage = open_storage(str(self._partial), private=False)
@@ -43,14 +41,9 @@ class Staged:
 
     def begin(self) -> None:
         """Delete what an earlier run left, and start. Raises EnvironmentProblem."""
-        try:
+        with writing_to(self.folder):
             shutil.rmtree(self._partial, ignore_errors=True)
             self._partial.mkdir(parents=True)
-        except OSError as error:
-            raise EnvironmentProblem(
-                f"Cannot write to {self.folder}: {error}.",
-                hint="Make room or give the right to write there, or name another folder.",
-            ) from error
 
     def finish(self, changed: Mapping[str, float] | None = None) -> None:
         """Move everything into place.
@@ -67,11 +60,7 @@ class Staged:
             for found in sorted(self._partial.iterdir()):
                 found.rename(self.folder / found.name)
             self._partial.rmdir()
-            handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            sync_folder(self.folder)
         except OSError as error:
             raise EnvironmentProblem(
                 f"Cannot finish {self.folder}: {error}.",

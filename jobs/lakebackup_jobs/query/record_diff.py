@@ -6,10 +6,8 @@ chain the files after the older one are read, and of the older only those that c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from lakebackup.errors import Refused
 from lakebackup.plan.records import RecordsPlan, Wanted
@@ -17,12 +15,12 @@ from lakebackup.rows.base import TOPICS
 from lakebackup.rules.kinds import require_kind_of
 from lakebackup.sql_engine.guard_records import RecordsCall
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.query import record_query as ask
-from lakebackup_sql import load
+from lakebackup_jobs.query.record_query import Records, given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from lakebackup.plan.diff import DiffRequest
@@ -53,14 +51,8 @@ class TopicDiff:
 
     def totals(self) -> dict[str, Any]:
         """All but the rows."""
-        return {
-            "scope": self.scope,
-            "added": self.added,
-            "gone": self.gone,
-            "changed": self.changed,
-            "without_key": self.without_key,
-            "files_opened": self.opened,
-        }
+        totals = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "rows"}
+        return totals | {"files_opened": totals.pop("opened")}
 
 
 def run(request: DiffRequest, *, spark: SparkSession | None = None) -> Iterator[TopicDiff]:
@@ -99,12 +91,37 @@ def _topic(
     after = _plan(scope, b or a, nothing=b is None)
     if continued and a is not None:
         after = replace(after, after_number=a["number"])
-    new = ask.DuckRecords(reader, after)
-    size = new.files.entries + (0 if continued else ask.DuckRecords(reader, before).files.entries)
-    automatic = request.engine == "auto" and (spark is not None or size > MOST_RECORDS)
-    if automatic or request.engine == "spark":
-        return _by_spark(request, reader, spark, before, after, continued, new.files.null_keys)
-    return _by_duckdb(reader, before, after, continued)
+    new, old = Records(reader, after), None if continued else Records(reader, before)
+    size = new.files.entries + (old.files.entries if old else 0)
+    by_spark = request.engine == "spark" or (
+        request.engine == "auto" and (spark is not None or size > MOST_RECORDS)
+    )
+    engine = _on_spark(request, reader, spark) if by_spark else reader
+    with given(engine, new):
+        engine.define("newest_b", "record_newest")
+    if continued and not by_spark:  # Spark would read the newer files twice for it
+        keys = engine.rows("record_keys", most=_MOST_KEYS + 1)
+        if len(keys) <= _MOST_KEYS:
+            found = frozenset(bytes.fromhex(row["key_hex"]) for row in keys)
+            before = replace(before, wanted=Wanted(keys=found))
+    old = old or Records(reader, before)
+    with given(engine, old):
+        engine.define("newest_a", "record_newest")
+    changed = engine.choose("record_changed", "record_changes", scope=scope, continued=continued)
+    totals = next(iter(changed.rows("record_change_totals")), {})
+    return TopicDiff(
+        scope=scope,
+        **{name: int(totals.get(name) or 0) for name in ("added", "gone", "changed")},
+        without_key=new.files.null_keys,
+        opened=None if by_spark else new.reading.opened + old.reading.opened,
+        rows=changed.query("record_change_rows"),
+    )
+
+
+def _on_spark(request: DiffRequest, reader: CatalogReader, spark: SparkSession | None) -> CatalogReader:
+    from lakebackup_jobs.runtime.session import spark_session
+
+    return reader.on(spark or spark_session(remote=request.remote))
 
 
 def _continues(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
@@ -118,71 +135,3 @@ def _plan(scope: str, point: Mapping[str, Any] | None, *, nothing: bool) -> Reco
     call = RecordsCall(_ROWS, scope, None, _COLUMNS)
     wanted = Wanted(keys=frozenset()) if nothing else Wanted()
     return RecordsPlan(call, point["source"], scope, None, point["backup_id"], wanted)
-
-
-def _by_duckdb(reader: CatalogReader, before: RecordsPlan, after: RecordsPlan, continued: bool) -> TopicDiff:
-    new = ask.give_to_duckdb(reader, after)
-    with ask.own_errors([new]):
-        reader.define("newest_b", "record_newest")
-        if continued:
-            keys = reader.rows("record_keys", most=_MOST_KEYS + 1)
-            if len(keys) <= _MOST_KEYS:
-                found = frozenset(bytes.fromhex(row["key_hex"]) for row in keys)
-                before = replace(before, wanted=Wanted(keys=found))
-    old = ask.give_to_duckdb(reader, before)
-    with ask.own_errors([old]):
-        reader.define("newest_a", "record_newest")
-    reader.define("record_changed", "record_changes", scope=after.scope, continued=continued)
-    totals = reader.one("record_change_totals") or {}
-    return TopicDiff(
-        scope=after.scope,
-        **_counts(totals),
-        without_key=new.files.null_keys,
-        opened=new.reading.opened + old.reading.opened,
-        rows=reader.query("record_change_rows"),
-    )
-
-
-def _by_spark(
-    request: DiffRequest,
-    reader: CatalogReader,
-    spark: SparkSession | None,
-    before: RecordsPlan,
-    after: RecordsPlan,
-    continued: bool,
-    without_key: int,
-) -> TopicDiff:
-    from lakebackup.sql_engine.failures import task_errors
-    from lakebackup.sql_engine.spark import SparkEngine, streamed
-    from lakebackup_jobs.runtime.session import spark_session
-
-    spark = spark or spark_session(remote=request.remote)
-    engine = SparkEngine(spark, reader.catalog_uri)
-    newest = load("queries", "record_newest")
-    for plan, relation in ((after, "newest_b"), (before, "newest_a")):
-        ask.give_to_spark(spark, engine, reader, plan)
-        engine.define(relation, newest)
-    found = engine.query("record_changes", scope=after.scope, continued=continued)
-    changed = found.persist()  # the rows are taken after they were counted
-    changed.createOrReplaceTempView("record_changed")
-    with task_errors():
-        totals = next(iter(engine.rows("record_change_totals")), {})
-    rows = streamed(engine.query("record_change_rows"))
-
-    def taken() -> Iterator[pa.RecordBatch]:
-        try:
-            yield from rows
-        finally:
-            changed.unpersist()
-
-    return TopicDiff(
-        scope=after.scope,
-        **_counts(totals),
-        without_key=without_key,
-        opened=None,
-        rows=pa.RecordBatchReader.from_batches(rows.schema, taken()),
-    )
-
-
-def _counts(totals: Mapping[str, Any]) -> dict[str, int]:
-    return {name: int(totals.get(name) or 0) for name in ("added", "gone", "changed")}

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.sql_engine.guard import Checked
-    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.kafka.format.read_records import ReadRecords, RecordFile
 
@@ -78,13 +77,16 @@ def select(reader: CatalogReader, sql: str) -> Answer:
     reading the rows raises Damaged (a file is not what was backed up).
     """
     checked = check_select(sql, reader.relations(), records=True)
-    relations = [give_to_duckdb(reader, plan) for plan in _plans(reader, checked)]
-    with own_errors(relations):
+    relations = [Records(reader, plan) for plan in _plans(reader, checked)]
+    with given(reader, *relations):
         rows = reader.run_checked(checked)
-    batches = _batches(rows, relations)
-    return Answer(
-        pa.RecordBatchReader.from_batches(rows.schema, batches), tuple(r.reading for r in relations)
-    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with _own_errors(relations):
+            yield from rows
+
+    readings = tuple(relation.reading for relation in relations)
+    return Answer(pa.RecordBatchReader.from_batches(rows.schema, batches()), readings)
 
 
 def select_on_spark(
@@ -96,24 +98,34 @@ def select_on_spark(
     checked = check_select(sql, reader.relations(), records=True)
     engine = SparkEngine(spark, reader.catalog_uri, as_of=as_of)
     for plan in _plans(reader, checked):
-        give_to_spark(spark, engine, reader, plan)
+        files = engine.query("record_files", **plan.parameters())
+        _give_to_spark(files, plan, _job(reader, plan), *_held(reader, plan))
     engine.register(checked.relations)
     return spark.sql(checked.spark)
 
 
-def give_to_duckdb(reader: CatalogReader, plan: RecordsPlan) -> DuckRecords:
-    """Give the planned records to the reader's DuckDB, as the relation that the plan names."""
-    records = DuckRecords(reader, plan)
-    reader.give(plan.call.relation, records.dataset())
-    return records
+@contextmanager
+def given(reader: CatalogReader, *relations: Records) -> Iterator[None]:
+    """Give planned records to the reader's engine, each as the relation that its plan names; Spark's tasks
+    read them. Errors of reading them inside the block are raised as they were."""
+    for records in relations:
+        if reader.engine == "spark":
+            plan, read = records.plan, records.reading
+            files = reader.frame("record_files", **plan.parameters())
+            _give_to_spark(files, plan, records.job, read.held, read.held_bytes)
+        else:
+            reader.give(records.plan.call.relation, records.dataset())
+    with _own_errors(relations):
+        yield
 
 
-def give_to_spark(spark: SparkSession, engine: SparkEngine, reader: CatalogReader, plan: RecordsPlan) -> None:
-    """Give the planned records to Spark, as a temporary view; its tasks read them."""
+def _give_to_spark(files: DataFrame, plan: RecordsPlan, job: ReadRecords, held: int, size: int) -> None:
     from lakebackup_jobs.kafka.format.read_records import spark_schema
 
-    files = engine.query("record_files", **plan.parameters()).repartition(_tasks(spark, reader, plan))
-    records = files.mapInArrow(_job(reader, plan, "UTC"), spark_schema(plan.call.columns))
+    least = int(files.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    tasks = max(1, min(MOST_TASKS, held, max(least, size // _BYTES_A_TASK)))
+    rows = files.repartition(tasks)
+    records = rows.mapInArrow(replace(job, zone="UTC"), spark_schema(plan.call.columns))
     records.createOrReplaceTempView(plan.call.relation)
 
 
@@ -122,7 +134,7 @@ def explain(reader: CatalogReader, sql: str) -> list[Reading]:
     from lakebackup_jobs.kafka.format.read_records import schema_of
 
     checked = check_select(sql, reader.relations(), records=True)
-    found = [DuckRecords(reader, plan) for plan in _plans(reader, checked)]
+    found = [Records(reader, plan) for plan in _plans(reader, checked)]
     for relation in found:
         relation.reading.possible = relation.possible()
         reader.give(relation.plan.call.relation, schema_of(relation.plan.call.columns).empty_table())
@@ -135,14 +147,14 @@ def _plans(reader: CatalogReader, checked: Checked) -> list[RecordsPlan]:
     return [plan_records(reader, checked.spark, call, now_ms=now_ms) for call in checked.records]
 
 
-def _job(reader: CatalogReader, plan: RecordsPlan, zone: str | None) -> ReadRecords:
+def _job(reader: CatalogReader, plan: RecordsPlan) -> ReadRecords:
     from lakebackup_jobs.kafka.format.read_records import ReadRecords
     from lakebackup_jobs.kafka.format.values import Decoder, schemas_of
 
     decoded = {"key_json", "value_json", "problem"} & set(plan.call.columns)
     schemas = reader.rows("value_schemas", source=plan.source) if decoded else []
     decoder = Decoder(schemas_of(schemas)) if decoded else None
-    return ReadRecords(plan.call.columns, plan.wanted, plan.to_ts, reader.destinations(), decoder, zone)
+    return ReadRecords(plan.call.columns, plan.wanted, plan.to_ts, reader.destinations(), decoder, None)
 
 
 def _held(reader: CatalogReader, plan: RecordsPlan) -> tuple[int, int]:
@@ -151,19 +163,13 @@ def _held(reader: CatalogReader, plan: RecordsPlan) -> tuple[int, int]:
     return int(held["files"]), int(held["bytes"])
 
 
-def _tasks(spark: SparkSession, reader: CatalogReader, plan: RecordsPlan) -> int:
-    files, size = _held(reader, plan)
-    least = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
-    return max(1, min(MOST_TASKS, files, max(least, size // _BYTES_A_TASK)))
-
-
-class DuckRecords:
-    """The records of one `records(…)`, read again whenever DuckDB scans it."""
+class Records:
+    """The records of one `records(…)`: their files, as DuckDB chose them, and what was read of these."""
 
     def __init__(self, reader: CatalogReader, plan: RecordsPlan) -> None:
-        self.plan = plan
+        self.plan = plan  # not the reader, whose DuckDB holds this
         self.error: LakebackupError | None = None
-        self._job = _job(reader, plan, None)
+        self.job = _job(reader, plan)
         self.files = _Files(reader.query("record_files", **plan.parameters()))
         self.reading = Reading(plan.call.topic, *_held(reader, plan), self.files.count)
 
@@ -179,13 +185,13 @@ class DuckRecords:
 
         try:
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="records") as pool:
-                verified = partial(open_verified, self._job.roots)
+                verified = partial(open_verified, self.job.roots)
                 for file, reader in _ahead(
                     pool, verified, self._chosen(pool), lambda file: file.bytes, _BYTES_AHEAD
                 ):
                     self.reading.opened += 1
                     self.reading.opened_bytes += file.bytes
-                    yield from self._job.read(file, reader)
+                    yield from self.job.read(file, reader)
         except LakebackupError as error:
             self.error = error
             raise
@@ -196,7 +202,7 @@ class DuckRecords:
             return sum(1 for _ in self._chosen(pool))
 
     def _chosen(self, pool: ThreadPoolExecutor) -> Iterator[RecordFile]:
-        for file, may_hold in _ahead(pool, self._job.may_hold, self.files, lambda _: 1, _FILTERS_AHEAD):
+        for file, may_hold in _ahead(pool, self.job.may_hold, self.files, lambda _: 1, _FILTERS_AHEAD):
             if may_hold:
                 yield file
 
@@ -274,13 +280,8 @@ def _ahead(
         yield first, future.result()
 
 
-def _batches(rows: pa.RecordBatchReader, relations: Sequence[DuckRecords]) -> Iterator[pa.RecordBatch]:
-    with own_errors(relations):
-        yield from rows
-
-
 @contextmanager
-def own_errors(relations: Sequence[DuckRecords]) -> Iterator[None]:
+def _own_errors(relations: Iterable[Records]) -> Iterator[None]:
     """Raise the error of reading records instead of the one that DuckDB makes of it."""
     try:
         yield

@@ -22,13 +22,13 @@ from lakebackup.rows.backups import Scope
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.store.manifest import Manifest
+from lakebackup.store.tombstones import require_recorded
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.part import run_tasks
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.compare import Comparison, compare, counted
-from lakebackup_jobs.snapshots.consistency_check import require_kept
 from lakebackup_jobs.snapshots.find import find, root_of
 from lakebackup_jobs.snapshots.resume import InProgress
 from lakebackup_jobs.snapshots.splits import SplitWriter
@@ -36,12 +36,15 @@ from lakebackup_jobs.snapshots.tasks.copy import CopyJob
 from lakebackup_jobs.snapshots.tasks.list import list_units
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
     from lakebackup.plan.snapshots.backup import Newest, Role, Snapshot
     from lakebackup.rows.backups import Backup
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.lifecycle.source import Draft
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
 
 ALWAYS = ("CURRENT", "MANIFEST-*")
@@ -109,7 +112,7 @@ def run(request: SnapshotRequest, *, spark: SparkSession | None = None, reporter
     with work.lease() as lease:
         work.writer().prepare()
         snapshots.reader = work.reader()
-        require_kept(work.storage, source, snapshots.reader)
+        require_recorded(work.storage, source, snapshots.reader)
         chosen = snapshots.choose()
         snapshots.next = chosen[0] if chosen else None
         life = Life(snapshots, lease)
@@ -147,12 +150,11 @@ class SnapshotBackup(Source[InProgress]):
         preview: dict[str, Any] = {"dry_run": True, "source": source, "snapshots": [s.id for s in chosen]}
         if not chosen:
             return preview
-        plan.require_later(source, chosen[0], self._taken(chosen[0]), newest)
+        plan.require_later(source, _name(chosen[0]), self._taken(chosen[0]), newest)
         if reader is None:
             return {**preview, **_summary(self._first(chosen[0]))}
-        with compare(self.request, source, chosen[0], reader, self._session) as found:
-            self._warn(found)
-            return {**preview, **_summary(found.amount)}
+        found = self._compare(chosen[0], reader)
+        return {**preview, **_summary(found.amount)}
 
     def _first(self, snapshot: Snapshot) -> plan.Amount:
         """What a first backup copies, at most: all."""
@@ -177,7 +179,7 @@ class SnapshotBackup(Source[InProgress]):
         request, work, snapshot, now = self.request, self.workspace, self._next, datetime.now(UTC)
         reader, taken = self.reader, self._taken(snapshot)
         newest = self._newest(reader)
-        plan.require_later(work.source, snapshot, taken, newest)
+        plan.require_later(work.source, _name(snapshot), taken, newest)
         full = newest is None or request.mode == "full"
         return InProgress(
             backup_id=layout.new_backup_id(now),
@@ -200,13 +202,12 @@ class SnapshotBackup(Source[InProgress]):
     def prepare(self, draft: InProgress) -> InProgress:
         """Compare the snapshot with the newest backup, and write what each task copies."""
         request, work = self.request, self.workspace
-        folder = layout.backup_folder(work.source, draft.backup_id)
-        with compare(request, work.source, self._next, self.reader, self._session) as found:
-            self._warn(found)
-            amount = found.amount
-            tasks = amount.tasks(request.parallelism)
-            if tasks:
-                found.write_splits(SplitWriter(work.storage.uri, folder), tasks)
+        found = self._compare(self._next, self.reader)
+        amount = found.amount
+        tasks = amount.tasks(request.parallelism)
+        if tasks:
+            folder = layout.backup_folder(work.source, draft.backup_id)
+            found.write_splits(SplitWriter(work.storage.uri, folder), tasks)
         pack_below = request.pack_below if amount.small > _PACK_FROM else 0
         return replace(draft, amount=amount, tasks=tasks, pack_below=pack_below, dealt=True)
 
@@ -258,23 +259,18 @@ class SnapshotBackup(Source[InProgress]):
         return totals
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:
-        of = {"backup_id": draft.backup_id, "source": self.workspace.source}
-        backup = backup_row(
+        return manifest_of(
             self.workspace,
             draft,
             totals,
-            None,
-            source_kind=SNAPSHOT,
+            draft.tables,
+            draft.tasks,
             kind=draft.kind,
             level=draft.level,
             parent=draft.parent,
             end_ts=draft.end_ts,
-            isolation="-",
-            codec="null",
             note=self.request.note,
         )
-        scopes = [scope_row(scope, regions, **of) for scope, regions in draft.tables.items()]
-        return Manifest(backup=backup, positions=(), scopes=scopes, gaps=(), parts=draft.tasks)
 
     def discard(self, draft: InProgress) -> int:
         return self.workspace.empty(layout.snapshot_folder(self.workspace.source, draft.backup_id))
@@ -307,11 +303,14 @@ class SnapshotBackup(Source[InProgress]):
     def _session(self) -> SparkSession:
         return self.workspace.spark
 
-    def _warn(self, found: Comparison) -> None:
+    def _compare(self, snapshot: Snapshot, reader: CatalogReader) -> Comparison:
+        work = self.workspace
+        found = compare(self.request, work.source, snapshot, reader, self._session)
         for name in found.unlike():
-            self.workspace.reporter.warning(
+            work.reporter.warning(
                 f"{name} has the size and time of what is stored, and other contents: it is copied again"
             )
+        return found
 
     def _chosen(self, newest: Newest | None) -> list[Snapshot]:
         request = self.request
@@ -329,15 +328,45 @@ class SnapshotBackup(Source[InProgress]):
         return snapshot.taken_ms if self._layout.has_snapshot else self._began_ms
 
     def _newest(self, reader: CatalogReader) -> Newest | None:
-        found = reader.one("snapshot_newest", source=self.workspace.source)
-        newest = plan.Newest(**found) if found else None
-        plan.require_snapshots(self.workspace.source, newest)
-        return newest
+        return plan.newest_of(reader, self.workspace.source)
 
 
-def scope_row(scope: str, regions: int, **of: Any) -> Scope:
-    """The row of a table of a snapshot; `of`: its backup_id and source."""
-    return Scope(**of, scope=scope, epoch="-", regions=regions, settings="{}", replication=1)
+def manifest_of(
+    workspace: Workspace,
+    draft: Draft,
+    totals: Totals,
+    tables: Mapping[str, int],
+    parts: int,
+    **columns: Any,
+) -> Manifest:
+    """The manifest of a backup. `tables`: each with its number of regions; `columns`: of the backup's row."""
+    backup = backup_row(
+        workspace,
+        draft,
+        totals,
+        None,
+        source_kind=SNAPSHOT,
+        isolation="-",
+        codec="null",
+        **columns,
+    )
+    scopes = [
+        Scope(
+            backup_id=draft.backup_id,
+            source=workspace.source,
+            scope=scope,
+            epoch="-",
+            regions=regions,
+            settings="{}",
+            replication=1,
+        )
+        for scope, regions in tables.items()
+    ]
+    return Manifest(backup=backup, positions=(), scopes=scopes, gaps=(), parts=parts)
+
+
+def _name(snapshot: Snapshot) -> str:
+    return f"Snapshot {snapshot.id}" if snapshot.id else "The snapshot"
 
 
 def _summary(amount: plan.Amount) -> dict[str, Any]:

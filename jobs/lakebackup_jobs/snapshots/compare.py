@@ -2,78 +2,109 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakebackup.plan.snapshots.backup import LIGHT, OVERHEAD, Amount
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
-from lakebackup_jobs.snapshots.splits import (
-    ORDER,
-    WRITTEN,
-    SplitWriter,
-    split_schema,
-)
+from lakebackup_jobs.snapshots.splits import ORDER, WRITTEN
 from lakebackup_jobs.snapshots.tasks.hash import HASHED, HashRows
 from lakebackup_jobs.snapshots.tasks.list import COLUMNS, ListRows, list_units, listed_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.snapshots.backup import Snapshot, Unit
-    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.selection import Selection
     from lakebackup_jobs.snapshots.backup import SnapshotRequest
+    from lakebackup_jobs.snapshots.splits import SplitWriter
 
 # More files than this are listed by tasks, and compared on Spark.
 HERE = 250_000
-# So many bytes are hashed at once, without tasks of Spark's.
+# More bytes than this are hashed by tasks.
 _HASHED_HERE = 64 << 20
 _HASH_TASK = 256 << 20
-_COMPARED = "snapshot_compared"
 
 
-class Comparison(ABC):
-    """What is to be done, while it is at hand; `amount`: how much it is."""
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is to be done: `compared` has the rows of snapshot_changes, `amount` is how much it is."""
 
+    compared: Selection
     amount: Amount
-
-    def __init__(self, engine: CatalogReader | SparkEngine) -> None:
-        self._engine = engine
 
     def unlike(self) -> list[str]:
         """Files whose SHA-256 alone differs from what is stored; the first, where they are many."""
-        rows = self._engine.rows("snapshot_unlike") if self.amount.changes.get("unlike") else []
+        rows = self.compared.rows("snapshot_unlike") if self.amount.changes.get("unlike") else []
         return [f"{row['folder']}/{row['name']}" for row in rows]
 
-    @abstractmethod
     def write_splits(self, writer: SplitWriter, tasks: int) -> None:
         """Write what each of so many tasks has to do."""
 
+        def spread(rows: DataFrame) -> DataFrame:
+            return rows.repartition(tasks, "task").sortWithinPartitions(*ORDER)
 
-@contextmanager
+        self.compared.map(
+            writer, WRITTEN, "snapshot_shares", spread=spread, tasks=tasks, overhead=OVERHEAD, light=LIGHT
+        )
+
+
 def compare(
     request: SnapshotRequest,
     source: str,
     snapshot: Snapshot,
     reader: CatalogReader,
     session: Callable[[], SparkSession],
-) -> Iterator[Comparison]:
+) -> Comparison:
     """List a snapshot and compare it with what the catalog has of its source. `session` is asked for one when
-    the files are many. Raises Refused (what lies there cannot be backed up), EnvironmentProblem."""
+    there is much to list, hash or compare. Raises Refused (what lies there cannot be backed up),
+    EnvironmentProblem."""
+    hashing = {"source": source, "verify": request.verify_unchanged, "find_same": request.find_same}
+    if request.mode == "full":
+        hashing |= {"verify": False, "find_same": False}
     listed = list_few(snapshot.units, request.always)
     if listed is not None:
-        here = _Here(request, source, listed, reader, session)
-        if here.amount.rows <= HERE:  # more when the newest backup had far more files
-            yield here
-            return
-    with ExitStack() as stack, task_errors():
-        yield _OnSpark(request, source, snapshot.units, reader, session(), stack)
+        reader.give("snapshot_listed", listed)
+        rows = reader.query("snapshot_to_hash", **hashing).read_all()
+        if sum(rows["bytes"].to_pylist()) <= _HASHED_HERE:
+            hashed = HashRows(request.bandwidth).rows(rows.to_batches())
+            reader.give("snapshot_hashed", pa.Table.from_batches(hashed, arrow_schema(HASHED)))
+            found = _compared(request, source, reader)
+            if found.amount.rows <= HERE:  # more when the newest backup had far more files
+                return found
+    spark = session()
+    reader = reader.on(spark)
+    with task_errors():
+        _keep("snapshot_listed", _listing(request, snapshot.units, spark))
+        chosen = _keep("snapshot_chosen", reader.frame("snapshot_to_hash", **hashing))
+        size = sum(row[0] or 0 for row in chosen.agg({"bytes": "sum"}).collect())
+        _keep("snapshot_hashed", _hashed(request, chosen, size))
+    return _compared(request, source, reader)
+
+
+def _compared(request: SnapshotRequest, source: str, reader: CatalogReader) -> Comparison:
+    copy_all = request.mode == "full"
+    compared = reader.choose(
+        "snapshot_compared",
+        "snapshot_changes",
+        source=source,
+        copy_all=copy_all,
+        find_same=request.find_same,
+    )
+    return Comparison(compared, Amount.of(compared.rows("snapshot_totals", pack_below=request.pack_below)))
+
+
+def _keep(relation: str, frame: DataFrame) -> DataFrame:
+    """Give rows of tasks a name; they are computed once, since a listing must not be made twice."""
+    kept = frame.localCheckpoint()
+    kept.createOrReplaceTempView(relation)
+    return kept
 
 
 def list_few(units: Sequence[Unit], always: Sequence[str]) -> pa.Table | None:
@@ -104,94 +135,6 @@ def _listing(request: SnapshotRequest, units: Sequence[Unit], spark: SparkSessio
     count = min(len(units), 16 * request.parallelism)
     groups = tuple(tuple(units[number::count]) for number in range(count))
     return ListRows(groups, request.always).over(spark, range(count), COLUMNS)
-
-
-def _asked(request: SnapshotRequest, source: str) -> dict[str, Any]:
-    return {"source": source, "copy_all": request.mode == "full", "find_same": request.find_same}
-
-
-def _hashing(request: SnapshotRequest, source: str) -> dict[str, Any] | None:
-    """What decides which files are hashed; None: none."""
-    if request.mode == "full" or not (request.verify_unchanged or request.find_same):
-        return None
-    return {"source": source, "verify": request.verify_unchanged, "find_same": request.find_same}
-
-
-class _Here(Comparison):
-    """A listing in memory, compared by DuckDB."""
-
-    def __init__(
-        self,
-        request: SnapshotRequest,
-        source: str,
-        listed: pa.Table,
-        reader: CatalogReader,
-        session: Callable[[], SparkSession],
-    ) -> None:
-        super().__init__(reader)
-        self._request, self._reader, self._session = request, reader, session
-        reader.give("snapshot_listed", listed)
-        asked = _hashing(request, source)
-        hashed = self._hash(reader.query("snapshot_to_hash", **asked).read_all()) if asked else None
-        reader.give("snapshot_hashed", hashed or arrow_schema(HASHED).empty_table())
-        reader.define(_COMPARED, "snapshot_changes", **_asked(request, source))
-        self.amount = Amount.of(reader.rows("snapshot_totals", pack_below=request.pack_below))
-
-    def write_splits(self, writer: SplitWriter, tasks: int) -> None:
-        query = self._reader.query("snapshot_shares", tasks=tasks, overhead=OVERHEAD, light=LIGHT)
-        rows = query.read_all().cast(split_schema()).sort_by([(name, "ascending") for name in ORDER])
-        list(writer(rows.combine_chunks().to_batches()))
-
-    def _hash(self, rows: pa.Table) -> pa.Table:
-        size = sum(rows["bytes"].to_pylist())
-        if size <= _HASHED_HERE:
-            job = HashRows(self._request.bandwidth)
-            return pa.Table.from_batches(job.rows(rows.to_batches()), arrow_schema(HASHED))
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        frame = self._session().createDataFrame(rows, from_arrow_schema(rows.schema))
-        with task_errors():
-            return _hashed(self._request, frame, size).toArrow().cast(arrow_schema(HASHED))
-
-
-class _OnSpark(Comparison):
-    """A listing that tasks make, compared by Spark."""
-
-    def __init__(
-        self,
-        request: SnapshotRequest,
-        source: str,
-        units: Sequence[Unit],
-        reader: CatalogReader,
-        spark: SparkSession,
-        stack: ExitStack,
-    ) -> None:
-        from lakebackup.sql_engine.spark import SparkEngine
-
-        self._stack, self._spark = stack, SparkEngine(spark, reader.catalog_uri)
-        super().__init__(engine := self._spark)
-        self._keep("snapshot_listed", _listing(request, units, spark))
-        asked = _hashing(request, source)
-        if asked:
-            rows = self._keep("snapshot_chosen", engine.query("snapshot_to_hash", **asked))
-            size = sum(row[0] or 0 for row in rows.agg({"bytes": "sum"}).collect())
-            self._keep("snapshot_hashed", _hashed(request, rows, size))
-        else:
-            engine.give("snapshot_hashed", arrow_schema(HASHED).empty_table())
-        self._keep(_COMPARED, engine.query("snapshot_changes", **_asked(request, source)))
-        self.amount = Amount.of(engine.rows("snapshot_totals", pack_below=request.pack_below))
-
-    def write_splits(self, writer: SplitWriter, tasks: int) -> None:
-        rows = self._spark.query("snapshot_shares", tasks=tasks, overhead=OVERHEAD, light=LIGHT)
-        rows = rows.repartition(tasks, "task").sortWithinPartitions(*ORDER)
-        rows.mapInArrow(writer, WRITTEN).collect()  # a row a task
-
-    def _keep(self, relation: str, frame: DataFrame) -> DataFrame:
-        """Rows that are asked for again and again are worked out once: a listing must not be made twice."""
-        kept = frame.persist()
-        self._stack.callback(kept.unpersist)
-        kept.createOrReplaceTempView(relation)
-        return kept
 
 
 def _hashed(request: SnapshotRequest, rows: DataFrame, size: int) -> DataFrame:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # YugabyteDB makes a snapshot in such a folder, and renames it when it is whole.
 _IN_MAKING = ".tmp"
+STAY = "A snapshot must stay as it is until its backup is done. Nothing of this one is visible."
 
 
 @contextmanager
@@ -32,7 +33,7 @@ def reading(path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise Refused(
             f"{error.filename or path} was there when the snapshot was listed and is gone.",
-            hint="A snapshot must stay as it is until its backup is done. Nothing of this one is visible.",
+            hint=STAY,
         ) from error
     except OSError as error:
         if error.errno == errno.ELOOP:  # only links that are not followed give this

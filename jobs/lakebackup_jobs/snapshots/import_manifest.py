@@ -18,22 +18,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import export_manifest
 from lakebackup.formats.snapshots.manifest_read import Entry, read_manifest_json, resolve
-from lakebackup.plan.snapshots.backup import Newest, require_snapshots
+from lakebackup.plan.snapshots.backup import newest_of, require_later
 from lakebackup.requests import Request
-from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
-from lakebackup.rules.times import format_ts
-from lakebackup.store import manifest as sidecar
+from lakebackup.store.manifest import write_part
 from lakebackup.store.roots import Roots
+from lakebackup.store.tombstones import require_recorded
 from lakebackup_jobs.lifecycle.identity import audit_entry, micros
-from lakebackup_jobs.lifecycle.run import Life, backup_row
+from lakebackup_jobs.lifecycle.run import Life
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.totals import Totals, totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.snapshots.backup import scope_row
-from lakebackup_jobs.snapshots.consistency_check import require_kept
+from lakebackup_jobs.snapshots.backup import manifest_of
+from lakebackup_jobs.snapshots.ranges import Ranges
 from lakebackup_jobs.snapshots.tasks.copy import put_listing
 
 if TYPE_CHECKING:
@@ -44,12 +43,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebackup.rows.backups import Backup, DataFile
+    from lakebackup.store.manifest import Manifest
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 _BATCH = 5_000
 _ROWS_PER_OBJECT = 200_000
 _LOOKS = 16
-_PIECE = 8 << 20
 _SHOWN = 20
 # So far clocks may be apart.
 _AHEAD_MS = 60_000
@@ -76,7 +75,7 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
     work = Workspace(request, source, reporter, spark)
     with work.lease() as lease:
         work.writer().prepare()
-        require_kept(work.storage, source, work.reader())
+        require_recorded(work.storage, source, work.reader())
         manifest = ManifestImport(work, request)
         result = Life(manifest, lease).take(manifest.plan())
         detail = {"source": source, "file": str(request.file.absolute()), "files": manifest.files}
@@ -104,9 +103,7 @@ class ManifestImport(Source[Imported]):
     def __init__(self, workspace: Workspace, request: ManifestRequest) -> None:
         super().__init__(workspace)
         self.request, self.reader = request, workspace.reader()
-        found = self.reader.one("snapshot_newest", source=workspace.source)
-        self.newest = Newest(**found) if found else None
-        require_snapshots(workspace.source, self.newest)
+        self.newest = newest_of(self.reader, workspace.source)
         self.started_at = micros(datetime.now(UTC))
         self.home = workspace.destination
         self.roots = Roots(self.reader.destinations().uris | {self.home: workspace.storage.uri})
@@ -145,7 +142,7 @@ class ManifestImport(Source[Imported]):
         )
         objects.append(self._object(parts, 0, "snapshot_departures", gone))
         path = layout.parts_path(work.source, draft.backup_id, 0)
-        sidecar.write_part(work.storage, path, objects)
+        write_part(work.storage, path, objects)
         self._totals.add([SimpleNamespace(**totals(0, objects), error=None)])
         return draft
 
@@ -169,35 +166,18 @@ class ManifestImport(Source[Imported]):
                 f"The manifest is of {self._taken} ms since 1970 UTC, which is yet to come.",
                 hint="Give the time of the snapshot with --taken-at; timestamps are in ms.",
             )
-        if self.newest and self._taken <= self.newest.end_ts:
-            raise UsageProblem(
-                f"The manifest is of {format_ts(self._taken)}, and the newest backup of "
-                f"{self.workspace.source}, {self.newest.backup_id}, holds a snapshot of "
-                f"{format_ts(self.newest.end_ts)}.",
-                hint="Backups follow each other in time: give the time of this one with --taken-at.",
-            )
+        require_later(self.workspace.source, "The manifest", self._taken, self.newest)
 
     @property
     def _taken(self) -> int:
         return self.latest if self.request.taken_at is None else self.request.taken_at
 
-    def manifest(self, draft: Imported, totals: Totals) -> sidecar.Manifest:
-        of = {"backup_id": draft.backup_id, "source": self.workspace.source}
-        backup = backup_row(
-            self.workspace,
-            draft,
-            totals,
-            None,
-            source_kind=SNAPSHOT,
-            kind="full",
-            level=0,
-            end_ts=self._taken,
-            isolation="-",
-            codec="null",
-            note=f"imported from {self.request.file.name}",
+    def manifest(self, draft: Imported, totals: Totals) -> Manifest:
+        tables = {scope: len(regions) for scope, regions in sorted(self.tables.items())}
+        note = f"imported from {self.request.file.name}"
+        return manifest_of(
+            self.workspace, draft, totals, tables, 1, kind="full", level=0, end_ts=self._taken, note=note
         )
-        scopes = [scope_row(scope, len(regions), **of) for scope, regions in sorted(self.tables.items())]
-        return sidecar.Manifest(backup=backup, positions=(), scopes=scopes, gaps=(), parts=1)
 
     def discard(self, draft: Imported) -> int:  # noqa: ARG002
         """The data is another tool's."""
@@ -261,14 +241,11 @@ class ManifestImport(Source[Imported]):
 
     def _sha256(self, destination: str, path: str, entry: Entry, size: int) -> str:
         """Of the bytes that a restore will read: to the object's end where the manifest gives no size."""
-        digest, storage = hashlib.sha256(), self.roots.open(destination)
-        at, end = entry.position, size if entry.bytes is None else entry.position + entry.bytes
-        while at < end:
-            piece = storage.get(path, start=at, length=min(_PIECE, end - at))
-            if not piece:
-                break
+        digest = hashlib.sha256()
+        length = size - entry.position if entry.bytes is None else entry.bytes
+        some = Ranges(self.roots.open(destination), path, [(entry.position, length)])
+        for piece in some.read(entry.position, length):
             digest.update(piece)
-            at += len(piece)
         return digest.hexdigest()
 
     def _counts(self, row: dict[str, Any] | str) -> bool:

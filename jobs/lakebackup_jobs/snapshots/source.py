@@ -5,28 +5,25 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from lakebackup.errors import Refused
-from lakebackup_jobs.snapshots.find import reading
+from lakebackup_jobs.snapshots.find import STAY, reading
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Iterator
 
+_PIECE = 1 << 20
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-class Listed(Protocol):
+class Listed(NamedTuple):
     """A file as it was when it was listed."""
 
-    @property
-    def file(self) -> str: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def mtime_ns(self) -> int: ...
-    @property
-    def inode(self) -> int: ...
+    file: str
+    bytes: int
+    mtime_ns: int
+    inode: int
 
 
 class Entry(NamedTuple):
@@ -56,9 +53,9 @@ class Entry(NamedTuple):
     task: int
 
     @property
-    def file(self) -> str:
-        """Where it is."""
-        return f"{self.folder}/{self.name}"
+    def listed(self) -> Listed:
+        """What the file must still be when it is read."""
+        return Listed(f"{self.folder}/{self.name}", self.bytes, self.mtime_ns, self.inode)
 
     @property
     def first(self) -> tuple[str, str, str]:
@@ -83,34 +80,20 @@ class Throttle:
                 time.sleep(early)
 
 
-def read_small(entry: Listed) -> bytes:
-    """A whole file that fits into memory. Raises Refused (it is not as it was listed), EnvironmentProblem."""
-    path = entry.file
-    with reading(path):
-        handle = os.open(path, _FLAGS)
-        try:
-            data = os.read(handle, entry.bytes + 1)
-            # Looked at after reading and compared with the listing: this covers all the time between.
-            found = os.fstat(handle)
-        finally:
-            os.close(handle)
-    _require_unchanged(entry, found)
-    if len(data) != entry.bytes:
-        raise _cut(entry, len(data))
-    return data
-
-
 class SourceFile:
-    """A file as a stream for `Storage.upload`; once it is read to its end, `sha256` is of all of it."""
+    """A file as a stream for `Storage.upload`; once it is read to its end, `sha256` is of all of it.
 
-    def __init__(self, entry: Listed, throttle: Throttle) -> None:
-        self._entry, self._throttle = entry, throttle
+    Raises Refused (it is not as it was listed), EnvironmentProblem.
+    """
+
+    def __init__(self, listed: Listed, throttle: Throttle) -> None:
+        self._listed, self._throttle = listed, throttle
         self._hash = hashlib.sha256()
         self._count = 0
-        with reading(entry.file):
-            self._handle = os.open(entry.file, _FLAGS)
+        with reading(listed.file):
+            self._handle = os.open(listed.file, _FLAGS)
         try:
-            _require_unchanged(entry, os.fstat(self._handle))
+            self._require_unchanged()
         except BaseException:
             os.close(self._handle)
             raise
@@ -121,45 +104,42 @@ class SourceFile:
         return self._hash.hexdigest()
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes; none at the end, when the file still is what was listed. Raises as `read_small`."""
-        with reading(self._entry.file):
+        """The next bytes; none at the end, when the file still is what was listed."""
+        with reading(self._listed.file):
             data = os.read(self._handle, size)
         if data:
             self._hash.update(data)
             self._count += len(data)
             self._throttle.spend(len(data))
         else:
-            _require_unchanged(self._entry, os.fstat(self._handle))
-            if self._count != self._entry.bytes:
-                raise _cut(self._entry, self._count)
+            # Looked at after reading and compared with the listing: this covers all the time between.
+            self._require_unchanged()
+            if self._count != self._listed.bytes:
+                raise Refused(
+                    f"{self._listed.file} gave {self._count} bytes and has {self._listed.bytes}.", hint=STAY
+                )
         return data
+
+    def pieces(self) -> Iterator[bytes]:
+        """The file to its end."""
+        return iter(lambda: self.read(_PIECE), b"")
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         os.close(self._handle)
 
-
-def _require_unchanged(entry: Listed, found: os.stat_result) -> None:
-    now = (found.st_size, found.st_mtime_ns, signed(found.st_ino))
-    listed = (entry.bytes, entry.mtime_ns, entry.inode)
-    what = [
-        f"its {name} was {old} and is {new}"
-        for name, old, new in zip(("size", "time in ns", "inode"), listed, now, strict=True)
-        if old != new
-    ]
-    if what:
-        raise Refused(f"{entry.file} changed under the backup: {', '.join(what)}.", hint=_STAY)
-
-
-def _cut(entry: Listed, count: int) -> Refused:
-    return Refused(f"{entry.file} gave {count} bytes and has {entry.bytes}.", hint=_STAY)
-
-
-_STAY = "A snapshot must stay as it is until its backup is done. Nothing of this one is visible."
+    def _require_unchanged(self) -> None:
+        found = os.fstat(self._handle)
+        now = (found.st_size, found.st_mtime_ns, signed(found.st_ino))
+        what = [
+            f"its {name} was {old} and is {new}"
+            for name, old, new in zip(("size", "time in ns", "inode"), self._listed[1:], now, strict=True)
+            if old != new
+        ]
+        if what:
+            raise Refused(f"{self._listed.file} changed under the backup: {', '.join(what)}.", hint=STAY)
 
 
 def signed(number: int) -> int:

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import Busy, EnvironmentProblem, Refused, UsageProblem
+from lakebackup.errors import Busy, EnvironmentProblem, Refused
 from lakebackup.formats.snapshots.names import OWN, Limits
 from lakebackup.plan.snapshots.restore import linked_bytes
 from lakebackup.storage import open_storage
+from lakebackup.storage.local import local_folder, sync_folder, writing_to
 from lakebackup_jobs.snapshots.tasks.write import UNFINISHED
 
 if TYPE_CHECKING:
@@ -34,10 +35,7 @@ class Target:
     """
 
     def __init__(self, folder: str) -> None:
-        uri = open_storage(folder).uri
-        if not uri.startswith("file://"):
-            raise UsageProblem(f"{uri} is no folder of this machine.", hint="Give a folder.")
-        self.folder = Path(uri.removeprefix("file://"))
+        self.folder = local_folder(folder)
         self._own = self.folder / OWN
         self._state = self._own / "state.json"
         if self.folder.exists() and not self.folder.is_dir():
@@ -129,11 +127,15 @@ class Target:
 
         Raises Busy, EnvironmentProblem.
         """
-        try:
+        with writing_to(self.folder):
             self._own.mkdir(parents=True, exist_ok=True)
-            lock = (self._own / "lock").open("ab")
-            with lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with (self._own / "lock").open("ab") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise Busy(
+                        f"Another restore into {self.folder} is at work.", hint="Wait until it is done."
+                    ) from None
                 resumed = (self._read() or {}).get("digest") == digest
                 for own in ("plan", UNFINISHED, "progress"):
                     shutil.rmtree(self._own / own, ignore_errors=True)
@@ -141,26 +143,13 @@ class Target:
                 state = {"digest": digest, "source": made.source, "backup_id": made.backup_id}
                 self.storage.put(self._state.name, json.dumps(state).encode())
                 yield resumed
-        except BlockingIOError:
-            raise Busy(
-                f"Another restore into {self.folder} is at work.", hint="Wait until it is done."
-            ) from None
-        except OSError as error:
-            raise EnvironmentProblem(
-                f"Cannot write to {self.folder}: {error}.",
-                hint="Make room or give the right to write there, or name another folder.",
-            ) from error
 
     def finish(self) -> None:
         """Delete what is only needed until the restore is done."""
         # The state goes first: a folder with files and without a state is never resumed.
         self._state.unlink()
         shutil.rmtree(self._own)
-        handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(self.folder)
 
     def _read(self) -> dict[str, Any] | None:
         try:

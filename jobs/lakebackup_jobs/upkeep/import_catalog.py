@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.recovery.exchange import EXCHANGED, read_index, require_whole
@@ -24,7 +24,6 @@ from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
-from lakebackup.store.manifest import marked
 from lakebackup.store.roots import Roots, destination_id
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -32,7 +31,6 @@ from lakebackup_jobs.upkeep.import_rows import Resolver
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from io import BufferedReader
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -105,8 +103,7 @@ def _identity(request: ImportRequest, files: Mapping[str, tuple[GivenFile, ...]]
     for table, some in sorted(files.items()):
         for file in some:
             folder, _, name = file.uri.rpartition("/")
-            with open_storage(folder or ".").open(name) as stream:
-                own = hashlib.file_digest(cast("BufferedReader", stream), "sha256").hexdigest()
+            own = open_storage(folder or ".").sha256(name)
             digest.update(f"{table} {file.form} {own}\n".encode())
     return digest.hexdigest()[:16]
 
@@ -136,7 +133,7 @@ class _Run:
         """Import what is new."""
         writer = self.work.writer()
         writer.migrate()  # a catalog that is behind may get its rows back by this
-        if marked(writer.home, layout.import_path(self.import_id)):
+        if writer.home.exists(layout.import_path(self.import_id)):
             made = read_import(writer.home, self.import_id)
             there = {row["backup_id"] for row in self.work.reader().rows("every_backup")}
             new = [backup for backup in made.backups if backup.backup_id not in there]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.events import DEFAULT
@@ -24,7 +24,7 @@ from lakebackup.rows.upkeep import Check, StorageObject
 from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import in_batches
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store.manifest import marked, read_manifest
+from lakebackup.store.manifest import read_manifest
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, whole
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
@@ -123,7 +123,7 @@ class CheckFiles(_Task):
         if self.mode == "decode" and file["format"].startswith("kafka-avro"):
             data = storage.get(path)
             return _other_bytes(hashlib.sha256(data).hexdigest(), file) or _decode(data, file)
-        if other := _other_bytes(_sha256(storage, path), file):
+        if other := _other_bytes(storage.sha256(path), file):
             return other
         if self.mode == "decode" and file["format"] == LOG:
             return _decode_log(storage, file, self.keys)
@@ -134,11 +134,6 @@ def _other_bytes(sha256: str, file: Row) -> Outcome | None:
     if sha256 == file["sha256"]:
         return None
     return "changed", f"sha256 is {sha256}, {file['sha256']} was written"
-
-
-def _sha256(storage: Storage, path: str) -> str:
-    with storage.open(path) as stream:
-        return hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
 
 
 def _decode(data: bytes, file: Row) -> Outcome:
@@ -290,7 +285,7 @@ class CheckSidecars(_Task):
             return "changed", f"{parts} parts are beside it, {manifest.parts} were written"
         if digest != backup["digest"]:
             return "changed", "its parts hold other rows than were written"
-        if not marked(storage, layout.marker_path(backup["source"], backup["backup_id"], "complete")):
+        if not storage.exists(layout.marker_path(backup["source"], backup["backup_id"], "complete")):
             return (
                 "unconfirmed",
                 "its marker `complete` is missing; a rebuilt catalog would list it as unconfirmed",
@@ -308,7 +303,7 @@ class CheckSidecars(_Task):
 
 
 def _same(storage: Storage, path: str, sha256: str) -> Outcome:
-    if (found := _sha256(storage, path)) != sha256:
+    if (found := storage.sha256(path)) != sha256:
         return "changed", f"sha256 is {found}: `lakebackup catalog manifest` writes it again"
     return OK
 

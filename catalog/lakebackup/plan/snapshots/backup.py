@@ -1,4 +1,4 @@
-"""Which snapshots are backed up, and what a backup of one takes. Pure."""
+"""Which snapshots are backed up, and what a backup of one takes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Literal
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.snapshots.names import Limits, unsafe
-from lakebackup.rows.base import SNAPSHOT
+from lakebackup.rows.base import SNAPSHOT, pick
 from lakebackup.rules.kinds import require_kind
 from lakebackup.rules.times import format_ts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
+
+    from lakebackup.store.reader import CatalogReader
 
 Role = Literal["data", "meta", "schema", "config"]
 # What opening, hashing and recording a file costs, beside its bytes.
@@ -66,7 +68,6 @@ class Newest:
     backup_id: str
     number: int
     end_ts: int
-    source_kind: str = SNAPSHOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +129,9 @@ def choose(
     return ordered[-1:]
 
 
-def require_later(source: str, snapshot: Snapshot, taken_ms: int, newest: Newest | None) -> None:
-    """UsageProblem when a snapshot is not later than what the source's newest backup holds."""
+def require_later(source: str, name: str, taken_ms: int, newest: Newest | None) -> None:
+    """UsageProblem when a snapshot (`name`) is not later than what the source's newest backup holds."""
     if newest and taken_ms <= newest.end_ts:
-        name = f"Snapshot {snapshot.id}" if snapshot.id else "The snapshot"
         raise UsageProblem(
             f"{name} is of {format_ts(taken_ms)}, and the newest backup of {source}, {newest.backup_id}, "
             f"holds one of {format_ts(newest.end_ts)}.",
@@ -140,12 +140,15 @@ def require_later(source: str, snapshot: Snapshot, taken_ms: int, newest: Newest
         )
 
 
-def require_snapshots(source: str, newest: Newest | None) -> None:
-    """Refused for a source whose backups are not of snapshots."""
-    if newest:
-        require_kind(
-            source, SNAPSHOT, [newest.source_kind], hint="Give this one a name of its own with --source."
-        )
+def newest_of(reader: CatalogReader, source: str) -> Newest | None:
+    """The newest backup of a source, None without one. Raises Refused when it is not of a snapshot."""
+    found = reader.one("snapshot_newest", source=source)
+    if found is None:
+        return None
+    require_kind(
+        source, SNAPSHOT, [found["source_kind"]], hint="Give this one a name of its own with --source."
+    )
+    return pick(Newest, found)
 
 
 def require_distinct(units: Sequence[Unit]) -> None:

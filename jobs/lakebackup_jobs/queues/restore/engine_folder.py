@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakebackup.errors import EnvironmentProblem, Refused, UsageProblem
+from lakebackup.errors import Refused
 from lakebackup.formats.snapshots.names import OWN
-from lakebackup.storage import open_storage
+from lakebackup.storage.local import local_folder, sync_folder, writing_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
+    from pathlib import Path
 
 SNAPSHOT = "snapshot"
 _MARK = ".lakebackup-restore.json"
@@ -27,10 +26,7 @@ class EngineFolder:
     """
 
     def __init__(self, folder: str) -> None:
-        uri = open_storage(folder).uri
-        if not uri.startswith("file://"):
-            raise UsageProblem(f"{uri} is no folder of this machine.", hint="Give --into FOLDER.")
-        self.folder = Path(uri.removeprefix("file://"))
+        self.folder = local_folder(folder, hint="Give --into FOLDER.")
 
     def taken(self, restore_id: str | None = None) -> str | None:
         """Why a restore may not start here; None when it may, or has started."""
@@ -47,7 +43,7 @@ class EngineFolder:
     def begin(self, restore_id: str, asked: str = "") -> None:
         """Take the folder for a restore; `asked`: options of its command that may mean another
         instant later. Raises Refused when it is another's, EnvironmentProblem."""
-        with _os_errors(self.folder):
+        with writing_to(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
                 with (self.folder / _MARK).open("x") as mark:
@@ -92,10 +88,10 @@ class EngineFolder:
             or all(path.name == OWN for path in being.iterdir())
         ):
             return False
-        with _os_errors(self.folder):
+        with writing_to(self.folder):
             shutil.rmtree(own, ignore_errors=True)
             being.rename(done)
-            _sync(self.folder)
+            sync_folder(self.folder)
         return True
 
     def clear(self, restore_id: str, names: Iterable[str]) -> None:
@@ -103,7 +99,7 @@ class EngineFolder:
         mark goes last."""
         if not self.is_own(restore_id):
             return
-        with _os_errors(self.folder):
+        with writing_to(self.folder):
             for folder in (self.folder / SNAPSHOT, self.snapshot_being(restore_id)):
                 if folder.exists():
                     shutil.rmtree(folder)
@@ -114,34 +110,15 @@ class EngineFolder:
     def put(self, name: str, content: bytes) -> None:
         """Write a file in place of an older one, whole or not at all."""
         being = self.folder / f".{name}"
-        with _os_errors(self.folder):
+        with writing_to(self.folder):
             with being.open("wb") as stream:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
             being.rename(self.folder / name)
-            _sync(self.folder)
+            sync_folder(self.folder)
 
     def finish(self) -> None:
         """Release the folder: the restore is finished."""
-        with _os_errors(self.folder):
+        with writing_to(self.folder):
             (self.folder / _MARK).unlink(missing_ok=True)
-
-
-@contextmanager
-def _os_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"Cannot write to {folder}: {error}.",
-            hint="Make room or give the right to write there, or name another folder.",
-        ) from error
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

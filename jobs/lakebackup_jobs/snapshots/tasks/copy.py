@@ -18,7 +18,7 @@ from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists, Storage
 from lakebackup_jobs.lifecycle.tasks.part import PartTask
 from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
-from lakebackup_jobs.snapshots.source import Entry, SourceFile, Throttle, read_small
+from lakebackup_jobs.snapshots.source import Entry, SourceFile, Throttle
 from lakebackup_jobs.snapshots.splits import split_path
 
 if TYPE_CHECKING:
@@ -111,28 +111,21 @@ class _Copier:
         """A file as an object of its own."""
         first, job = names[0], self._job
         path = layout.snapshot_path(job.source, job.backup_id, first.scope, first.region, first.name)
-        with SourceFile(first, self._throttle) as stream:
+        with SourceFile(first.listed, self._throttle) as stream:
             try:
                 self._storage.upload(path, stream, size_hint=first.bytes)
             except AlreadyExists:
                 # An earlier attempt of this task put it, or two names look the same to the destination.
-                while stream.read(1 << 20):
+                for _ in stream.pieces():
                     pass
-                if self._hash_of(path) != stream.sha256:
+                if self._storage.sha256(path) != stream.sha256:
                     raise EnvironmentProblem(
-                        f"{first.file} cannot be stored as {path}, where another file is.",
+                        f"{first.listed.file} cannot be stored as {path}, where another file is.",
                         hint="The destination may ignore upper and lower case: choose another one.",
                     ) from None
         self._add(names, stream.sha256, path, 0)
         self._object(path, "file", [first], first.bytes, stream.sha256)
         self._done(1, first.bytes)
-
-    def _hash_of(self, path: str) -> str:
-        found = hashlib.sha256()
-        with self._storage.open(path) as stored:
-            while data := stored.read(1 << 20):
-                found.update(data)
-        return found.hexdigest()
 
     def _pack(self, files: Sequence[Sequence[Entry]]) -> None:
         """Many files as one object, one behind the other."""
@@ -144,13 +137,12 @@ class _Copier:
 
         def contents() -> Iterator[bytes]:
             for names in files:
-                data = read_small(names[0])
-                sums.append(hashlib.sha256(data).hexdigest())
-                whole.update(data)
-                self._throttle.spend(len(data))
-                self._done(1, len(data))
-                if data:
-                    yield data
+                with SourceFile(names[0].listed, self._throttle) as stream:
+                    for data in stream.pieces():
+                        whole.update(data)
+                        yield data
+                sums.append(stream.sha256)
+                self._done(1, names[0].bytes)
 
         self._storage.upload(path, _Joined(contents()), size_hint=size)
         position = 0

@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from lakebackup.sql_engine.worker import settle
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
-from lakebackup_jobs.snapshots.source import SourceFile, Throttle
+from lakebackup_jobs.snapshots.source import Listed, SourceFile, Throttle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
 HASHED = "scope STRING, region STRING, name STRING, sha256 STRING"
-_CHUNK = 1 << 20
-
-
-class _Chosen(NamedTuple):
-    """A row of the query snapshot_to_hash."""
-
-    scope: str
-    region: str
-    name: str
-    folder: str
-    bytes: int
-    mtime_ns: int
-    inode: int
-
-    @property
-    def file(self) -> str:
-        return f"{self.folder}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +33,13 @@ class HashRows:
 
         throttle = Throttle(self.rate)
         for batch in batches:
-            columns = [batch.column(name).to_pylist() for name in _Chosen._fields]
-            chosen = [_Chosen(*values) for values in zip(*columns, strict=True)]
-            rows = [
-                {"scope": one.scope, "region": one.region, "name": one.name, "sha256": _sha256(one, throttle)}
-                for one in chosen
-            ]
+            rows = [{**row, "sha256": _sha256(row, throttle)} for row in batch.to_pylist()]
             yield pa.RecordBatch.from_pylist(rows, arrow_schema(HASHED))
 
 
-def _sha256(chosen: _Chosen, throttle: Throttle) -> str:
-    with SourceFile(chosen, throttle) as stream:
-        while stream.read(_CHUNK):
+def _sha256(row: Mapping[str, Any], throttle: Throttle) -> str:
+    listed = Listed(f"{row['folder']}/{row['name']}", row["bytes"], row["mtime_ns"], row["inode"])
+    with SourceFile(listed, throttle) as stream:
+        for _ in stream.pieces():
             pass
         return stream.sha256

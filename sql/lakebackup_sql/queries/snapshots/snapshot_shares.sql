@@ -37,3 +37,4 @@ SELECT
   ) AS task
 FROM priced AS p
 JOIN regions AS r ON p.first_scope = r.first_scope AND p.first_region = r.first_region
+ORDER BY task, p.first_scope, p.first_region, p.first_name, p.scope, p.region, p.name

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
@@ -9,10 +12,10 @@ from lakebackup.plan.snapshots.backup import (
     Snapshot,
     Unit,
     choose,
+    newest_of,
     require_distinct,
     require_later,
     require_restorable,
-    require_snapshots,
 )
 
 GIB = 1 << 30
@@ -44,10 +47,10 @@ def test_a_snapshot_that_is_not_there_is_named() -> None:
 
 
 def test_backups_follow_each_other_in_time() -> None:
-    require_later("db", SNAPSHOTS[0], 31, Newest("x", 1, 30))
-    require_later("db", SNAPSHOTS[0], 1, None)
+    require_later("db", "Snapshot b", 31, Newest("x", 1, 30))
+    require_later("db", "Snapshot b", 1, None)
     with pytest.raises(UsageProblem, match=r"Snapshot b is of 1970-01-01T00:00:00.030Z.*x, holds"):
-        require_later("db", SNAPSHOTS[0], 30, Newest("x", 1, 30))
+        require_later("db", "Snapshot b", 30, Newest("x", 1, 30))
 
 
 def test_work_is_cut_into_tasks_of_bounded_size() -> None:
@@ -82,10 +85,12 @@ def test_a_tablet_lies_in_one_place() -> None:
 
 
 def test_a_source_is_of_one_kind() -> None:
-    for newest in (Newest("x", 1, 10), None):
-        require_snapshots("db", newest)
+    newest = {"backup_id": "x", "number": 1, "end_ts": 10, "source_kind": "snapshot"}
+    reader: Any = SimpleNamespace(one=lambda *_, **__: newest)
+    assert newest_of(reader, "db") == Newest("x", 1, 10)
+    newest["source_kind"] = "kafka"
     with pytest.raises(Refused, match=r"another kind: topics"):
-        require_snapshots("db", Newest("x", 1, 10, "kafka"))
+        newest_of(reader, "db")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""The difference of two backups and what no kept backup needs, beside sets made one by one."""
+"""The difference of two backups, beside sets made one by one."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from tests.sql.test_queries import DEFAULTS
 
 from lakebackup.errors import Refused
-from lakebackup.plan.diff import Standing, Unneeded, difference, unneeded
+from lakebackup.plan.diff import difference
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.sql_engine import RAW
 from lakebackup.sql_engine.duck import DuckEngine
@@ -54,32 +53,20 @@ def row(number: int, **other: Any) -> dict[str, Any]:
     ],
 )
 def test_which_numbers_are_looked_at(a: dict[str, Any], b: dict[str, Any], numbers: tuple[int, int]) -> None:
-    found = difference(row(**a), row(**b))
-    assert (found.from_number, found.to_number, found.query) == (*numbers, "diff_files")
+    query, found = difference(row(**a), row(**b))
+    assert (found["from_number"], found["to_number"], query) == (*numbers, "diff_files")
 
 
 def test_of_snapshots_their_files_are_compared() -> None:
-    found = difference(row(7, source_kind="snapshot"), row(3, source_kind="snapshot"))
-    assert found.query == "diff_snapshots"
-    assert found.parameters() == {"source": "s", "a_number": 7, "b_number": 3}
+    assert difference(row(7, source_kind="snapshot"), row(3, source_kind="snapshot")) == (
+        "diff_snapshots",
+        {"source": "s", "a_number": 7, "b_number": 3},
+    )
 
 
 def test_backups_of_two_sources_are_not_compared() -> None:
     with pytest.raises(Refused, match="one of t"):
         difference(row(1), row(2, source="t"))
-
-
-def line(*numbers: int) -> list[Standing]:
-    return [Standing(number, number, math.inf) for number in numbers]
-
-
-def test_where_unneeded_files_lie() -> None:
-    assert unneeded("s", [line(1, 2, 3, 4)], [3, 4]) == Unneeded("s", 1, 0, 3)
-    assert unneeded("s", [line(1, 2), line(3, 4)], [4]) == Unneeded("s", 1, 2, 4)
-    assert unneeded("s", [line(1, 2, 3)], [2]) == Unneeded("s", 3, 3, 2)
-    assert unneeded("s", [[Standing(1, 1, 9), Standing(2, 2, 3), Standing(3, 3, 9)]], [3]) == Unneeded(
-        "s", 2, 2, 3
-    )
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +121,8 @@ def test_a_difference_is_that_of_the_sets(
 ) -> None:
     files = lives(drawn)
     load(engine, files)
-    wanted = difference(row(a, source="prod", source_kind="x"), row(b, source="prod", source_kind="x"))
-    found = engine.query("diff_files", **wanted.parameters()).read_all().to_pylist()
+    query, wanted = difference(*(row(n, source="prod", source_kind="x") for n in (a, b)))
+    found = engine.query(query, **wanted).read_all().to_pylist()
     old, new = ({path: sha for start, end, path, sha in files if start <= at < end} for at in (a, b))
     assert {f["path"] for f in found if f["change"] == "changed"} == {
         path for path in old.keys() & new.keys() if old[path] != new[path]
@@ -148,20 +135,3 @@ def test_a_difference_is_that_of_the_sets(
     for contents in {*old.values(), *new.values()}:  # as many pairs as there can be
         pairs = min(sum(old[p] == contents for p in lost), sum(new[p] == contents for p in made))
         assert sum(new[f["path"]] == contents for f in moved) == pairs
-
-
-@given(drawn=LIVES, kept=st.sets(st.integers(1, LAST)))
-@settings(max_examples=settings.default.max_examples // 2)
-def test_unneeded_is_what_none_of_the_kept_sets_has(
-    engine: DuckEngine, drawn: list[tuple[int, int, int, int]], kept: set[int]
-) -> None:
-    files = lives(drawn)
-    load(engine, files)
-    engine.give("retained", pa.table({"number": pa.array(sorted(kept), pa.int64())}))
-    wanted = unneeded("prod", [line(*range(1, LAST + 1))], kept)
-    found = engine.query("unneeded_files", **wanted.parameters()).read_all().to_pylist()
-    expected = [
-        (path, start) for start, end, path, _ in files if not any(start <= number < end for number in kept)
-    ]
-    # A path that comes again is the same object: it is told apart by the number it came with.
-    assert sorted((one["path"], one["added_in"]) for one in found) == sorted(expected)

@@ -24,7 +24,6 @@ from lakebackup.formats.archives.chain import Copied, Planned, cuts
 from lakebackup.rows.tables import as_row
 from lakebackup.storage import open_storage
 from lakebackup_jobs.archives import export as archive_export
-from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.export import ArchiveExportRequest
 from lakebackup_jobs.archives.restore import ReadJob, line
 from lakebackup_jobs.archives.write_task import cas_of
@@ -45,7 +44,7 @@ def plan(root: Path, held: list[dict[str, Any]] | None = None) -> list[Planned]:
     copied = {}
     for one in found:
         for stat in one.data:
-            sha256, size = archive_task.sha256_of(storage, stat.path)
+            sha256, size = storage.sha256(stat.path), stat.bytes
             copied[stat.path] = Copied(stat.path, size, sha256, cbb.scan(root / stat.path, stat.path))
         for path in [
             *(p for n in one.nodes.values() for p in n.beside.values()),

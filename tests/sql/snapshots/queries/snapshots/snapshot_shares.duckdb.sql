@@ -63,3 +63,11 @@ SELECT
 FROM priced AS p
 JOIN regions AS r
   ON p.first_scope = r.first_scope AND p.first_region = r.first_region
+ORDER BY
+  task NULLS FIRST,
+  p.first_scope NULLS FIRST,
+  p.first_region NULLS FIRST,
+  p.first_name NULLS FIRST,
+  p.scope NULLS FIRST,
+  p.region NULLS FIRST,
+  p.name NULLS FIRST
