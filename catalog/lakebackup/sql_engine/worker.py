@@ -6,7 +6,7 @@ import gc
 import sys
 import zipimport
 from abc import ABC, abstractmethod
-from itertools import islice, pairwise
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -67,14 +67,15 @@ def in_chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most: int) -
         yield pa.concat_tables(held)
 
 
-def runs(batches: Iterable[pa.RecordBatch], column: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows cut where the number in a column changes: the number, and its rows in this batch."""
-    import numpy as np
+def runs(batches: Iterable[pa.RecordBatch], column: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    """Rows cut where a column changes: its value, and the rows that have it in this batch."""
+    import pyarrow.compute as pc
 
     for batch in filter(len, batches):
-        numbers = batch.column(column).to_numpy()
-        for start, stop in pairwise([0, *np.flatnonzero(np.diff(numbers)) + 1, len(batch)]):
-            yield int(numbers[start]), batch.slice(start, stop - start)
+        found = pc.run_end_encode(batch[column])
+        ends = found.run_ends.to_pylist()
+        for value, start, stop in zip(found.values.to_pylist(), [0, *ends], ends, strict=False):
+            yield value, batch.slice(start, stop - start)
 
 
 def task_number() -> int:

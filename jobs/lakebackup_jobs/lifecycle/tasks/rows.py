@@ -1,4 +1,4 @@
-"""Rows on their way between the steps of a snapshot's backup: Parquet objects in the destination."""
+"""Rows on their way between the steps of a backup: Parquet objects in the destination."""
 
 from __future__ import annotations
 
@@ -40,3 +40,11 @@ def read_rows(storage: Storage, path: str) -> Iterator[pa.RecordBatch]:
 
     data = pa.BufferReader(storage.get(path))
     yield from pq.ParquetFile(data, page_checksum_verification=True).iter_batches(10_000)
+
+
+def read_table(storage: Storage, path: str) -> pa.Table:
+    """All rows of such an object, with the metadata of its schema. Raises NotFound, or Arrow's errors."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pq.read_table(pa.BufferReader(storage.get(path)), page_checksum_verification=True)

@@ -21,7 +21,6 @@ from lakebackup.formats.logs.logfile import FORMAT, read_log_file
 from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.rows.logs import LogTable
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
-from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.delta_append import LISTED
 from lakebackup.store.manifest import read_parts
@@ -84,7 +83,6 @@ class _Fold:
     def __init__(self, job: FoldJob, storage: Storage) -> None:
         self._job, self._storage = job, storage
         self._catalog = CatalogReader(job.uri, job.catalog)
-        self._folder = layout.backup_folder(job.source, job.backup_id)
         self._attempt = secrets.token_hex(4)
         seen = self._catalog.one("log_seen", source=job.source)
         self._seen_ts: int = (seen or {}).get("seen_ts") or 0
@@ -98,7 +96,6 @@ class _Fold:
         finished = [one for report in reports for one in report["finished"]]
         checkpoint = job.feed.checkpoint(
             self._storage,
-            self._folder,
             job.context,
             iter(finished),
             region_marks.mappings(known),
@@ -259,7 +256,7 @@ class _Fold:
     ) -> DataFile:
         """Write rows of a table beside the backup, where its commit, and a rebuild, find them."""
         job = self._job
-        path = f"{self._folder}listing/{job.tasks:06d}-{self._attempt}.{table[4:]}.parquet"
+        path = f"{job.folder}listing/{job.tasks:06d}-{self._attempt}.{table[4:]}.parquet"
         size, _, sha256 = write_rows(self._storage, path, ARROW_SCHEMAS[table], batches)
         return job.listing(
             table,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.rules import layout
+from lakebackup_jobs.lifecycle.tasks.rows import read_table, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -103,17 +103,15 @@ def put(
     storage: Storage, source: str, backup_id: str, task: int, rows: pa.Table, report: Mapping[str, Any]
 ) -> None:
     """Write what a capture task saw, and its report (JSON)."""
-    sink = pa.BufferOutputStream()
-    rows = rows.replace_schema_metadata({"told": json.dumps(report)})
-    pq.write_table(rows, sink, compression="zstd", write_page_checksum=True)
-    storage.put(layout.marks_path(source, backup_id, task), sink.getvalue().to_pybytes())
+    schema = rows.schema.with_metadata({"told": json.dumps(report)})
+    write_rows(storage, layout.marks_path(source, backup_id, task), schema, rows.to_batches())
 
 
 def get(storage: Storage, source: str, backup_id: str, task: int) -> tuple[pa.Table, dict[str, Any]]:
     """What `put` wrote. Raises Damaged when it is missing or torn."""
     path = layout.marks_path(source, backup_id, task)
     try:
-        rows = pq.read_table(pa.BufferReader(storage.get(path)), page_checksum_verification=True)
+        rows = read_table(storage, path)
         report: dict[str, Any] = json.loads(rows.schema.metadata[b"told"])
     except (NotFound, pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise Damaged(

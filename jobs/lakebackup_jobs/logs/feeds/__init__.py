@@ -90,7 +90,6 @@ class Feed(Protocol):
     def checkpoint(
         self,
         storage: Storage,
-        folder: str,
         context: Mapping[str, Any],
         finished: Iterator[Mapping[str, Any]],
         regions: Iterator[Mapping[str, Any]],

@@ -20,32 +20,7 @@ from lakebackup.formats.logs.meta_keys import DESCRIBES
 from lakebackup.rules.patterns import compile_pattern, is_internal
 from lakebackup_jobs.kafka.format.arrow import binary
 from lakebackup_jobs.logs.feeds import Decoded
-from lakebackup_jobs.logs.feeds.br_events import (
-    AFTER_COUNT,
-    BAD_STORE,
-    CF,
-    CLOSED,
-    COMMIT_TS,
-    KEY,
-    KEY_LENGTH,
-    KIND,
-    LETTER,
-    LOCK_CF,
-    MISSING,
-    REGION,
-    RESOLVED,
-    RESOLVED_TS,
-    START_TS,
-    STORE,
-    STORE_LENGTH,
-    TABLE,
-    VALUE,
-    VALUE_LENGTH,
-    WIDTH,
-    WRONG,
-    find_successors,
-    read_events,
-)
+from lakebackup_jobs.logs.feeds import br_events as ev
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -55,8 +30,8 @@ if TYPE_CHECKING:
     from lakebackup_jobs.kafka.memory import Bytes, Longs
     from lakebackup_jobs.logs.feeds import Range
 
-_CF_NAMES = pa.array(FAMILIES[:LOCK_CF])
-_OP_NAMES = pa.array(KINDS[:RESOLVED])
+_CF_NAMES = pa.array(FAMILIES[: ev.LOCK_CF])
+_OP_NAMES = pa.array(KINDS[: ev.RESOLVED])
 _LETTERS = pa.array([chr(code) for code in range(128)])
 
 
@@ -65,7 +40,7 @@ def _words(codes: Longs, names: Any) -> Any:
 
 
 def _numbers(column: Longs) -> Any:
-    missing = column == MISSING
+    missing = column == ev.MISSING
     return pa.array(column, mask=missing) if missing.any() else pa.array(np.ascontiguousarray(column))
 
 
@@ -83,13 +58,13 @@ class BrDecoder:
             first = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
             raise self._damaged(offsets, first, "it has no value")
         data, ends = _buffers(values)
-        rows: Longs = np.empty((len(records), WIDTH), np.int64)
-        bad, wrong = read_events(data, ends, rows, np.empty(0, np.int64))
+        rows: Longs = np.empty((len(records), ev.WIDTH), np.int64)
+        bad, wrong = ev.read_events(data, ends, rows, np.empty(0, np.int64))
         if bad >= 0:
-            raise self._damaged(offsets, bad, WRONG[wrong])
-        marks = np.flatnonzero(rows[:, KIND] >= RESOLVED)
-        locks = (rows[:, KIND] < RESOLVED) & (rows[:, CF] == LOCK_CF)
-        taken = np.flatnonzero((rows[:, KIND] < RESOLVED) & ~locks)
+            raise self._damaged(offsets, bad, ev.WRONG[wrong])
+        marks = np.flatnonzero(rows[:, ev.KIND] >= ev.RESOLVED)
+        locks = (rows[:, ev.KIND] < ev.RESOLVED) & (rows[:, ev.CF] == ev.LOCK_CF)
+        taken = np.flatnonzero((rows[:, ev.KIND] < ev.RESOLVED) & ~locks)
         kept = self._without_other_meta(data, rows, taken)
         skipped = {"lock": int(locks.sum()), "meta": len(taken) - len(kept)}
         return Decoded(
@@ -110,11 +85,11 @@ class BrDecoder:
 
     @staticmethod
     def _without_other_meta(data: Bytes, rows: Longs, taken: Longs) -> Longs:
-        meta = rows[taken, TABLE] == events.META_TABLE
+        meta = rows[taken, ev.TABLE] == events.META_TABLE
         if not meta.any():
             return taken
         found = rows[taken[meta]]
-        keys = binary(data, found[:, KEY], found[:, KEY_LENGTH])
+        keys = binary(data, found[:, ev.KEY], found[:, ev.KEY_LENGTH])
         kept = ~meta
         named: Any = pc.match_substring_regex(keys, DESCRIBES)
         kept[meta] = named.to_numpy(zero_copy_only=False)
@@ -122,7 +97,7 @@ class BrDecoder:
         return left
 
     def _stores(self, data: Bytes, rows: Longs, chosen: Longs, offsets: Longs) -> Any:
-        names = binary(data, rows[chosen, STORE], rows[chosen, STORE_LENGTH])
+        names = binary(data, rows[chosen, ev.STORE], rows[chosen, ev.STORE_LENGTH])
         try:
             return names.cast(pa.string())
         except pa.ArrowInvalid:
@@ -130,24 +105,24 @@ class BrDecoder:
                 try:
                     name.decode()
                 except UnicodeDecodeError:
-                    raise self._damaged(offsets, at, WRONG[BAD_STORE]) from None
+                    raise self._damaged(offsets, at, ev.WRONG[ev.BAD_STORE]) from None
             raise
 
     def _records(self, data: Bytes, rows: Longs, chosen: Longs, offsets: Longs) -> pa.RecordBatch:
         found, count = rows[chosen], len(chosen)
-        letters = found[:, LETTER]
+        letters = found[:, ev.LETTER]
         kinds = pa.DictionaryArray.from_arrays(pa.array(letters.astype(np.int8), mask=letters == 0), _LETTERS)
         return pa.RecordBatch.from_arrays(
             [
                 self._stores(data, rows, chosen, offsets),
-                _numbers(found[:, REGION]),
-                _numbers(found[:, TABLE]),
-                _words(found[:, CF], _CF_NAMES),
-                _words(found[:, KIND], _OP_NAMES),
-                binary(data, found[:, KEY], found[:, KEY_LENGTH]),
-                binary(data, found[:, VALUE], found[:, VALUE_LENGTH]),
-                _numbers(found[:, START_TS]),
-                _numbers(found[:, COMMIT_TS]),
+                _numbers(found[:, ev.REGION]),
+                _numbers(found[:, ev.TABLE]),
+                _words(found[:, ev.CF], _CF_NAMES),
+                _words(found[:, ev.KIND], _OP_NAMES),
+                binary(data, found[:, ev.KEY], found[:, ev.KEY_LENGTH]),
+                binary(data, found[:, ev.VALUE], found[:, ev.VALUE_LENGTH]),
+                _numbers(found[:, ev.START_TS]),
+                _numbers(found[:, ev.COMMIT_TS]),
                 kinds.cast(pa.string()),
                 # A key is written once at a commit ts.
                 pa.array(np.zeros(count, np.int64)),
@@ -160,16 +135,16 @@ class BrDecoder:
     def _marks(self, data: Bytes, ends: Longs, rows: Longs, chosen: Longs, offsets: Longs) -> pa.RecordBatch:
         found = rows[chosen]
         after = np.zeros(len(chosen) + 1, np.int32)
-        after[1:] = np.cumsum(found[:, AFTER_COUNT])
+        after[1:] = np.cumsum(found[:, ev.AFTER_COUNT])
         successors: Longs = np.empty(int(after[-1]), np.int64)
         if len(successors):
-            find_successors(data, ends, rows, chosen, successors)
+            ev.find_successors(data, ends, rows, chosen, successors)
         return pa.RecordBatch.from_arrays(
             [
                 self._stores(data, rows, chosen, offsets),
-                _numbers(found[:, REGION]),
-                _numbers(found[:, RESOLVED_TS]),
-                pa.array(found[:, KIND] == CLOSED),
+                _numbers(found[:, ev.REGION]),
+                _numbers(found[:, ev.RESOLVED_TS]),
+                pa.array(found[:, ev.KIND] == ev.CLOSED),
                 pa.ListArray.from_arrays(pa.array(after), pa.array(successors)),
                 pa.array(offsets[chosen]),
             ],
@@ -215,7 +190,6 @@ class BrFeed:
     def checkpoint(
         self,
         storage: Storage,
-        folder: str,
         context: Mapping[str, Any],
         finished: Iterator[Mapping[str, Any]],
         regions: Iterator[Mapping[str, Any]],

@@ -128,14 +128,13 @@ class DebeziumFeed:
     def checkpoint(
         self,
         storage: Storage,
-        folder: str,
         context: Mapping[str, Any],
         finished: Iterator[Mapping[str, Any]],
         regions: Iterator[Mapping[str, Any]],
         resolved_ts: int | None,
     ) -> int | None:
-        """See Feed. Writes to the folder what the next flush must know."""
+        """See Feed. Writes to the flush's folder what the next flush must know."""
         known = Transactions.read(storage, context["transactions"]).counted(finished, storage)
-        known.kept().write(storage, carried(folder))
+        known.kept().write(storage, carried(context["folder"]))
         reached = known.checkpoint()
         return resolved_ts if reached is None else max(reached, resolved_ts or 0)

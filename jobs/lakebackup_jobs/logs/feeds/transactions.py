@@ -7,7 +7,6 @@ may be readable later than the end is; a connector that was killed sends some of
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -17,10 +16,10 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakebackup.errors import Damaged, NotFound, Refused
-from lakebackup.storage import AlreadyExists, open_storage
+from lakebackup.storage import open_storage
+from lakebackup_jobs.lifecycle.tasks.rows import read_table, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -186,10 +185,11 @@ class Transactions:
         return replace(self, rows=self.rows.filter(pa.array(wanted)), forgot=forgot)
 
     def write(self, storage: Storage, path: str) -> None:
-        """Put it; another attempt may have put the same."""
+        """Put it, perhaps in place of the same by another attempt."""
         names = ("epoch", "next", "begin", "begun", "places", "forgot")
         state = {name: getattr(self, name) for name in names}
-        _put(storage, path, self.rows.replace_schema_metadata({"feed": json.dumps(state)}))
+        schema = self.rows.schema.with_metadata({"feed": json.dumps(state)})
+        write_rows(storage, path, schema, self.rows.to_batches())
 
     @classmethod
     def read(cls, storage: Storage, path: str) -> Transactions:
@@ -226,7 +226,7 @@ def tidy(storage: Storage, folder: str) -> None:
 def put_seen(storage: Storage, folder: str, runs: pa.Table) -> str:
     """Put runs as an object of their own; its path."""
     path = f"{folder}seen-{uuid4().hex[:12]}.parquet"
-    _put(storage, path, runs)
+    write_rows(storage, path, runs.schema, runs.to_batches())
     return path
 
 
@@ -264,18 +264,9 @@ def _joined(index: Any, first: Any, before: Any, reach: Any, done: Any) -> dict[
     return found
 
 
-def _put(storage: Storage, path: str, rows: pa.Table) -> None:
-    sink = io.BytesIO()
-    pq.write_table(rows, sink, compression="zstd", write_page_checksum=True)
-    try:
-        storage.put(path, sink.getvalue(), if_absent=True)
-    except AlreadyExists:
-        return
-
-
 def _get(storage: Storage, path: str) -> pa.Table:
     try:
-        return pq.read_table(io.BytesIO(storage.get(path)), page_checksum_verification=True)
+        return read_table(storage, path)
     except NotFound as cause:
         raise Damaged(
             f"{storage.uri}/{path} is missing: without it nothing shows which transactions are whole.",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from lakebackup.sql_engine.worker import PerNumber, settle
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN, ArrowShares
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.splits import clear
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -39,23 +41,6 @@ _MOST_SHARES = 4_000
 # What a task holds before it drops what is not the latest, and how many rows it returns at a time.
 _HELD = 256 << 20
 _ROWS = 16_384
-
-
-@dataclass(frozen=True, slots=True)
-class LogFile:
-    """A log file as a task needs it: a row of the query log_restore_order."""
-
-    destination: str
-    path: str
-    scope: str
-    codec: str
-    key_id: str | None
-    bytes: int
-    raw_bytes: int
-    sha256: str
-    entries: int
-    start_key: str | None
-    cf: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +73,7 @@ class LogShares:
 
     def clear(self) -> None:
         """Delete the shares."""
-        storage = open_storage(self.uri)
-        for found in list(storage.list(f"{self.folder}plan/")):
-            storage.delete(found.path)
+        clear(open_storage(self.uri), self.folder)
 
 
 def deal(
@@ -147,20 +130,20 @@ class _ReadJob(PerNumber):
         count = TaskBoard(storage, self.shares.folder).counter(f"{self.kind}-{number}")
         with pa.ipc.open_stream(storage.get(path)) as stream:
             for row in (row for batch in stream for row in batch.to_pylist()):
-                file = LogFile(**row)
-                yield from self._read(file)
+                yield from self._read(row)
                 if self.kind != ENDS:
-                    count(file.entries, file.bytes)
+                    count(row["entries"], row["bytes"])
 
-    def _read(self, file: LogFile) -> Iterator[pa.RecordBatch]:
+    def _read(self, row: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Of a file: a row of the query log_restore_order."""
         shares = self.shares
-        storage = shares.roots.open(file.destination)
+        storage, file = shares.roots.open(row["destination"]), SimpleNamespace(**row)
         names = [column.split()[0] for column in (VALUES if self.kind == DEFAULT else WRITES).split(", ")]
         held = []
         for batch in read_log_file(storage, file, shares.keys, checksum=shares.checksum):
             kept = batch.filter(self._wanted(batch))
             if len(kept):
-                table = pa.repeat(pa.scalar(int(file.scope), pa.int64()), len(kept))
+                table = pa.repeat(pa.scalar(int(row["scope"]), pa.int64()), len(kept))
                 columns = [table if name == "table_id" else kept[name] for name in names]
                 held.append(pa.RecordBatch.from_arrays(columns, names))
         # Only now: the whole file has been checked.

@@ -7,10 +7,7 @@ source.
 
 from __future__ import annotations
 
-import json
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -22,43 +19,27 @@ from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.formats.logs.logfile import MOST_RAW
 from lakebackup.formats.logs.metafile import write_stream_meta
 from lakebackup.requests import Request
-from lakebackup.rows.backups import DataFile
-from lakebackup.rows.base import CHANGES
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.behind import current_catalog
-from lakebackup.store.manifest import Manifest
-from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.run import Life, backup_row
-from lakebackup_jobs.lifecycle.source import Source
+from lakebackup_jobs.lifecycle.run import Life
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
-from lakebackup_jobs.lifecycle.tasks.totals import totals as totals_of
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.task import keys_of
-from lakebackup_jobs.logs.upkeep.compact_task import (
-    LISTED_ROW,
-    ORDER,
-    RECORDS,
-    ListDepartures,
-    ReadLog,
-    WriteLog,
-)
+from lakebackup_jobs.logs.upkeep.compact_task import ORDER, RECORDS, ListDepartures, ReadLog, WriteLog
+from lakebackup_jobs.logs.upkeep.derived import Derived, InProgress
 from lakebackup_jobs.logs.upkeep.truncate import keep_lease
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from pyspark.sql import SparkSession
 
     from lakebackup.rows.backups import Backup
     from lakebackup.sql_engine.spark import SparkEngine
-    from lakebackup.store.lease import Lease
+    from lakebackup.store.manifest import Manifest
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-# As long as a flush may take.
-_WAIT_S = 900.0
 _MOST_TASKS = 2_000
 # Rows in one object of a table's listing.
 _LISTED_ROWS = 200_000
@@ -105,7 +86,6 @@ def run(
     with work.lease(keep_lease(request.name)) as lease:
         log = LogCompaction(work, request)
         life = Life(log, lease)
-        _seal_older(work)
         life.settle()
         draft = log.plan()
         if draft is None:
@@ -113,25 +93,7 @@ def run(
         return work.timed(life.take(draft))
 
 
-def _seal_older(work: Workspace) -> None:
-    """Earlier versions recorded a compaction in progress without a seal."""
-    path = layout.compact_path(work.source)
-    with suppress(NotFound):
-        content = json.loads(work.storage.get(path))
-        if "sha256" not in content:
-            sidecar.put_sealed(work.storage, path, {"format": layout.FORMAT, **content})
-
-
-@dataclass(frozen=True, slots=True)
-class InProgress:
-    """A compaction in progress. Its `number` is known when it is published."""
-
-    backup_id: str
-    number: int = 0
-    started_at: int = 0
-
-
-class LogCompaction(Source[InProgress]):
+class LogCompaction(Derived):
     """One log. `found`: the totals of what is compacted."""
 
     DRAFT = TypeAdapter(InProgress)
@@ -164,25 +126,16 @@ class LogCompaction(Source[InProgress]):
         (self.found,) = self._engine.rows("log_compact_totals")
         if not self.found["files"]:
             return None
-        now = datetime.now(UTC)
-        return InProgress(layout.new_backup_id(now), started_at=micros(now))
-
-    def resume_blocker(self, draft: InProgress) -> str | None:  # noqa: ARG002
-        return "a compaction starts over"
+        return InProgress.begin()
 
     def copy(self, draft: InProgress) -> Totals:
-        """Write the new files; their rows are kept apart until the backup has a number."""
         from pyspark.sql import functions as sf
 
         work, request, found = self.workspace, self.request, self.found
         encrypted = bool(found["encrypted"]) if request.encrypt is None else request.encrypt
         count = max(1, min(_MOST_TASKS, found["raw_bytes"] // request.most_raw + 1))
         write = WriteLog(
-            uri=work.storage.uri,
-            destination=work.destination,
-            source=work.source,
-            backup_id=draft.backup_id,
-            number=0,
+            **self.of(draft),
             ts_domain=self._domain,
             codec=request.codec,
             cipher=keys_of(work.source, request.keys_file).cipher if encrypted else None,
@@ -201,60 +154,32 @@ class LogCompaction(Source[InProgress]):
         work.reporter.update(found["entries"], found["bytes"])
         return written
 
-    @contextmanager
-    def publishing(self, lease: Lease) -> Iterator[Lease]:  # noqa: ARG002
-        """Flushes continued until here, and have taken numbers."""
-        with self.workspace.lease(wait_s=_WAIT_S) as held:
-            yield held
-
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:  # noqa: ARG002
         """Give the backup its number, and list what leaves the log with it."""
-        work, reader = self.workspace, self.workspace.reader()
-        newest = reader.one("log_newest", source=work.source)
+        work, files = self.workspace, self.found["files"]
+        newest = work.reader().one("log_newest", source=work.source)
         if newest is None:
             raise NotFound(f"The catalog holds no log of {work.source} any more.")
-        draft = replace(draft, number=latest_number(reader, work.source) + 1)
-        files, made = self.found["files"], Totals()
-        tasks = len(list(work.storage.list(layout.made_folder(work.source, draft.backup_id))))
-        for task in range(tasks):
-            rows = sidecar.read_part(work.storage, layout.made_path(work.source, draft.backup_id, task))
-            made.add([self._part(draft, task, [replace(row, added_in=draft.number) for row in rows])])
-        job = ListDepartures(
-            uri=work.storage.uri,
-            destination=work.destination,
-            source=work.source,
-            backup_id=draft.backup_id,
-            number=draft.number,
-        )
+        draft, parts, made = self.numbered(draft)
+        job = ListDepartures(**self.of(draft), first=parts)
         count = 1 + files // _LISTED_ROWS
         with task_errors():
-            listed = work.spark.table("to_compact").repartition(count).mapInArrow(job, LISTED_ROW).collect()
-        made.add([self._part(draft, tasks, [sidecar.from_json(DataFile, one.row) for one in listed])])
-        backup = backup_row(
-            work,
+            made.add(work.spark.table("to_compact").repartition(count).mapInArrow(job, OUTCOME).collect())
+        written = sidecar.read_parts(work.storage, work.source, draft.backup_id, parts)
+        write_stream_meta(work.storage, work.source, draft.backup_id, newest["end_ts"], written)
+        return self.described(
             draft,
+            parts + count,
             made,
             SimpleNamespace(**newest),
-            source_kind=CHANGES,
             kind="log",
             level=1,
             ts_domain=self._domain,
             # No checkpoint is known yet where the log before it has none.
             start_ts=None if newest["start_ts"] is None else newest["end_ts"],
             end_ts=newest["end_ts"],
-            isolation="read_committed",
             codec=self.request.codec,
             note=f"compaction of {files} log files",
-        )
-        written = sidecar.read_parts(work.storage, work.source, draft.backup_id, tasks)
-        write_stream_meta(work.storage, work.source, draft.backup_id, backup.end_ts, written)
-        # It covers no offsets: the next flush continues where the last one ended.
-        return Manifest(backup=backup, positions=[], scopes=[], gaps=[], parts=tasks + 1)
-
-    def _part(self, draft: InProgress, task: int, rows: Sequence[DataFile]) -> SimpleNamespace:
-        path = layout.parts_path(self.workspace.source, draft.backup_id, task)
-        return SimpleNamespace(
-            error=None, **totals_of(task, sidecar.write_part(self.workspace.storage, path, rows))
         )
 
     def discard(self, draft: InProgress) -> int:
@@ -263,9 +188,6 @@ class LogCompaction(Source[InProgress]):
             if draft.backup_id in found.path:
                 storage.delete(found.path)
         return self.workspace.empty(layout.log_folder(source, draft.backup_id))
-
-    def finish(self, draft: InProgress) -> None:
-        self.workspace.empty(layout.made_folder(self.workspace.source, draft.backup_id))
 
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
         return {

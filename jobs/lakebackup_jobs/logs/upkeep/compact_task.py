@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakebackup.formats.logs.events import stored
 from lakebackup.formats.logs.logfile import MOST_RAW, LogFileWriter, LogPlace, Scratch, read_log_file
-from lakebackup.rows.backups import DataFile, Departure
-from lakebackup.rows.tables import ARROW_SCHEMAS, json_line
-from lakebackup.rules import layout
-from lakebackup.sql_engine.worker import settle, task_number
+from lakebackup.rows.backups import DataFile
+from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.sql_engine.worker import runs, settle, task_number
 from lakebackup.storage import open_storage
-from lakebackup.store import manifest as sidecar
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
+from lakebackup_jobs.logs.upkeep.derived import WithoutNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -37,19 +37,6 @@ RECORDS = (
 )
 #: Records of a file are sorted by these.
 ORDER = ("place", "key", "commit_ts", "start_ts", "seq", "sub")
-#: A row of `files`, as JSON text, of each object of departures.
-LISTED_ROW = "row STRING"
-
-
-class _File(NamedTuple):
-    """What it takes to read a file, of a row of log_compact_files."""
-
-    path: str
-    codec: str
-    key_id: str | None
-    bytes: int
-    sha256: str
-    entries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +59,15 @@ class ReadLog:
 
     def _records(self, row: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         storage = self.roots.open(row["destination"])
-        file = _File(**{name: row[name] for name in _File._fields})
         place = f"{row['scope']} {row['cf']} {row['op']}"
-        for batch in read_log_file(storage, file, self.keys):
+        for batch in read_log_file(storage, SimpleNamespace(**row), self.keys):
             places = pa.repeat(pa.scalar(place), len(batch))
             yield pa.RecordBatch.from_arrays([places, *batch.columns], ["place", *stored().names])
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriteLog(Parts):
-    """For `mapInArrow` over records in ORDER: writes them as log files, one row of OUTCOME a task.
-
-    The rows of the files are kept aside, since their backup has no number yet.
-    """
+class WriteLog(WithoutNumber):
+    """For `mapInArrow` over records in ORDER: writes them as log files, one row of OUTCOME a task."""
 
     ts_domain: str
     codec: str
@@ -96,12 +79,11 @@ class WriteLog(Parts):
         yield guarded(OUTCOME, partial(self._write, task, batches))
 
     def _write(self, task: int, batches: Iterable[pa.RecordBatch]) -> Mapping[str, Any]:
-        storage = open_storage(self.uri)
         rows: list[DataFile] = []
         with Scratch() as scratch:
             writer: LogFileWriter | None = None
             now = ""
-            for place, records in _runs(batches):
+            for place, records in runs(batches, "place"):
                 full = writer is not None and writer.raw_bytes + records.nbytes > self.most_raw
                 if writer is not None and (place != now or full):
                     rows.append(self._published(writer))
@@ -111,8 +93,7 @@ class WriteLog(Parts):
                 writer.add(records)
             if writer is not None:
                 rows.append(self._published(writer))
-        rows = sidecar.write_part(storage, layout.made_path(self.source, self.backup_id, task), rows)
-        return totals(task, rows)
+        return totals(task, self.keep_apart(open_storage(self.uri), task, rows))
 
     def _place(self, place: str, task: int) -> LogPlace:
         scope, cf, op = place.split(" ")
@@ -123,43 +104,26 @@ class WriteLog(Parts):
         return DataFile(destination=self.destination, added_in=0, ts_domain=self.ts_domain, **found)
 
 
-def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Records of one place at a time."""
-    for batch in batches:
-        if not len(batch):
-            continue
-        runs = pc.run_end_encode(batch["place"])
-        begin = 0
-        for end, place in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
-            yield place, batch.slice(begin, end - begin)
-            begin = end
-
-
 @dataclass(frozen=True, kw_only=True)
 class ListDepartures(Parts):
-    """For `mapInArrow` over rows of log_compact_files: lists them as departures, a Parquet object a task.
+    """For `mapInArrow` over rows of log_compact_files: lists them as departures, one row of OUTCOME a task.
 
-    Returns the object's row of `files`.
+    A task writes one Parquet object, and lists it in its part; `first`: the number of the first of these.
     """
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema, names = ARROW_SCHEMAS["departures"], Departure.__slots__
-        sink, count = pa.BufferOutputStream(), 0
-        with pq.ParquetWriter(sink, schema) as parquet:
-            for batch in batches:
-                rows = [{**row, "gone_in": self.number} for row in batch.to_pylist()]
-                count += len(rows)
-                parquet.write_table(
-                    pa.Table.from_pylist([{n: row[n] for n in names} for row in rows], schema)
-                )
-        if count:
-            yield pa.RecordBatch.from_pydict({"row": [self._put(sink.getvalue().to_pybytes())]})
-        settle()
+    first: int
 
-    def _put(self, data: bytes) -> str:
-        digest = hashlib.sha256(data).hexdigest()
-        path = f"{self.folder}listing/{task_number():06d}-{digest[:8]}.gone.parquet"
-        open_storage(self.uri).put(path, data)
-        return json_line(
-            self.listing("departures", path, len(data), digest, scope="-", region="-", codec="none")
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = self.first + task_number()
+        yield guarded(OUTCOME, partial(self._list, task, batches))
+
+    def _list(self, task: int, batches: Iterable[pa.RecordBatch]) -> Mapping[str, Any]:
+        storage, schema = open_storage(self.uri), ARROW_SCHEMAS["departures"]
+        gone = (
+            pa.RecordBatch.from_pylist([{**row, "gone_in": self.number} for row in batch.to_pylist()], schema)
+            for batch in batches
         )
+        path = f"{self.folder}listing/{task:06d}-{secrets.token_hex(4)}.gone.parquet"
+        size, _, sha256 = write_rows(storage, path, schema, gone)
+        row = self.listing("departures", path, size, sha256, scope="-", region="-", codec="none")
+        return totals(task, self.once(storage, task, lambda: [row]))

@@ -154,7 +154,7 @@ def test_the_load_of_benchmarks_is_such_a_feed() -> None:
     assert tables == {0, *range(change_load.TABLE, change_load.TABLE + 3)}
     rows = [row | {"region": str(row["region"])} for row in found.marks.to_pylist()]
     none: Any = None
-    reached = BrFeed(("feed",)).checkpoint(none, "", {}, iter(()), iter(rows), None)
+    reached = BrFeed(("feed",)).checkpoint(none, {}, iter(()), iter(rows), None)
     assert reached == max(row["resolved_ts"] for row in rows)
     assert reached >= max(found.records["commit_ts"].drop_null().to_pylist())
 
@@ -270,7 +270,7 @@ def checkpoint(*regions: tuple[int, int, list[int] | None], before: int | None =
         for region, ts, after in regions
     ]
     none: Any = None
-    return BrFeed(("feed",)).checkpoint(none, "", {}, iter(()), iter(rows), before)
+    return BrFeed(("feed",)).checkpoint(none, {}, iter(()), iter(rows), before)
 
 
 @pytest.mark.parametrize(

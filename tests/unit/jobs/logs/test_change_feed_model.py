@@ -50,7 +50,7 @@ class Log:
         regions = region_marks.mappings(self.marks)
         before, self.checkpoint = (
             self.checkpoint,
-            FEED.checkpoint(NOWHERE, "", {}, iter(()), regions, self.checkpoint),
+            FEED.checkpoint(NOWHERE, {}, iter(()), regions, self.checkpoint),
         )
         self.names += names_of(
             self._meta(),

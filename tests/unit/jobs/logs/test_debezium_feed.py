@@ -114,7 +114,7 @@ class Flush:
 
     def checkpoint(self, resolved_ts: int | None = None) -> int | None:
         told = (one for one in self.told if one)
-        return FEED.checkpoint(self.storage, self.folder, self.context, told, iter(()), resolved_ts)
+        return FEED.checkpoint(self.storage, self.context, told, iter(()), resolved_ts)
 
     def next(self, *ends: tuple[Any, Any], folder: str = "shop/backups/c/") -> Flush:
         return Flush(

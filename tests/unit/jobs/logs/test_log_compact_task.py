@@ -62,7 +62,7 @@ def test_every_record_is_in_a_file_of_its_kind_that_is_not_too_large(tmp_path: P
     read = pa.Table.from_batches(ReadLog(str(tmp_path), folder, roots)(batches(files)))
     records = read.sort_by([(name, "ascending") for name in ORDER])
     assert len(records) == sum(row["entries"] for row in files) == 3 * 66
-    write = WriteLog(**of(made), number=0, ts_domain="tso", codec="zstd", most_raw=most_raw)
+    write = WriteLog(**of(made), ts_domain="tso", codec="zstd", most_raw=most_raw)
     (told,) = [row for batch in write(records.to_batches(max_chunksize=10)) for row in batch.to_pylist()]
     outcome.raise_first([told["error"]])
     rows = sidecar.read_part(made.storage, layout.made_path("shop", backup_id(9), 0))
@@ -84,14 +84,13 @@ def test_every_record_is_in_a_file_of_its_kind_that_is_not_too_large(tmp_path: P
 def test_what_leaves_the_log_is_listed_with_the_number_of_the_compaction(tmp_path: Path) -> None:
     made = log(tmp_path)
     files = seen(tmp_path, ROWS)
-    job = ListDepartures(**of(made), number=9)
-    (batch,) = job(batches(files))
-    (text,) = batch["row"].to_pylist()
-    assert '"role":"meta"' in text.replace(" ", "")
-    (path,) = (tmp_path / layout.backup_folder("shop", backup_id(9)) / "listing").iterdir()
-    listed = pq.read_table(path).to_pylist()
-    assert [(row["path"], row["gone_in"]) for row in listed] == [(row["path"], 9) for row in files]
-    assert list(job([])) == []
+    (batch,) = ListDepartures(**of(made), number=9, first=3)(batches(files))
+    assert batch["error"].to_pylist() == [None]
+    (row,) = sidecar.read_part(made.storage, layout.parts_path("shop", backup_id(9), 3))
+    assert (row.role, row.added_in) == ("meta", 9)
+    assert [(one["path"], one["gone_in"]) for one in pq.read_table(tmp_path / row.path).to_pylist()] == [
+        (one["path"], 9) for one in files
+    ]
 
 
 def test_of_what_killed_fulls_left_only_what_nobody_works_on_and_no_catalog_knows_goes(

@@ -1,0 +1,115 @@
+"""What fulls and compactions of a log have in common: they are made from the log while flushes continue.
+
+Such a backup gets its number when it is published, since flushes take numbers meanwhile. Until then its tasks
+keep the rows of their files apart (`made/` in its folder).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.rows.base import CHANGES
+from lakebackup.rules import layout
+from lakebackup.store import manifest as sidecar
+from lakebackup.store.manifest import Manifest
+from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.run import Parent, backup_row
+from lakebackup_jobs.lifecycle.source import Source
+from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
+from lakebackup_jobs.lifecycle.tasks.part import Parts, PartTask, run_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakebackup.rows.backups import DataFile
+    from lakebackup.storage import Storage
+    from lakebackup.store.lease import Lease
+    from lakebackup_jobs.lifecycle.tasks.totals import Totals
+
+# As long as a flush may take.
+_WAIT_S = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class InProgress:
+    """A planned backup. It gets its `number` when it is published."""
+
+    backup_id: str
+    number: int = 0
+    started_at: int = 0
+
+    @classmethod
+    def begin(cls) -> InProgress:
+        """One that starts now."""
+        now = datetime.now(UTC)
+        return cls(layout.new_backup_id(now), started_at=micros(now))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutNumber(Parts):
+    """The backup as its tasks know it before it has a number."""
+
+    number: int = 0
+
+    def keep_apart(self, storage: Storage, task: int, rows: list[DataFile]) -> list[DataFile]:
+        """Put the rows of a task's files aside, once; the rows that count."""
+        return sidecar.write_part(storage, layout.made_path(self.source, self.backup_id, task), rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Number(PartTask):
+    """The parts of the backup, from the rows that were kept apart."""
+
+    def write(self, storage: Storage, task: int) -> list[DataFile]:
+        rows = sidecar.read_part(storage, layout.made_path(self.source, self.backup_id, task))
+        return [replace(row, added_in=self.number) for row in rows]
+
+
+class Derived(Source[InProgress]):
+    """A backup made from the log. One that was interrupted starts over."""
+
+    def resume_blocker(self, draft: InProgress) -> str | None:  # noqa: ARG002
+        return f"a {self.WORD} starts over"
+
+    @contextmanager
+    def publishing(self, lease: Lease) -> Iterator[Lease]:  # noqa: ARG002
+        """Flushes wait while the backup gets its number and is published."""
+        with self.workspace.lease(wait_s=_WAIT_S) as held:
+            yield held
+
+    def of(self, draft: InProgress) -> dict[str, Any]:
+        """The backup, as its tasks know it."""
+        work = self.workspace
+        return {
+            "uri": work.storage.uri,
+            "destination": work.destination,
+            "source": work.source,
+            "backup_id": draft.backup_id,
+            "number": draft.number,
+        }
+
+    def numbered(self, draft: InProgress) -> tuple[InProgress, int, Totals]:
+        """The draft with its number, how many parts it has now, and what these hold."""
+        work = self.workspace
+        draft = replace(draft, number=latest_number(work.reader(), work.source) + 1)
+        count = len(list(work.storage.list(layout.made_folder(work.source, draft.backup_id))))
+        return draft, count, run_tasks(work, _Number(**self.of(draft)), range(count))
+
+    def described(
+        self, draft: InProgress, parts: int, totals: Totals, continues: Parent | None, **columns: Any
+    ) -> Manifest:
+        """The manifest. It covers no offsets: the next flush continues where the last one ended."""
+        backup = backup_row(
+            self.workspace,
+            draft,
+            totals,
+            continues,
+            **{"source_kind": CHANGES, "isolation": "read_committed", **columns},
+        )
+        return Manifest(backup=backup, positions=[], scopes=[], gaps=[], parts=parts)
+
+    def finish(self, draft: InProgress) -> None:
+        self.workspace.empty(layout.made_folder(self.workspace.source, draft.backup_id))
