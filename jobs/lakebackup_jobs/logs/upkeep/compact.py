@@ -25,6 +25,7 @@ from lakebackup.store import manifest as sidecar
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.lifecycle.run import Life
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
+from lakebackup_jobs.lifecycle.tasks.part import parts_of
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.task import keys_of
@@ -135,7 +136,7 @@ class LogCompaction(Derived):
         encrypted = bool(found["encrypted"]) if request.encrypt is None else request.encrypt
         count = max(1, min(_MOST_TASKS, found["raw_bytes"] // request.most_raw + 1))
         write = WriteLog(
-            **self.of(draft),
+            **parts_of(self.workspace, draft),
             ts_domain=self._domain,
             codec=request.codec,
             cipher=keys_of(work.source, request.keys_file).cipher if encrypted else None,
@@ -161,7 +162,7 @@ class LogCompaction(Derived):
         if newest is None:
             raise NotFound(f"The catalog holds no log of {work.source} any more.")
         draft, parts, made = self.numbered(draft)
-        job = ListDepartures(**self.of(draft), first=parts)
+        job = ListDepartures(**parts_of(self.workspace, draft), first=parts)
         count = 1 + files // _LISTED_ROWS
         with task_errors():
             made.add(work.spark.table("to_compact").repartition(count).mapInArrow(job, OUTCOME).collect())

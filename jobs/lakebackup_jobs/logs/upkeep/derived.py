@@ -19,7 +19,7 @@ from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.run import Parent, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
-from lakebackup_jobs.lifecycle.tasks.part import Parts, PartTask, run_tasks
+from lakebackup_jobs.lifecycle.tasks.part import Parts, PartTask, parts_of, run_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,23 +80,12 @@ class Derived(Source[InProgress]):
         with self.workspace.lease(wait_s=_WAIT_S) as held:
             yield held
 
-    def of(self, draft: InProgress) -> dict[str, Any]:
-        """The backup, as its tasks know it."""
-        work = self.workspace
-        return {
-            "uri": work.storage.uri,
-            "destination": work.destination,
-            "source": work.source,
-            "backup_id": draft.backup_id,
-            "number": draft.number,
-        }
-
     def numbered(self, draft: InProgress) -> tuple[InProgress, int, Totals]:
         """The draft with its number, how many parts it has now, and what these hold."""
         work = self.workspace
         draft = replace(draft, number=latest_number(work.reader(), work.source) + 1)
         count = len(list(work.storage.list(layout.made_folder(work.source, draft.backup_id))))
-        return draft, count, run_tasks(work, _Number(**self.of(draft)), range(count))
+        return draft, count, run_tasks(work, _Number(**parts_of(work, draft)), range(count))
 
     def described(
         self, draft: InProgress, parts: int, totals: Totals, continues: Parent | None, **columns: Any

@@ -21,6 +21,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
 from lakebackup_jobs.lifecycle.run import Life
+from lakebackup_jobs.lifecycle.tasks.part import parts_of
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore.job import bring, summary_of
@@ -126,7 +127,7 @@ class LogFull(Derived):
     def _describe(self, draft: InProgress, folder: str) -> None:
         """Keep the rows of the full's objects apart."""
         made, spark, uri = self.made, self.workspace.spark, self.workspace.storage.uri
-        job = _Describe(**self.of(draft), domain=made.domain, end_ts=made.end_ts)
+        job = _Describe(**parts_of(self.workspace, draft), domain=made.domain, end_ts=made.end_ts)
         with task_errors():
             found = spark.range(0, 1, 1, 1).mapInArrow(_List(uri, folder), "path STRING").persist()
             try:
