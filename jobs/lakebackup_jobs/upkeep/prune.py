@@ -12,6 +12,8 @@ import json
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Busy, Refused, UsageProblem
@@ -44,10 +46,11 @@ from lakebackup_jobs.lifecycle.tasks.splits import regions_of
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
+    from lakebackup.plan.upkeep.prune import Cut, Portion, Rule
     from lakebackup.sql_engine import EngineChoice
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
@@ -286,11 +289,12 @@ _NOTHING: dict[str, Any] = {"topics": [], "partitions": [], "held": [], "bound":
 
 
 def _of_topics(made: TopicsPrune) -> dict[str, Any]:
-    topics = sorted({(p.scope, p.epoch) for p in made.portions})
-    rules = {(r.scope, r.epoch): r for r in made.rules}
+    topic = attrgetter("scope", "epoch")
+    portions = {key: list(some) for key, some in groupby(sorted(made.portions, key=topic), topic)}
+    rules = {topic(rule): rule for rule in made.rules}
     return {
-        "topics": [_topic(made, *topic, rules[topic].cutoff_ts, rules[topic].keep_bytes) for topic in topics],
-        "partitions": list(_partitions(made)),
+        "topics": [_topic(rules[key], some) for key, some in portions.items()],
+        "partitions": [_partition(cut, portions[topic(cut)]) for cut in made.cuts[:_SHOWN]],
         "held": [asdict(h) for h in made.held],
         "bound": len(made.bound),
         "left_alone": [{"topic": scope, "reason": reason} for scope, reason in made.left_alone],
@@ -310,39 +314,32 @@ def _of_tables(made: SnapshotsPrune) -> dict[str, Any]:
     }
 
 
-def _topic(
-    made: TopicsPrune, scope: str, epoch: str, cutoff_ts: int | None, keep_bytes: int | None
-) -> dict[str, Any]:
-    mine = [p for p in made.portions if (p.scope, p.epoch) == (scope, epoch)]
-    return {
-        "topic": scope,
-        "epoch": epoch,
-        "older_than": format_ts(cutoff_ts) if cutoff_ts is not None else None,
-        "keep_bytes": keep_bytes,
-        "files": sum(p.files for p in mine),
-        "bytes": sum(p.bytes for p in mine),
-        **{f"by_{reason}": sum(p.files for p in mine if p.reason == reason) for reason in _REASONS},
-    }
-
-
 _REASONS = ("time", "size", "generation")
 # A terminal shows no more backups and partitions; the views `obsolete_backups` and `floors` have them all.
 _SHOWN = 50
 
 
-def _partitions(made: TopicsPrune) -> Iterator[dict[str, Any]]:
-    gone: dict[tuple[str, str, str], list[int]] = {}
-    for p in made.portions:
-        entry = gone.setdefault((p.scope, p.epoch, p.region), [0, 0])
-        entry[0] += p.files
-        entry[1] += p.bytes
-    for cut in made.cuts[:_SHOWN]:
-        files, size = gone[cut.scope, cut.epoch, cut.region]
-        yield {
-            "topic": cut.scope,
-            "partition": cut.region,
-            "floor": cut.low_position,
-            "generation": cut.generation,
-            "files": files,
-            "bytes": size,
-        }
+def _topic(rule: Rule, portions: Sequence[Portion]) -> dict[str, Any]:
+    by_reason = {f"by_{reason}": sum(p.files for p in portions if p.reason == reason) for reason in _REASONS}
+    return {
+        "topic": rule.scope,
+        "epoch": rule.epoch,
+        "older_than": format_ts(rule.cutoff_ts) if rule.cutoff_ts is not None else None,
+        "keep_bytes": rule.keep_bytes,
+        **_sums(portions),
+        **by_reason,
+    }
+
+
+def _partition(cut: Cut, portions: Sequence[Portion]) -> dict[str, Any]:
+    return {
+        "topic": cut.scope,
+        "partition": cut.region,
+        "floor": cut.low_position,
+        "generation": cut.generation,
+        **_sums([portion for portion in portions if portion.region == cut.region]),
+    }
+
+
+def _sums(portions: Sequence[Portion]) -> dict[str, int]:
+    return {"files": sum(p.files for p in portions), "bytes": sum(p.bytes for p in portions)}

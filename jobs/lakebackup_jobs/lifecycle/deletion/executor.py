@@ -241,12 +241,12 @@ class Deletion:
                 source=layout.snapshot_source(prune.source),
                 at=micros(datetime.now(UTC)),
                 actor=prune.actor,
-                reason=f"no full of {prune.source} stands on it any more: {self.action} {prune.prune_id}",
+                reason=f"no full of {prune.source} depends on it any more: {self.action} {prune.prune_id}",
                 released=True,
             )
             self.writer.tell(row)
             self.workspace.reporter.note(
-                f"backup {backup_id} of {row.source} is held no more: no full of {prune.source} stands on it"
+                f"backup {backup_id} of {row.source} is held no more: no full of {prune.source} depends on it"
             )
 
     def _delete(self, prune: Prune, spared: frozenset[tuple[str, str, str]]) -> Left:
