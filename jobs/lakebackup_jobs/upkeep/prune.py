@@ -48,10 +48,11 @@ from lakebackup_jobs.lifecycle.workspace import Workspace
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.upkeep.prune import Cut, Portion, Rule
     from lakebackup.sql_engine import EngineChoice
+    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
 
@@ -160,10 +161,14 @@ def _recorded(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any]
         chunks=(),
         backups=tuple((backup.backup_id, backup.reason) for backup in made.backups),
     )
-    statement, parameters = made.removals(prune_id, at)
-    rows = engine.query(statement, **parameters)
+    rows = _removals(engine, made, prune_id, at)
     recorded = deletion.record(prune, rows, made.gone_files, lambda: made.require_proof(engine))
     return _summary(made), recorded
+
+
+def _removals(engine: SparkEngine, made: PrunePlan, prune_id: str, at: int) -> DataFrame:
+    statement, parameters = made.removals(prune_id, at)
+    return engine.query(statement, **parameters)
 
 
 def _require_clocks(reader: CatalogReader, storage: Storage, source: str) -> None:

@@ -27,7 +27,6 @@ from lakebackup_jobs.archives import export as archive_export
 from lakebackup_jobs.archives.export import ArchiveExportRequest
 from lakebackup_jobs.archives.restore import ReadJob, line
 from lakebackup_jobs.archives.write_task import cas_of
-from lakebackup_jobs.lifecycle.tasks import errors as outcome
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 
 if TYPE_CHECKING:
@@ -421,7 +420,6 @@ def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archive_export, "run_all", lambda job, numbers, *_: run_all(job, numbers, None))
         patch.setattr(archive_export, "noted", lambda *_, **__: nullcontext((None, {})))  # rows need Spark
-        patch.setattr(outcome, "settle", lambda: None)  # this process does more than one task
         archive_export.run(request, spark=cast("Any", object()), reporter=quiet())
     rows = [
         (vbucket, seqno - 1, int(cas), key, value if cmd == 0x57 else None)
