@@ -29,8 +29,7 @@ from lakebackup_jobs.kafka.admin.problems import (
 )
 from lakebackup_jobs.kafka.client import library
 from lakebackup_jobs.kafka.client.library import PATIENCE, READING, READING_TUNING
-from lakebackup_jobs.kafka.format.codecs import DEFAULT_CODEC, compressor
-from lakebackup_jobs.kafka.format.container import FileSink, FileWriter
+from lakebackup_jobs.kafka.format.container import DEFAULT_CODEC, FileSink, FileWriter, compressor
 from lakebackup_jobs.kafka.format.records import Block, Tally, record_prefix
 
 if TYPE_CHECKING:
