@@ -108,6 +108,8 @@ class Reader:
         """
         from lakebackup_jobs.kafka.client import native as n
 
+        if start >= end:
+            return
         rd, roll = self._library, Roll(roll_ms)
         messages: Longs = np.zeros(16384, np.int64)
         scratch: Longs = np.zeros(4, np.int64)
@@ -305,8 +307,6 @@ def copy_range(
     `on_progress(records, raw bytes)` is called per batch. `config`: librdkafka properties. `look` is called
     with each block in order, beside reading, see Look. Raises what Reader.blocks does, and what it does.
     """
-    if start >= end:
-        return
     compress = compressor(codec, compression_level)
     source = reader(config, isolation, (topic, topic_id) if topic_id else None)
 
