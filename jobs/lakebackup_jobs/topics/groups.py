@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from lakebackup.errors import EnvironmentProblem, Incomplete, UsageProblem
-from lakebackup.plan.topics.continued import target_list
 from lakebackup.plan.topics.groups import MEANINGS, Committed, GroupPlan, choose_targets, plan_groups
-from lakebackup.plan.topics.request import only_source
+from lakebackup.plan.topics.request import only_source, target_list
 from lakebackup.requests import Request
 from lakebackup.rules import patterns
 from lakebackup.rules.times import format_ts

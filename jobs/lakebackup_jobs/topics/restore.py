@@ -16,8 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import LakebackupError, NotFound
 from lakebackup.plan.topics import saved
-from lakebackup.plan.topics.continued import plan_rest
-from lakebackup.plan.topics.request import RestoreRequest, other_paths, plan_restore, read_backups
+from lakebackup.plan.topics.request import (
+    RestoreRequest,
+    other_paths,
+    plan_rest,
+    plan_restore,
+    read_backups,
+)
 from lakebackup.plan.topics.restore import RestorePlan, TopicPart, refusal, require_restorable
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts

@@ -29,8 +29,7 @@ from lakebackup_jobs.kafka.admin.problems import (
 )
 from lakebackup_jobs.kafka.client import library
 from lakebackup_jobs.kafka.client.library import PATIENCE, READING, READING_TUNING
-from lakebackup_jobs.kafka.format.codecs import DEFAULT_CODEC, compressor
-from lakebackup_jobs.kafka.format.container import FileSink, FileWriter
+from lakebackup_jobs.kafka.format.container import DEFAULT_CODEC, FileSink, FileWriter, compressor
 from lakebackup_jobs.kafka.format.records import Block, Tally, record_prefix
 
 if TYPE_CHECKING:
@@ -109,6 +108,8 @@ class Reader:
         """
         from lakebackup_jobs.kafka.client import native as n
 
+        if start >= end:
+            return
         rd, roll = self._library, Roll(roll_ms)
         messages: Longs = np.zeros(16384, np.int64)
         scratch: Longs = np.zeros(4, np.int64)
@@ -306,8 +307,6 @@ def copy_range(
     `on_progress(records, raw bytes)` is called per batch. `config`: librdkafka properties. `look` is called
     with each block in order, beside reading, see Look. Raises what Reader.blocks does, and what it does.
     """
-    if start >= end:
-        return
     compress = compressor(codec, compression_level)
     source = reader(config, isolation, (topic, topic_id) if topic_id else None)
 

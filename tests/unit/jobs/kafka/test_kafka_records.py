@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from lakebackup.errors import Damaged, UsageProblem
 from lakebackup_jobs.kafka.format.arrow import to_arrow
-from lakebackup_jobs.kafka.format.codecs import CODECS, compressor, decompress
-from lakebackup_jobs.kafka.format.container import FileReader, FileWriter
+from lakebackup_jobs.kafka.format.container import CODECS, FileReader, FileWriter, compressor, decompress
 from lakebackup_jobs.kafka.format.records import (
     KEY_KEPT,
     Block,
