@@ -82,7 +82,7 @@ def findings(work: Workspace) -> Iterator[tuple[CatalogWriter, bool]]:
         yield writer, True
         return
     with tempfile.TemporaryDirectory(prefix="lakebackup-findings-") as folder:
-        writer = CatalogWriter.open(work.spark, folder)
+        writer = CatalogWriter(work.spark, folder)
         writer.migrate()
         yield writer, False
 

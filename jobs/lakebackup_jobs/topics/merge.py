@@ -136,7 +136,7 @@ class TopicsMerge(Source[InProgress]):
             return None
         self.chosen = plan
         if self.request.until and plan.parent:
-            tombstones.require_staying(work.storage, work.source, plan.parent.backup_id)
+            tombstones.require_not_pruned(work.storage, work.source, plan.parent.backup_id)
         return InProgress(*next_backup(self.reader, work.source), None, self._asked(plan))
 
     def prepare(self, draft: InProgress) -> InProgress:

@@ -76,7 +76,7 @@ def refuse_pruned_meanwhile(work: Workspace, source: str, planned: CatalogReader
             hint="Run the same command again.",
         )
     if needed:
-        tombstones.require_staying(work.storage, source, *needed)
+        tombstones.require_not_pruned(work.storage, source, *needed)
 
 
 class Selected(Protocol):

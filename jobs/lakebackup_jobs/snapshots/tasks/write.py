@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, Refused
@@ -45,6 +46,7 @@ _PERMISSIONS = 0o777  # the catalog is not trusted to set a user id
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FOLDERS = 64
+_OBJECT = attrgetter("destination", "path")
 _CHUNK = 1 << 20
 
 
@@ -90,14 +92,15 @@ class WriteJob(Task):
         done = {"share": number, "entries": 0, "bytes": 0, "kept": 0, "damaged": 0}
         names: list[str] = []
         with Folder(self.folder) as folder:
-            for (destination, path), group in groupby(self._files(number), key=_object):
+            for (destination, path), group in groupby(self._files(number), _OBJECT):
                 files = list(group)
                 ranges = Ranges(self.roots.open(destination), path, [(f.position, f.bytes) for f in files])
                 before: File | None = None
                 for file in files:
                     try:
                         linked = before if before and file.was_one_with(before) else None
-                        done["kept"] += not folder.write(file, partial(_chunks, ranges, file), linked)
+                        chunks = partial(ranges.read, file.position, file.bytes)
+                        done["kept"] += not folder.write(file, chunks, linked)
                         done["entries"] += 1
                         done["bytes"] += file.bytes or 0
                         before = file
@@ -116,14 +119,6 @@ class WriteJob(Task):
             for batch in pa.ipc.open_stream(stream):
                 for row in batch.to_pylist():
                     yield File(**row)
-
-
-def _object(file: File) -> tuple[str, str]:
-    return file.destination, file.path
-
-
-def _chunks(ranges: Ranges, file: File) -> Iterator[memoryview]:
-    return ranges.read(file.position, file.bytes)
 
 
 class Folder:

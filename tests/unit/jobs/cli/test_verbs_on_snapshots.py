@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import backup_id
+from tests.support.given_snapshots import MadeSnapshots
 from tests.support.made_backups import MadeBackups
-from tests.support.made_snapshots import MadeSnapshots
 
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("snapshots")
     MadeBackups(folder)
-    made = MadeSnapshots(folder, CatalogWriter.open(None, str(folder)))
+    made = MadeSnapshots(folder, CatalogWriter(None, str(folder)))
     made.take({"a": b"a", "b": b"bb", "CURRENT": b"1"})
     made.take({"a": b"a", "b": b"other", "c": b"ccc", "CURRENT": b"2"})
     return folder
