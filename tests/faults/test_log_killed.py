@@ -108,7 +108,7 @@ def test_log_ended_at_steps(
     for left in lives:
         with monkeypatch.context() as patched:
             patched.setattr(*ENDS[left])
-            patched.setattr("lakebackup_jobs.logs.capture.job._Job.pause", _gone)
+            patched.setattr("lakebackup_jobs.logs.capture.job.LogJob.pause", _gone)
             with task.run():
                 truth.until(lambda: bool(task.ended), "the job is gone")
         (ended,) = task.ended

@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.change_story import KINDS, Story
-from tests.support.log_tasks import LogTask
+from tests.support.log_tasks import LogTask, restored
 
-from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup_jobs.logs.control.status import waiting
-from lakebackup_jobs.logs.restore import job as restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.support.runs import Lab
 
@@ -53,19 +50,6 @@ class Run:
 
         self.task.until(captured, "all that was sent is captured", 120)
 
-    def restore(self, target: Path, ts: int, **asked: Any) -> dict[str, dict[bytes, bytes]]:
-        """What the target holds afterwards: rows of tables that have any."""
-        request = LogRestoreRequest(
-            destination=str(self.lab.folder), name="lab", target=f"delta:{target}", end_ts=ts, **asked
-        )
-        restore.run(request, spark=self.lab.spark, reporter=self.lab.reporter)
-        found: dict[str, dict[bytes, bytes]] = {}
-        for row in self.lab.spark.read.format("delta").load(str(target)).toArrow().to_pylist():
-            rows = found.setdefault(f"{row['db']}.{row['name']}", {})
-            assert row["key"] not in rows
-            rows[row["key"]] = row["value"]
-        return found
-
     def held(self, ts: int) -> dict[str, dict[bytes, bytes]]:
         return {name: rows for name, rows in self.story.feed.rows(ts).items() if rows}
 
@@ -86,8 +70,8 @@ def test_a_restore_to_any_ts_is_what_the_database_held(
             run.flush()
         assert run.task.until_captured(feed.now)["checkpoint_ts"] == feed.now
     for ts in chance.sample(range(1, feed.now), FRESH):
-        assert run.restore(lab.folder / f"to-{ts}", ts) == run.held(ts), ts
+        assert restored(lab, lab.folder / f"to-{ts}", end_ts=ts) == run.held(ts), ts
     before: dict[str, int] = {}
     for ts in [*sorted(chance.sample(range(feed.now // 2, feed.now), CONTINUED)), feed.now]:
-        assert run.restore(lab.folder / "on", ts, **before) == run.held(ts), (before, ts)
+        assert restored(lab, lab.folder / "on", end_ts=ts, **before) == run.held(ts), (before, ts)
         before = {"start_ts": ts}

@@ -175,9 +175,7 @@ class Capture:
 
 def run(job: CaptureJob | FoldJob, tasks: int) -> list[dict[str, Any]]:
     """The rows that Spark would get; raises what a task told."""
-    rows = [
-        row for batch in job(pa.table({"id": list(range(tasks))}).to_batches()) for row in batch.to_pylist()
-    ]
+    rows = [row for batch in job(numbers(tasks)) for row in batch.to_pylist()]
     raise_first(row["error"] for row in rows)
     return rows
 
@@ -326,11 +324,9 @@ def test_tables_and_times_that_are_not_wanted_are_left_out(capture: Capture) -> 
         and (row[3] == "default" or row[8] > 40 or row[2] == 0)
     ]
     job = capture.job(left_out="task/left", after_ts=40, until_ts=90)
-    told = [json.loads(row["report"]) for row in run(job, 2)]
+    run(job, 2)
     paths = [layout.parts_path("task", job.backup_id, task) for task in range(2)]
     assert capture.records([row for path in paths for row in read_part(capture.storage, path)]) == wanted
-    skipped = sum(one["skipped"].get("filtered", 0) + one["skipped"]["outside of the span"] for one in told)
-    assert len(wanted) + skipped == len(sent(feed))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.control.http_api import app_of, serving
 from lakebackup_jobs.logs.control.metrics import LogCollector, serve
 from lakebackup_jobs.logs.control.verbs import Place
-from lakebackup_jobs.logs.last_error import Trouble
+from lakebackup_jobs.logs.task import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.change_feed import ChangeFeed
-from tests.support.log_tasks import LogTask, busy
+from tests.support.log_tasks import LogTask, busy, restored
 from tests.support.looks import seen
 
 from lakebackup.plan.logs.restore import LogRestoreRequest
-from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.upkeep import compact, snapshot, truncate
 from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest
 from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest
@@ -21,17 +20,6 @@ if TYPE_CHECKING:
     from tests.support.runs import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
-
-
-def restored(lab: Lab, to: str, end_ts: int) -> dict[str, dict[bytes, bytes]]:
-    """The state at an instant, as `ChangeFeed.rows` has it."""
-    target = lab.folder.parent / to
-    request = LogRestoreRequest(str(lab.folder), "lab", f"delta:{target}", end_ts=end_ts, on_full=True)
-    restore.run(request, spark=lab.spark, reporter=lab.reporter)
-    found: dict[str, dict[bytes, bytes]] = {}
-    for row in lab.spark.read.format("delta").load(str(target)).toArrow().to_pylist():
-        found.setdefault(f"{row['db']}.{row['name']}", {})[row["key"]] = row["value"]
-    return found
 
 
 def test_beside_a_running_task(lab: Lab, topic: Callable[..., str]) -> None:
@@ -54,6 +42,9 @@ def test_beside_a_running_task(lab: Lab, topic: Callable[..., str]) -> None:
             "WHERE gone_in IS NULL AND role = 'data' AND format = 'log-arrow-1'",
         )
 
+    def state(to: str, end_ts: int) -> dict[str, dict[bytes, bytes]]:
+        return restored(lab, lab.folder.parent / to, end_ts=end_ts, on_full=True)
+
     with task.run():
         early, _, late = more(), more(), more()
         before = len(live())
@@ -65,15 +56,15 @@ def test_beside_a_running_task(lab: Lab, topic: Callable[..., str]) -> None:
     assert all(row["intact"] for row in rows)
     # The task went on behind the compaction, and from where it had been.
     assert rows[-1]["backup_id"] != done["backup_id"]
-    assert restored(lab, "early", early) == feed.rows(early)
-    assert restored(lab, "last", last) == feed.rows(last)
+    assert state("early", early) == feed.rows(early)
+    assert state("last", last) == feed.rows(last)
     full = LogRestoreRequest(str(lab.folder), "lab", end_ts=late)
     snapshot.run(full, spark=lab.spark, reporter=lab.reporter)
     cut = TruncateRequest(str(lab.folder), "lab", until=last, delete=True)
     gone = truncate.run(cut, spark=lab.spark, reporter=lab.reporter)
     assert gone["cut"] == late
     assert gone["compacted_files"] == before
-    assert restored(lab, "again", last) == feed.rows(last)
+    assert state("again", last) == feed.rows(last)
     with task.run():
         final = more()
-    assert restored(lab, "final", final) == feed.rows(final)
+    assert state("final", final) == feed.rows(final)

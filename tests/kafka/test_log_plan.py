@@ -39,12 +39,8 @@ class Lab:
 
     def __init__(self, root: Path, bootstrap: str, topic: str) -> None:
         MadeBackups(root).flush()
-        self.root, self.bootstrap, self.topic, self.feed = (
-            str(root),
-            bootstrap,
-            topic,
-            ChangeFeed(partitions=2),
-        )
+        self.root, self.bootstrap, self.topic = str(root), bootstrap, topic
+        self.feed = ChangeFeed(partitions=2)
         self.orders = self.feed.create_table("shop", "orders")
         self.send()
 
@@ -70,23 +66,26 @@ def lab(tmp_path: Path, broker: Broker, topic: Callable[..., str]) -> Lab:
     return Lab(tmp_path / "backups", broker.bootstrap, topic("feed", partitions=2))
 
 
-def ends(flush: Flush | None) -> dict[str, int]:
-    assert flush is not None
+def planned(by: Planner | LogRequest) -> Flush:
+    """The next flush, of a request all that is there now."""
+    found = by.plan() if isinstance(by, Planner) else Planner(by).plan(now=True)
+    assert found is not None
+    return found
+
+
+def ends(flush: Flush) -> dict[str, int]:
     return {row.region: row.end_position for row in flush.positions}
 
 
 def test_a_flush_that_came_to_nothing_is_not_planned_again_at_once(lab: Lab) -> None:
     """However much waits; but when another backup only took its number, it is."""
     planner = Planner(lab.request(flush_every_s=3600, flush_bytes=1))
-    first = planner.plan()
-    assert first is not None
+    first = planned(planner)
     assert planner.plan() is None
     planner = Planner(lab.request(flush_every_s=3600, flush_bytes=1))
-    first = planner.plan()
-    assert first is not None
+    first = planned(planner)
     lab.captured(first, kind="full")
-    second = planner.plan()
-    assert second is not None
+    second = planned(planner)
     assert (second.number, ends(second)) == (first.number + 1, ends(first))
 
 
@@ -113,8 +112,7 @@ def test_a_partition_that_was_emptied_may_have_lost_what_came_after_the_last_bac
 
 
 def test_a_gap_is_refused_or_gone_over_and_the_log_then_begins_later(lab: Lab) -> None:
-    first = Planner(lab.request()).plan(now=True)
-    assert first is not None
+    first = planned(lab.request())
     assert (first.floor, first.gaps) == (0, ())
     lab.captured(first)
     there = len(lab.feed.sent[1])
@@ -123,22 +121,19 @@ def test_a_gap_is_refused_or_gone_over_and_the_log_then_begins_later(lab: Lab) -
     truth.delete_records(lab.bootstrap, lab.topic, {1: lost})
     with pytest.raises(Refused, match="were deleted before they were read"):
         Planner(lab.request()).plan(now=True)
-    over = Planner(lab.request(allow_gaps=True)).plan(now=True)
-    assert over is not None
+    over = planned(lab.request(allow_gaps=True))
     assert [(g.reason, g.region, g.from_position, g.to_position) for g in over.gaps] == [
         ("purged", "1", there, lost)
     ]
     assert ends(over)["0"] == len(lab.feed.sent[0])
     # Nobody knows from where on a log is whole that begins now.
-    fresh = Planner(replace(lab.request(), name="fresh")).plan(now=True)
-    assert fresh is not None
+    fresh = planned(replace(lab.request(), name="fresh"))
     assert (fresh.floor, fresh.gaps) == (None, ())
 
 
 def test_tables_out_of_the_filter_are_left_out_once_their_names_are_known(lab: Lab) -> None:
     request = lab.request(filters=("*.*", "!private.*"))
-    first = Planner(request).plan(now=True)
-    assert first is not None
+    first = planned(request)
     assert first.left_out is None
     lab.captured(first)
     names = [("shop", "orders", 1), ("private", "notes", 2), ("private", "moved", 3), ("shop", "moved", 3)]
@@ -151,13 +146,11 @@ def test_tables_out_of_the_filter_are_left_out_once_their_names_are_known(lab: L
     ]  # fmt: skip
     CatalogWriter(None, lab.root).append(rows)
     lab.send()
-    second = Planner(request).plan(now=True)
-    assert second is not None
+    second = planned(request)
     assert second.left_out is not None
     left = pq.read_table(f"{lab.root}/{second.left_out}")
     assert left.to_pydict() == {"table_id": [2]}  # one with a name in the filter at any time is captured
-    everything = Planner(lab.request()).plan(now=True)
-    assert everything is not None
+    everything = planned(lab.request())
     assert everything.left_out is None
 
 
@@ -167,8 +160,7 @@ def test_what_waits_is_told_by_topic(lab: Lab) -> None:
         return waiting(lab.root, None, task, {})
 
     assert waits() == {lab.topic: sum(len(events) for events in lab.feed.sent)}
-    first = Planner(lab.request()).plan(now=True)
-    assert first is not None
+    first = planned(lab.request())
     lab.captured(first)
     assert waits() == {}
     produce(lab.bootstrap, lab.topic, [(1, b"one"), (1, b"more")])

@@ -11,6 +11,7 @@ from tests.support import kafka_truth as truth
 
 from lakebackup.formats.logs.events import stored
 from lakebackup.formats.logs.logfile import FORMAT, read_log_file
+from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.rows.backups import DataFile
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
@@ -19,8 +20,8 @@ from lakebackup_jobs.logs.capture.job import run
 from lakebackup_jobs.logs.control.verbs import Place
 from lakebackup_jobs.logs.feeds import Range
 from lakebackup_jobs.logs.feeds.br import BrFeed
-from lakebackup_jobs.logs.last_error import Trouble
-from lakebackup_jobs.logs.task import TaskSettings, record
+from lakebackup_jobs.logs.restore import job as restore
+from lakebackup_jobs.logs.task import TaskSettings, Trouble, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,7 +56,7 @@ class LogTask:
         self.ended: list[dict[str, Any] | BaseException] = []
 
     def begin(self) -> None:
-        """Put the task down."""
+        """Record the task."""
         record(str(self.lab.folder), None, self.name, "running", self.settings)
 
     def request(self) -> LogRequest:
@@ -127,6 +128,18 @@ def captured(folder: str, name: str = "lab", keys: LogKeys | None = None) -> lis
         for batch in read_log_file(storage, file, keys):
             found.extend((file.cf, file.op, table, *row.values()) for row in batch.to_pylist())
     return sorted(found, key=repr)
+
+
+def restored(lab: Lab, target: object, **asked: Any) -> dict[str, dict[bytes, bytes]]:
+    """What a table holds after a restore of the log `lab` into it, as `ChangeFeed.rows` has it."""
+    request = LogRestoreRequest(str(lab.folder), "lab", f"delta:{target}", **asked)
+    restore.run(request, spark=lab.spark, reporter=lab.reporter)
+    found: dict[str, dict[bytes, bytes]] = {}
+    for row in lab.spark.read.format("delta").load(str(target)).toArrow().to_pylist():
+        rows = found.setdefault(f"{row['db']}.{row['name']}", {})
+        assert row["key"] not in rows
+        rows[row["key"]] = row["value"]
+    return found
 
 
 def sent(feed: ChangeFeed) -> list[Captured]:

@@ -283,7 +283,7 @@ class MadeChanges:
         with Scratch() as scratch:
             file = LogFileWriter(place, scratch, self.codec)
             file.add(pa.RecordBatch.from_pylist(rows, schema=schema).select(names))
-            found = file.publish(self.storage, self.cipher, resolved_ts=resolved_ts)
+            found = file.publish(self.storage, self.cipher) | {"resolved_ts": resolved_ts}
         return DataFile(destination=self.destination, added_in=self.number, ts_domain=self.domain, **found)
 
     def _listing(self, name: str, table: str, rows: Sequence[LogRegion | LogTable]) -> DataFile:

@@ -64,6 +64,13 @@ class Task:
         return self.state in ("stopped", "complete")
 
 
+@dataclass
+class Trouble:
+    """What keeps a job from its work, known here even while the catalog cannot be written; None: nothing."""
+
+    text: str | None = None
+
+
 _SETTINGS = TypeAdapter(TaskSettings)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Domain = Literal["tso", "ms"]
 
-#: Column families. Events of `lock` are counted and left out: a restore needs no locks.
+#: Column families. Events of `lock` are left out: a restore needs no locks.
 DEFAULT, WRITE = "default", "write"
 PUT, DELETE = "put", "delete"
 

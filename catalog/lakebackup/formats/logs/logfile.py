@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FORMAT = "log-arrow-1"
 Codec = Literal["zstd", "lz4", "none"]
 CODECS: tuple[str, ...] = get_args(Codec)
-LEVEL = 1
+_ZSTD_LEVEL = 1
 #: A file is closed before its IPC stream is longer: it can be held, and it is one message of the cipher.
 MOST_RAW = 64 << 20
 _BATCH_ROWS, _BATCH_BYTES = 65_536, 4 << 20
@@ -133,12 +133,10 @@ class LogPlace:
 class LogFileWriter:
     """One log file. Until `publish` its frames are in `scratch`; nothing is held in memory between calls."""
 
-    def __init__(
-        self, place: LogPlace, scratch: Scratch, codec: str = "zstd", level: int | None = None
-    ) -> None:
+    def __init__(self, place: LogPlace, scratch: Scratch, codec: str = "zstd") -> None:
         self.place = place
         self.entries = self.raw_bytes = 0
-        self._scratch, self._codec, self._level = scratch, codec, level
+        self._scratch, self._codec = scratch, codec
         self._frames: list[tuple[int, int]] = []
         self._times: list[int] = []
         self._begins: list[int] = []
@@ -159,9 +157,7 @@ class LogFileWriter:
         messages += [piece.serialize() for piece in _pieces(batch)]
         self._append(b"".join(messages))
 
-    def publish(
-        self, storage: Storage, cipher: Cipher | None = None, *, resolved_ts: int | None = None
-    ) -> dict[str, Any]:
+    def publish(self, storage: Storage, cipher: Cipher | None = None) -> dict[str, Any]:
         """Put the file, once; the columns of its row in `files` that it knows (see LogPlace.columns too).
 
         A path that is taken (an interrupted attempt, a file of the same least ts) gives way to one with
@@ -170,12 +166,12 @@ class LogFileWriter:
         self._append(_END)
         while True:
             try:
-                return self._put(storage, cipher, resolved_ts)
+                return self._put(storage, cipher)
             except AlreadyExists:
                 store = f"{self.place.store}-{secrets.token_hex(4)}"
                 self.place = replace(self.place, store=store)
 
-    def _put(self, storage: Storage, cipher: Cipher | None, resolved_ts: int | None) -> dict[str, Any]:
+    def _put(self, storage: Storage, cipher: Cipher | None) -> dict[str, Any]:
         path = self._path(cipher)
         pieces = (self._scratch.read(*frame) for frame in self._frames)
         source = _Stream(pieces if cipher is None else iter([cipher.seal(b"".join(pieces), path)]))
@@ -193,7 +189,6 @@ class LogFileWriter:
             "min_ts": min(self._times),
             "max_ts": max(self._times),
             "min_begin_ts": min(self._begins, default=None),
-            "resolved_ts": resolved_ts,
             "start_position": min(self._offsets, default=0),
             "end_position": max(self._offsets, default=0) + 1,
             "start_key": min(self._keys)[:_KEY_LIMIT].hex(),
@@ -217,7 +212,7 @@ class LogFileWriter:
 
     def _append(self, data: bytes) -> None:
         self.raw_bytes += len(data)
-        self._frames.append(self._scratch.append(_compressed(data, self._codec, self._level)))
+        self._frames.append(self._scratch.append(_compressed(data, self._codec)))
 
     def _count(self, batch: pa.RecordBatch) -> None:
         import pyarrow.compute as pc
@@ -301,12 +296,12 @@ def suffix(codec: str, *, encrypted: bool) -> str:
     return _SUFFIX[codec] + (cipher.SUFFIX if encrypted else "")
 
 
-def _compressed(data: bytes, codec: str, level: int | None) -> bytes:
+def _compressed(data: bytes, codec: str) -> bytes:
     import pyarrow as pa
 
     if codec == "none":
         return data
-    level = LEVEL if codec == "zstd" and level is None else level
+    level = _ZSTD_LEVEL if codec == "zstd" else None
     compressed: bytes = pa.Codec(codec, compression_level=level).compress(data, asbytes=True)
     return compressed
 

@@ -6,18 +6,19 @@ Planning writes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs.flush import physical_ms, shown_ts
 from lakebackup.requests import Request
-from lakebackup.rows.base import CHANGES
+from lakebackup.rows.base import CHANGES, pick
 from lakebackup.rules.kinds import require_kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from lakebackup.formats.logs.events import Domain
     from lakebackup.sql_engine import EngineChoice
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.selection import Selection
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _SHOWN = 10
 # Fulls that a restore looks at, the newest first.
 _FULLS = 100
-#: `whole_from` of a table that was never in its task's filter.
+#: `whole_from`, `covered_from` of a table that was never in its task's filter: nothing of it is in the log.
 NEVER = 2**63 - 1
 
 
@@ -33,9 +34,9 @@ NEVER = 2**63 - 1
 class LogRestoreRequest(Request):
     """What a person asked for. `start_ts`, `end_ts` in the feed's own unit, `to_ms` in ms since 1970 UTC.
 
-    `first_key`, `beyond_key`: lower hex, keys in between alone. `on_full`: upon the newest full; `upon`: upon
-    the table at this path, which an earlier restore made. `kafka` may hold secrets; `keys_file` names the
-    file of keys that log files are encrypted with.
+    `first_key`, `beyond_key`: lower hex, keys in between alone. `on_full`: on top of the newest full; `upon`:
+    on top of the table at this path, which an earlier restore made. `kafka` may hold secrets; `keys_file`
+    names the file of keys that log files are encrypted with.
     """
 
     name: str
@@ -88,7 +89,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class LogRestorePlan:
-    """What was committed in `(start_ts, end_ts]`, upon `full` when there is one: `chosen` are the files.
+    """What was committed in `(start_ts, end_ts]`, on top of `full` if there is one: `chosen` are the files.
 
     `tables`: those that have a name; `only`: ids of those that are meant, None: all but those in `without`,
     which are gone by then. `changed`: tables that came to be gone or were renamed within the span.
@@ -97,7 +98,7 @@ class LogRestorePlan:
     """
 
     source: str
-    domain: str
+    domain: Domain
     start_ts: int
     end_ts: int
     full: Full | None
@@ -115,6 +116,11 @@ class LogRestorePlan:
     obstacles: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def to_ms(self) -> int:
+        """The instant of the end, in ms since 1970 UTC."""
+        return physical_ms(self.end_ts, self.domain)
 
     @property
     def bytes(self) -> int:
@@ -145,34 +151,23 @@ def plan_restore(
     """What the restore would read. Writes nothing.
 
     `whole_from`: from which ts on there is to be all of each table, None: from the start of the span; `held`:
-    filters by which what it goes on from was chosen, None: it goes on from nothing. `leave_uncovered`: leave
-    out tables that the log does not hold from there on, and say so. Raises NotFound (no such log, no table by
-    the filters), Refused (outside what is covered, a table that its base does not hold whole),
+    filters by which what it continues from was chosen, None: it continues from nothing. `leave_uncovered`:
+    leave out tables that the log does not hold from there on, with a note. Raises NotFound (no such log, no
+    table by the filters), Refused (outside what is covered, a table that its base does not hold whole),
     UsageProblem.
     """
-    source = request.name
-    covered = _covered(reader, source)
-    domain = str(covered[-1]["ts_domain"])
-    end_ts, within = _end(request, covered, domain)
-    full = _full(request, reader, covered, domain, end_ts) if request.on_full else None
-    start_ts = _start(request, covered, domain, end_ts, full)
+    log = _Log(request, reader)
+    end_ts, within = log.end()
+    full = log.full(end_ts) if request.on_full else None
+    start_ts = log.start(end_ts, full)
     if whole_from is None:
         whole_from = 0 if request.on_full else start_ts
-    tables, only, without, changed, notes = _tables(
-        request,
-        reader,
-        (start_ts, end_ts),
-        whole_from,
-        domain=domain,
-        held=held,
-        leave_uncovered=leave_uncovered,
-    )
+    tables = log.tables(start_ts, end_ts, whole_from, held, leave_uncovered=leave_uncovered)
+    span: dict[str, Any] = {"source": log.source, "start_ts": start_ts, "end_ts": end_ts}
     parameters = {
-        "source": source,
-        "start_ts": start_ts,
-        "end_ts": end_ts,
-        "tables": None if only is None else [str(table) for table in only],
-        "without": [str(table) for table in without],
+        **span,
+        "tables": None if tables.only is None else [str(table) for table in tables.only],
+        "without": [str(table) for table in tables.without],
         "first_key": request.first_key,
         "beyond_key": request.beyond_key,
     }
@@ -180,15 +175,13 @@ def plan_restore(
     totals = {row["cf"]: row for row in files.rows("log_restore_totals")}
     write = totals.get("write", {})
     return LogRestorePlan(
-        source=source,
-        domain=domain,
-        start_ts=start_ts,
-        end_ts=end_ts,
+        **span,
+        domain=log.domain,
         full=full,
-        tables=tables,
-        only=only,
-        without=without,
-        changed=changed,
+        tables=tables.named,
+        only=tables.only,
+        without=tables.without,
+        changed=tables.changed,
         writes=_amount(write),
         values=_amount(totals.get("default", {})),
         begin_ts=write.get("begin_ts"),
@@ -202,9 +195,9 @@ def plan_restore(
         ),
         gaps=(
             *([f"full {full.backup_id} was {full.note}"] if full and full.note else []),
-            *(_gap(row, domain) for row in _gaps(reader, source, start_ts, end_ts)),
+            *(_gap(row, log.domain) for row in reader.rows("log_restore_gaps", **span)),
         ),
-        notes=(*within, *notes, *_nameless(request, reader, start_ts, end_ts)),
+        notes=(*within, *tables.notes, *log.nameless(span)),
     )
 
 
@@ -229,242 +222,234 @@ def note_of(plan: LogRestorePlan) -> str | None:
     return f"made over a gap: {plan.gaps[0]}{more}"
 
 
-def _covered(reader: CatalogReader, source: str) -> list[dict[str, Any]]:
-    spans = reader.rows("log_restore_coverage", source=source)
-    if spans:
-        return spans
-    require_kind_of(reader, source, CHANGES)
-    raise NotFound(
-        f"The catalog holds no log of {source} that can be restored.",
-        hint="`lakebackup log status` shows the tasks and how far they are.",
-    )
+class _Tables(NamedTuple):
+    """The tables with a name at the end, and ids as LogRestorePlan has them."""
+
+    named: tuple[NamedTable, ...]
+    only: tuple[int, ...] | None
+    without: tuple[int, ...]
+    changed: tuple[int, ...]
+    notes: tuple[str, ...]
 
 
-def _end(
-    request: LogRestoreRequest, covered: Sequence[Mapping[str, Any]], domain: str
-) -> tuple[int, tuple[str, ...]]:
-    """The end, and what to know of it: a log may end within the millisecond that is asked for."""
-    if request.end_ts is not None:
-        return request.end_ts, ()
-    if request.to_ms is None:
-        return int(covered[-1]["to_ts"]), ()
-    end_ts = last_ts(request.to_ms, domain)
-    for span in covered:
-        if span["to_ts"] < end_ts and physical_ms(span["to_ts"], domain) == request.to_ms:
-            text = f"the log ends within that millisecond: restored up to {span['to_ts']}"
-            return int(span["to_ts"]), (text,)
-    return end_ts, ()
+class _Log:
+    """The log that a request is about: the spans that it covers, and its tables."""
 
+    def __init__(self, request: LogRestoreRequest, reader: CatalogReader) -> None:
+        self.request, self.reader, self.source = request, reader, request.name
+        self.spans = reader.rows("log_restore_coverage", source=self.source)
+        if not self.spans:
+            require_kind_of(reader, self.source, CHANGES)
+            raise NotFound(
+                f"The catalog holds no log of {self.source} that can be restored.",
+                hint="`lakebackup log status` shows the tasks and how far they are.",
+            )
+        self.domain: Domain = self.spans[-1]["ts_domain"]
+        self.meant = TableFilter(request.filters)
 
-def _full(
-    request: LogRestoreRequest,
-    reader: CatalogReader,
-    covered: Sequence[Mapping[str, Any]],
-    domain: str,
-    end_ts: int,
-) -> Full | None:
-    """The newest full that holds all, whose files are whole and from which on the log is; None: the log has
-    all from 0 on."""
-    rows = reader.rows("log_fulls", source=request.name, to_ts=end_ts)[:_FULLS]
-    others: list[str] = []
-    for row in rows:
-        reached = row["end_ts"] == end_ts or any(_holds(span, row["end_ts"], end_ts) for span in covered)
-        if not reached or row["damaged"]:
-            continue
-        lacking = _back(request, reader, row["end_ts"], end_ts)
-        if not lacking:
-            return Full(row["backup_id"], row["end_ts"], row["destination"], row["note"])
-        others.append(f"full {row['backup_id']} was made while {_some(lacking)} was dropped")
-    if any(_holds(span, 0, end_ts) for span in covered):
-        return None
-    others += [f"full {row['backup_id']} is damaged ({row['damaged']})" for row in rows if row["damaged"]]
-    raise Refused(
-        f"{shown_ts(end_ts, domain)} of {request.name} cannot be restored: no full before it is whole and "
-        f"has the log from there on.{''.join(f' The {text}.' for text in others[:_SHOWN])} "
-        + _nearest(covered, domain),
-        hint="`lakebackup log restore` brings what was committed in a span; `log merge "
-        "--read-snapshot-storage TABLE --startts TS` puts the log upon a table of what there was at TS.",
-    )
+    def shown(self, ts: int) -> str:
+        return shown_ts(ts, self.domain)
 
+    def end(self) -> tuple[int, tuple[str, ...]]:
+        """The end, and a note: a log may end within the millisecond that is asked for."""
+        request = self.request
+        if request.end_ts is not None:
+            return request.end_ts, ()
+        if request.to_ms is None:
+            return int(self.spans[-1]["to_ts"]), ()
+        end_ts = last_ts(request.to_ms, self.domain)
+        for span in self.spans:
+            if span["to_ts"] < end_ts and physical_ms(span["to_ts"], self.domain) == request.to_ms:
+                text = f"the log ends within that millisecond: restored up to {span['to_ts']}"
+                return int(span["to_ts"]), (text,)
+        return end_ts, ()
 
-def _start(
-    request: LogRestoreRequest,
-    covered: Sequence[Mapping[str, Any]],
-    domain: str,
-    end_ts: int,
-    full: Full | None,
-) -> int:
-    if full and full.end_ts == end_ts:
-        return end_ts
-    inside = [span for span in covered if span["from_ts"] <= end_ts <= span["to_ts"]]
-    if full or request.on_full:
-        start_ts = full.end_ts if full else 0
-    elif request.start_ts is not None:
-        start_ts = request.start_ts
-    else:
-        start_ts = int(inside[-1]["from_ts"]) if inside else 0
-    if start_ts >= end_ts and not request.on_full and inside:
-        raise UsageProblem(
-            f"Nothing lies between {shown_ts(start_ts, domain)} and {shown_ts(end_ts, domain)}.",
-            hint=f"Give an end after the start. {_nearest(covered, domain)}",
-        )
-    if not any(_holds(span, start_ts, end_ts) for span in covered):
-        raise Refused(
-            f"The log of {request.name} does not cover ({shown_ts(start_ts, domain)}, "
-            f"{shown_ts(end_ts, domain)}]. {_nearest(covered, domain)}",
-            hint="Choose a span within; what came later is there after the next flush.",
-        )
-    return start_ts
-
-
-def _holds(span: Mapping[str, Any], start_ts: int, end_ts: int) -> bool:
-    return bool(span["from_ts"] <= start_ts and end_ts <= span["to_ts"])
-
-
-def _nearest(covered: Sequence[Mapping[str, Any]], domain: str) -> str:
-    spans = [
-        f"after {shown_ts(span['from_ts'], domain)} up to {shown_ts(span['to_ts'], domain)}"
-        for span in covered[-_SHOWN:]
-    ]
-    return f"It covers times {'; '.join(spans)}."
-
-
-def _tables(
-    request: LogRestoreRequest,
-    reader: CatalogReader,
-    span: tuple[int, int],
-    whole_from: int,
-    *,
-    domain: str,
-    held: Sequence[str] | None,
-    leave_uncovered: bool,
-) -> tuple[
-    tuple[NamedTable, ...],
-    tuple[int, ...] | None,
-    tuple[int, ...],
-    tuple[int, ...],
-    tuple[str, ...],
-]:
-    """Tables with names at the end, ids that are meant, ids that are not, ids that changed, what to know."""
-    meant = TableFilter(request.filters)
-    named, without, changed, uncovered = [], [], [], []
-    before, rows = _names(reader, request.name, span[0]), _names(reader, request.name, span[1], span[0])
-    if held is not None:
-        _refuse_partly_held(meant, TableFilter(held), before, rows, any_name=not held)
-    if not rows and domain == "ms":
-        _refuse_unknown(reader, request.name, domain)
-    for row in rows.values():
-        was = before.get(row["table_id"], row)
-        if row["changed"] and (meant.takes(row["db"], row["name"]) or meant.takes(was["db"], was["name"])):
-            changed.append(int(row["table_id"]))
-        if row["gone"]:
-            without.append(int(row["table_id"]))
-            continue
-        if not meant.takes(row["db"], row["name"]):
-            continue
-        if row["whole_from"] > span[1] and not request.filters:  # it was in no filter of the task's then
-            without.append(int(row["table_id"]))
-            continue
-        born = whole_from if row["born_ts"] is None else max(whole_from, row["born_ts"] - 1)
-        if row["whole_from"] > born:
-            uncovered.append(row)
-            if leave_uncovered:
-                without.append(int(row["table_id"]))
+    def full(self, end_ts: int) -> Full | None:
+        """The newest full that holds all, whose files are whole and from which on the log is; None: the log
+        has all from 0 on."""
+        rows = self.reader.rows("log_fulls", source=self.source, to_ts=end_ts)[:_FULLS]
+        others: list[str] = []
+        for row in rows:
+            reached = row["end_ts"] == end_ts or self.holds(row["end_ts"], end_ts)
+            if not reached or row["damaged"]:
                 continue
-        named.append(NamedTable(int(row["table_id"]), row["db"], row["name"]))
-    texts = [f"{row['db']}.{row['name']} ({_captured(row['whole_from'])})" for row in uncovered]
-    if texts and not leave_uncovered:
+            lacking = self._dropped_then(row["end_ts"], end_ts)
+            if not lacking:
+                return pick(Full, row)
+            others.append(f"full {row['backup_id']} was made while {_some(lacking)} was dropped")
+        if self.holds(0, end_ts):
+            return None
+        others += [f"full {row['backup_id']} is damaged ({row['damaged']})" for row in rows if row["damaged"]]
         raise Refused(
-            f"The log of {request.name} does not hold these tables from the start of the span on, since they "
-            f"came into its filter later: {_some(texts)}.",
-            hint="Restore them with a later --startts, or leave them out: "
-            + " ".join(f"-f '!{row['db']}.{row['name']}'" for row in uncovered[:3]),
+            f"{self.shown(end_ts)} of {self.source} cannot be restored: no full before it is whole and "
+            f"has the log from there on.{''.join(f' The {text}.' for text in others[:_SHOWN])} "
+            + self._nearest(),
+            hint="`lakebackup log restore` brings what was committed in a span; `log merge "
+            "--read-snapshot-storage TABLE --startts TS` applies the log to a table of what there was at TS.",
         )
-    if request.filters and not named:
-        raise NotFound(
-            f"No table of {request.name} has a name then that {', '.join(request.filters)} means.",
-            hint="A rule is like shop.* or *.orders. The view log_tables has all names.",
+
+    def start(self, end_ts: int, full: Full | None) -> int:
+        request = self.request
+        if full and full.end_ts == end_ts:
+            return end_ts
+        inside = [span for span in self.spans if span["from_ts"] <= end_ts <= span["to_ts"]]
+        if full or request.on_full:
+            start_ts = full.end_ts if full else 0
+        elif request.start_ts is not None:
+            start_ts = request.start_ts
+        else:
+            start_ts = int(inside[-1]["from_ts"]) if inside else 0
+        if start_ts >= end_ts and not request.on_full and inside:
+            raise UsageProblem(
+                f"Nothing lies between {self.shown(start_ts)} and {self.shown(end_ts)}.",
+                hint=f"Give an end after the start. {self._nearest()}",
+            )
+        if not self.holds(start_ts, end_ts):
+            raise Refused(
+                f"The log of {self.source} does not cover ({self.shown(start_ts)}, {self.shown(end_ts)}]. "
+                + self._nearest(),
+                hint="Choose a span within; what came later is there after the next flush.",
+            )
+        return start_ts
+
+    def holds(self, start_ts: int, end_ts: int) -> bool:
+        """Whether a span covers all of `(start_ts, end_ts]`."""
+        return any(span["from_ts"] <= start_ts and end_ts <= span["to_ts"] for span in self.spans)
+
+    def _nearest(self) -> str:
+        spans = [
+            f"after {self.shown(span['from_ts'])} up to {self.shown(span['to_ts'])}"
+            for span in self.spans[-_SHOWN:]
+        ]
+        return f"It covers times {'; '.join(spans)}."
+
+    def tables(
+        self,
+        start_ts: int,
+        end_ts: int,
+        whole_from: int,
+        held: Sequence[str] | None,
+        *,
+        leave_uncovered: bool,
+    ) -> _Tables:
+        request, meant = self.request, self._takes
+        named, without, changed, uncovered = [], [], [], []
+        before, rows = self._names(start_ts), self._names(end_ts, start_ts)
+        if held is not None:
+            self._refuse_partly_held(TableFilter(held), before, rows, any_name=not held)
+        if not rows and self.domain == "ms":
+            self._refuse_unknown()
+        for table, row in rows.items():
+            if row["changed"] and (meant(row) or meant(before.get(table, row))):
+                changed.append(table)
+            if row["gone"]:
+                without.append(table)
+                continue
+            if not meant(row):
+                continue
+            if row["whole_from"] > end_ts and not request.filters:  # it was in no filter of the task's then
+                without.append(table)
+                continue
+            born = whole_from if row["born_ts"] is None else max(whole_from, row["born_ts"] - 1)
+            if row["whole_from"] > born:
+                uncovered.append(row)
+                if leave_uncovered:
+                    without.append(table)
+                    continue
+            named.append(NamedTable(table, row["db"], row["name"]))
+        texts = [f"{_full_name(row)} ({_captured(row['whole_from'])})" for row in uncovered]
+        if texts and not leave_uncovered:
+            raise Refused(
+                f"The log of {self.source} does not hold these tables from the start of the span on, since "
+                f"they came into its filter later: {_some(texts)}.",
+                hint="Restore them with a later --startts, or leave them out: "
+                + " ".join(f"-f '!{_full_name(row)}'" for row in uncovered[:3]),
+            )
+        if request.filters and not named:
+            raise NotFound(
+                f"No table of {self.source} has a name then that {', '.join(request.filters)} means.",
+                hint="A rule is like shop.* or *.orders. The view log_tables has all names.",
+            )
+        return _Tables(
+            named=tuple(named),
+            only=tuple(table.table_id for table in named) if request.filters else None,
+            without=tuple(without),
+            changed=tuple(changed),
+            notes=tuple(
+                f"left out, as the log does not hold it from its beginning: {text}" for text in texts
+            ),
         )
-    return (
-        tuple(named),
-        tuple(table.table_id for table in named) if request.filters else None,
-        tuple(without),
-        tuple(changed),
-        tuple(f"left out, as the log does not hold it from its beginning: {text}" for text in texts),
-    )
+
+    def _takes(self, row: Mapping[str, Any]) -> bool:
+        return self.meant.takes(row["db"], row["name"])
+
+    def _names(self, end_ts: int, start_ts: int | None = None) -> dict[int, dict[str, Any]]:
+        """By its id, each table with its name at `end_ts`, and what became of it since `start_ts`."""
+        start_ts = end_ts if start_ts is None else start_ts
+        rows = self.reader.rows("log_restore_tables", source=self.source, start_ts=start_ts, end_ts=end_ts)
+        return {int(row["table_id"]): row for row in rows}
+
+    def nameless(self, span: Mapping[str, Any]) -> list[str]:
+        """A note on tables that have no name by which a filter could choose them."""
+        if not self.request.filters:
+            return []
+        (row,) = self.reader.rows("log_restore_nameless", **span)
+        return [f"left out: {row['tables']} tables without a name by then"] if row["tables"] else []
+
+    def _dropped_then(self, start_ts: int, end_ts: int) -> list[str]:
+        """Tables that are meant and were gone at one time, and there again, with their rows, at a later
+        one."""
+        rows = self._names(end_ts)
+        return [
+            _full_name(rows[table])
+            for table, was in self._names(start_ts).items()
+            if was["gone"] and not rows[table]["gone"] and self._takes(rows[table])
+        ]
+
+    def _refuse_unknown(self) -> None:
+        """A feed by its database's clock starts with a snapshot, whose rows' earlier values are unknown."""
+        later = [row["born_ts"] for row in self._names(NEVER - 1).values() if row["born_ts"]]
+        if later:
+            raise Refused(
+                f"The log of {self.source} does not know what there was before {self.shown(min(later))}.",
+                hint="Choose an end after that.",
+            )
+
+    def _refuse_partly_held(
+        self,
+        held: TableFilter,
+        before: Mapping[int, Mapping[str, Any]],
+        rows: Mapping[int, Mapping[str, Any]],
+        *,
+        any_name: bool,
+    ) -> None:
+        """Refused when a table is meant that had rows at the start, which what is continued does not hold: it
+        was dropped then, or had another name, or none that a filter (unless `any_name`) could mean."""
+        texts = []
+        for table, row in rows.items():
+            name, was = _full_name(row), before.get(table)
+            if row["gone"] or not self._takes(row):
+                continue
+            if was is None:
+                if row["unnamed"] and not any_name:
+                    texts.append(f"{name} had no name")
+            elif was["gone"]:
+                texts.append(f"{name} was dropped")
+            elif not held.takes(was["db"], was["name"]):
+                texts.append(f"{_full_name(was)} is {name} by now")
+        if texts:
+            raise Refused(
+                f"The base of this restore lacks tables that have come into it since: {_some(texts)}.",
+                hint="Restore into another place, from the beginning.",
+            )
+
+
+def _full_name(row: Mapping[str, Any]) -> str:
+    return f"{row['db']}.{row['name']}"
 
 
 def _captured(whole_from: int) -> str:
     return "never captured" if whole_from == NEVER else f"captured after {whole_from}"
-
-
-def _refuse_unknown(reader: CatalogReader, source: str, domain: str) -> None:
-    """A feed by its database's clock starts with a snapshot, whose rows' earlier values are unknown."""
-    later = [row["born_ts"] for row in _names(reader, source, NEVER - 1).values() if row["born_ts"]]
-    if later:
-        raise Refused(
-            f"The log of {source} does not know what there was before {shown_ts(min(later), domain)}.",
-            hint="Choose an end after that.",
-        )
-
-
-def _names(
-    reader: CatalogReader, source: str, end_ts: int, start_ts: int | None = None
-) -> dict[int, dict[str, Any]]:
-    """By its id, each table with its name at `end_ts`, and what became of it since `start_ts`."""
-    start_ts = end_ts if start_ts is None else start_ts
-    rows = reader.rows("log_restore_tables", source=source, start_ts=start_ts, end_ts=end_ts)
-    return {int(row["table_id"]): row for row in rows}
-
-
-def _nameless(request: LogRestoreRequest, reader: CatalogReader, start_ts: int, end_ts: int) -> list[str]:
-    if not request.filters:
-        return []
-    (row,) = reader.rows("log_restore_nameless", source=request.name, start_ts=start_ts, end_ts=end_ts)
-    return [f"left out: {row['tables']} tables without a name by then"] if row["tables"] else []
-
-
-def _back(request: LogRestoreRequest, reader: CatalogReader, start_ts: int, end_ts: int) -> list[str]:
-    """Tables that are meant and were gone at one time, and there again, with their rows, at a later one."""
-    meant, rows = TableFilter(request.filters), _names(reader, request.name, end_ts)
-    return [
-        f"{rows[table]['db']}.{rows[table]['name']}"
-        for table, was in _names(reader, request.name, start_ts).items()
-        if was["gone"] and not rows[table]["gone"] and meant.takes(rows[table]["db"], rows[table]["name"])
-    ]
-
-
-def _refuse_partly_held(
-    meant: TableFilter,
-    held: TableFilter,
-    before: Mapping[int, Mapping[str, Any]],
-    rows: Mapping[int, Mapping[str, Any]],
-    *,
-    any_name: bool,
-) -> None:
-    """Refused when a table is meant that had rows at the start, which what is gone on from does not hold: it
-    was dropped then, or had another name, or none that a filter (unless `any_name`) could mean."""
-    texts = []
-    for table, row in rows.items():
-        name, was = f"{row['db']}.{row['name']}", before.get(table)
-        if row["gone"] or not meant.takes(row["db"], row["name"]):
-            continue
-        if was is None:
-            if row["unnamed"] and not any_name:
-                texts.append(f"{name} had no name")
-        elif was["gone"]:
-            texts.append(f"{name} was dropped")
-        elif not held.takes(was["db"], was["name"]):
-            texts.append(f"{was['db']}.{was['name']} is {name} by now")
-    if texts:
-        raise Refused(
-            f"What this goes on from does not hold tables that have come into it since: {_some(texts)}.",
-            hint="Restore into another place, from the beginning.",
-        )
-
-
-def _gaps(reader: CatalogReader, source: str, start_ts: int, end_ts: int) -> list[dict[str, Any]]:
-    return reader.rows("log_restore_gaps", source=source, start_ts=start_ts, end_ts=end_ts)
 
 
 def _gap(row: Mapping[str, Any], domain: str) -> str:
@@ -484,16 +469,3 @@ def _some(texts: Iterable[str], between: str = ", ", before: str = "") -> str:
     found = list(texts)
     shown = between.join(f"{before}{text}" for text in found[:_SHOWN])
     return shown + (f"{between}{before}and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
-
-
-def times(plan: LogRestorePlan) -> dict[str, str]:
-    """The span for people."""
-    return {
-        "from_ts": shown_ts(plan.start_ts, plan.domain),
-        "to_ts": shown_ts(plan.end_ts, plan.domain),
-    }
-
-
-def to_ms(plan: LogRestorePlan) -> int:
-    """The instant of the end, in ms since 1970 UTC."""
-    return physical_ms(plan.end_ts, plan.domain)

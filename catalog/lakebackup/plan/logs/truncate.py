@@ -63,7 +63,7 @@ def cut_of(
     *,
     until: int,
     ranges_only: bool = False,
-    kept: Kept | None = None,
+    kept: Kept = Kept(),
 ) -> LogCut:
     """From a row of log_truncate_state and the fulls: at the newest whole full at or before `until`.
 
@@ -91,20 +91,23 @@ def cut_of(
             hint="Give a time up to that, its checkpoint.",
         )
     ordered = sorted(fulls, key=lambda full: full.end_ts, reverse=True)
-    if ranges_only:
-        _require_policy(source, domain, until, floor, ordered, kept or Kept())
-        return LogCut(source, domain, max(until, floor), floor, None, ())
-    found = next((full for full in ordered if full.end_ts <= until and not full.damaged), None)
+    found = None
+    if not ranges_only:
+        found = next((full for full in ordered if full.end_ts <= until and not full.damaged), None)
+        if found is None:
+            raise Refused(
+                f"{source} has no whole full at or before {shown_ts(until, domain)}: without one, states "
+                "from before the log then begins could not be had again.",
+                hint=f"Make one with `lakebackup log snapshot {source} --ts {until}`, or keep only what was "
+                "committed from then on, with --ranges-only.",
+            )
+    cut = found.end_ts if found else until
+    _require_policy(source, domain, cut, floor, ordered, kept)
+    cut = max(cut, floor)
     if found is None:
-        raise Refused(
-            f"{source} has no whole full at or before {shown_ts(until, domain)}: without one, states from "
-            "before the log then begins could not be had again.",
-            hint=f"Make one with `lakebackup log snapshot {source} --ts {until}`, or keep only what was "
-            "committed from then on, with --ranges-only.",
-        )
-    _require_policy(source, domain, found.end_ts, floor, ordered, kept or Kept())
+        return LogCut(source, domain, cut, floor, None, ())
     going = tuple(full.backup_id for full in ordered if full.end_ts < found.end_ts and not full.held)
-    return LogCut(source, domain, max(found.end_ts, floor), floor, found.backup_id, going, found.note)
+    return LogCut(source, domain, cut, floor, found.backup_id, going, found.note)
 
 
 def _require_policy(

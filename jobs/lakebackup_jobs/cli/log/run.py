@@ -36,8 +36,7 @@ def run(
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.logs.capture.flush import LogRequest
     from lakebackup_jobs.logs.capture.job import run as run_task
-    from lakebackup_jobs.logs.last_error import Trouble
-    from lakebackup_jobs.logs.task import require
+    from lakebackup_jobs.logs.task import Trouble, require
 
     known = require(CatalogReader.open(where, found.catalog), name)
     request = call.request(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -42,7 +43,7 @@ def truncate(
     if call.dry_run or not (yes or _agreed(look)):
         call.report.result(look)
     else:
-        call.run(run, request.confirmed())
+        call.run(run, replace(request, delete=True))
 
 
 def _agreed(look: dict[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from lakebackup_jobs.kafka.format.records import (
     TOPIC_LENGTH,
     VALUE,
     VALUE_LENGTH,
+    Block,
     Columns,
 )
 from lakebackup_jobs.kafka.format.schemas import TIMESTAMP_TYPES
@@ -122,4 +123,17 @@ def to_arrow(columns: Columns) -> pa.RecordBatch:
             pa.ListArray.from_arrays(pa.array(offsets), pairs, type=RECORD.field("headers").type),
         ],
         schema=RECORD,
+    )
+
+
+def records_of(block: Block, where: str) -> pa.RecordBatch:
+    """The block's records, in order: offset, timestamp (ms), key, value. `where`: for errors."""
+    rows = block.columns(where).rows
+    return pa.RecordBatch.from_pydict(
+        {
+            "offset": np.ascontiguousarray(rows[:, OFFSET]),
+            "timestamp": np.ascontiguousarray(rows[:, TIMESTAMP]),
+            "key": binary(block.data, rows[:, KEY], rows[:, KEY_LENGTH]),
+            "value": binary(block.data, rows[:, VALUE], rows[:, VALUE_LENGTH]),
+        }
     )

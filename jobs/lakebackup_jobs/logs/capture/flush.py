@@ -25,7 +25,7 @@ from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.logs.capture.flush_task import CaptureJob
 from lakebackup_jobs.logs.capture.fold_task import FoldJob
-from lakebackup_jobs.logs.feeds import Range, feed_of
+from lakebackup_jobs.logs.feeds import ISOLATION, Range, feed_of
 from lakebackup_jobs.logs.task import keys_of, settings_text
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from lakebackup.plan.partitions import RegionState, TopicState
     from lakebackup_jobs.logs.task import TaskSettings
 
-#: A feed has no events of open or aborted Kafka transactions.
-ISOLATION = "read_committed"
 # How long a list of the cluster's topics is reused while no flush is due.
 _TOPICS_S = 10.0
 # Events are taken to be at least as large, however small the last ones were.
@@ -199,12 +197,6 @@ class Planner:
         return CatalogReader(self._request.destination, self._request.catalog)
 
 
-def is_next(request: LogRequest, flush: Flush) -> bool:
-    """Whether no other backup has taken the number of a planned flush."""
-    reader = CatalogReader(request.destination, request.catalog)
-    return latest_number(reader, request.name) + 1 == flush.number
-
-
 def left_out(request: LogRequest, reader: CatalogReader, backup_id: str) -> str | None:
     """Write the ids of the tables that never had a name in the filter, for the tasks; the object's path."""
     filters = request.settings.filters
@@ -236,7 +228,6 @@ def capture_job(request: LogRequest, flush: Flush) -> CaptureJob:
         **_parts(request, flush),
         client=dict(request.kafka),
         tasks=tuple(tuple(ranges[number] for number in task) for task in flush.tasks),
-        isolation=ISOLATION,
         codec=settings.codec,
         cipher=keys_of(request.name, request.keys_file).cipher if settings.encrypt else None,
         left_out=flush.left_out,

@@ -7,7 +7,6 @@ and a partition is in one task, so no two tasks write files of one (region, tabl
 from __future__ import annotations
 
 import json
-from collections import Counter
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,25 +21,25 @@ from lakebackup.formats.logs.events import META_TABLE, WRITE
 from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.client.consume import reader
+from lakebackup_jobs.kafka.format.arrow import records_of
 from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.rows import read_rows
 from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.logs.capture import region_marks
 from lakebackup_jobs.logs.capture.spool import HELD_BYTES, Group, Spool
-from lakebackup_jobs.logs.feeds.records import records_of
+from lakebackup_jobs.logs.feeds import ISOLATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakebackup.formats.logs.cipher import Cipher
     from lakebackup.rows.backups import DataFile
-    from lakebackup_jobs.logs.feeds import Decoded, Feed, Range
+    from lakebackup_jobs.logs.feeds import Feed, Range
 
 #: A row a task. ends: JSON [[topic, partition, start, end], …], what was captured of each range: less than
-#: planned where the feed's transactions are not whole yet. report: JSON {"records": kept, "read": bytes read
-#: from Kafka, "skipped": {reason: count}}, for metrics.
-CAPTURED = f"{OUTCOME}, ends STRING, report STRING"
+#: planned where the feed's transactions are not whole yet.
+CAPTURED = f"{OUTCOME}, ends STRING"
 
 # Events are small and alike: an answer of the broker is ten times as large once it is decompressed, and what
 # the client keeps of each event is several times its bytes.
@@ -56,7 +55,7 @@ class CaptureJob(Parts, Task):
     """The same for every task of one flush.
 
     client: librdkafka's settings. context: what the feed's `prepare` gave. tasks: the ranges that each task
-    reads; all ranges of a partition are one. codec, compression_level: of logfile.CODECS. cipher: None: files
+    reads; all ranges of a partition are one. codec: of logfile.CODECS. cipher: None: files
     are not encrypted. left_out: path of a Parquet object with a column `table_id`: tables that were never in
     the filter; unknown ids are captured. after_ts: writes with commit_ts <= it are left out (meta keys never
     are); until_ts: what begins or commits after it is left out; None: no limit. scratch: folder for temporary
@@ -70,9 +69,7 @@ class CaptureJob(Parts, Task):
     feed: Feed
     context: Mapping[str, Any]
     tasks: tuple[tuple[Range, ...], ...]
-    isolation: str = "read_committed"
     codec: str = "zstd"
-    compression_level: int | None = None
     cipher: Cipher | None = None
     left_out: str | None = None
     after_ts: int | None = None
@@ -91,8 +88,7 @@ class CaptureJob(Parts, Task):
         rows = self.once(storage, number, attempt.capture)
         attempt.discard({row.path for row in rows})
         _, report = region_marks.get(storage, self.source, self.backup_id, number)
-        shown = {name: report[name] for name in ("records", "read", "skipped")}
-        return totals(number, rows) | {"ends": json.dumps(report["ends"]), "report": json.dumps(shown)}
+        return totals(number, rows) | {"ends": json.dumps(report["ends"])}
 
 
 class _Attempt:
@@ -103,11 +99,9 @@ class _Attempt:
         self._left_out = _ids(storage, job.left_out) if job.left_out else None
         self._marks = region_marks.Marks()
         self._files: list[dict[str, Any]] = []
-        self._skipped: Counter[str] = Counter()
         self._finished: list[Mapping[str, Any]] = []
         self._ends: list[tuple[str, int, int, int]] = []
         self._left_ts: int | None = None
-        self._read = self._records = 0
 
     def capture(self) -> list[DataFile]:
         """Capture the ranges; the rows of the files."""
@@ -127,13 +121,13 @@ class _Attempt:
         decoder = job.feed.decoder(self._storage, of, job.context)
         end = of.end
         if of.start < of.end:
-            source = reader({**_TUNING, **job.client}, job.isolation, (of.topic, of.epoch))
+            source = reader({**_TUNING, **job.client}, ISOLATION, (of.topic, of.epoch))
             found = source.blocks(of.topic, of.partition, of.start, of.end)
             with closing(found) as blocks:
                 for block in blocks:
-                    self._read += block.data.shape[0]
                     decoded = decoder.decode(records_of(block, f"{of.topic}[{of.partition}]"))
-                    self._take(decoded, spool)
+                    self._marks.add(decoded.marks)
+                    spool.add(self._wanted(decoded.records))
                     if decoded.upto is not None:
                         end = decoded.upto
                         break
@@ -141,13 +135,6 @@ class _Attempt:
         finished = decoder.finish()
         if finished is not None:
             self._finished.append(finished)
-
-    def _take(self, decoded: Decoded, spool: Spool) -> None:
-        self._marks.add(decoded.marks)
-        self._skipped.update(decoded.skipped)
-        kept = self._wanted(decoded.records)
-        self._records += len(kept)
-        spool.add(kept)
 
     def _wanted(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """Without the records of tables that are left out and those outside of the task's span."""
@@ -162,11 +149,9 @@ class _Attempt:
             keep &= ~writes | (ts > job.after_ts) | (tables == META_TABLE)
         if job.until_ts is not None:
             keep &= ts <= job.until_ts
-        self._skipped["outside of the span"] += len(keep) - int(keep.sum())
         if self._left_out is not None:
             left = np.isin(tables, self._left_out) & keep
             if left.any():
-                self._skipped["filtered"] += int(left.sum())
                 self._left_ts = max(int(ts[left].max()), self._left_ts or 0)
                 keep &= ~left
         return records if keep.all() else records.filter(pa.array(keep))
@@ -177,7 +162,7 @@ class _Attempt:
         place = LogPlace(
             job.source, job.backup_id, group.table_id, group.region, group.cf, group.op, group.store
         )
-        return LogFileWriter(place, scratch, job.codec, job.compression_level)
+        return LogFileWriter(place, scratch, job.codec)
 
     def _publish(self, writer: LogFileWriter) -> None:
         self._files.append(writer.publish(self._storage, self._job.cipher))
@@ -185,14 +170,7 @@ class _Attempt:
     def _rows(self) -> list[DataFile]:
         """The rows of the files, once it is known how far their regions are; writes what the fold needs."""
         job, marks = self._job, self._marks.table()
-        report = {
-            "ends": self._ends,
-            "records": self._records,
-            "read": self._read,
-            "skipped": self._skipped,
-            "left_ts": self._left_ts,
-            "finished": self._finished,
-        }
+        report = {"ends": self._ends, "left_ts": self._left_ts, "finished": self._finished}
         region_marks.put(self._storage, job.source, job.backup_id, self._task, marks, report)
         known = region_marks.resolved(marks)
         return [

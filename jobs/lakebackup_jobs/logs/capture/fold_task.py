@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from lakebackup.formats.logs.events import DEFAULT, PUT, WRITE
 from lakebackup.formats.logs.logfile import FORMAT, read_log_file
 from lakebackup.formats.logs.table_filter import TableFilter
+from lakebackup.plan.logs.restore import NEVER
 from lakebackup.rows.logs import LogTable
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.storage import Storage, open_storage
@@ -30,7 +31,7 @@ from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.logs.capture import region_marks
-from lakebackup_jobs.logs.capture.names_task import NEVER, names_of, since
+from lakebackup_jobs.logs.capture.names_task import names_of, since
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -20,7 +20,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.logs import task
-from lakebackup_jobs.logs.last_error import Trouble
+from lakebackup_jobs.logs.task import Trouble
 from lakebackup_jobs.logs.task_watch import TaskWatch
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def run(
     task.require(reader, request.name)
     if reader:
         require_current(reader)
-    job = _Job(request, reporter, stop, trouble or Trouble())
+    job = LogJob(request, reporter, stop, trouble or Trouble())
     try:
         destination_id(job.storage)
         return job.run(spark or spark_session())
@@ -69,7 +69,7 @@ def run(
         job.lease.release()
 
 
-class _Job:
+class LogJob:
     """The driver's side of one task."""
 
     def __init__(
@@ -174,7 +174,7 @@ class _Job:
                 return
 
     def flushed(self, done: Mapping[str, Any]) -> None:
-        """See capture.Listener."""
+        """A flush is in the catalog; `done`: its summary. Called on a thread of Spark's, as `fails_again`."""
         self.failures, self.trouble.text, self.last = 0, None, done["backup_id"]
         self.totals["flushes"] += 1
         for name in ("files", "bytes", "entries"):
@@ -184,7 +184,7 @@ class _Job:
         self.reporter.note(f"flush {self.last}: {took}, checkpoint {done['end_ts']}")
 
     def fails_again(self, backup_id: str) -> bool:
-        """See capture.Listener."""
+        """Whether the tasks of this flush have failed before."""
         before, self.failed = self.failed, backup_id
         return before == backup_id
 

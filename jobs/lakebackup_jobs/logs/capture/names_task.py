@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import Damaged
 from lakebackup.formats.logs.events import DELETES, PUTS, WRITE
 from lakebackup.formats.logs.meta_keys import MetaWrite, Names, Naming
+from lakebackup.plan.logs.restore import NEVER
 from lakebackup.rows.logs import LogTable
 
 if TYPE_CHECKING:
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebackup.formats.logs.table_filter import TableFilter
-
-#: `covered_from` of a table that was never in the filter: nothing of it is in the log.
-NEVER = 2**63 - 1
 
 
 def names_of(
@@ -39,8 +37,8 @@ def names_of(
     writes of that span, also those that an earlier flush read ahead of its checkpoint, and the values that
     they name. `before`: rows of the query log_namings. `after`, `until`: the checkpoint before and the new
     one; `after` None: from the beginning, `until` None: nothing is whole yet. A table that gets into the
-    filter is captured from the next flush on; that one says since when it is covered. Raises Damaged for a
-    value that says no name, or that is missing, unless the log begins after it.
+    filter is captured from the next flush on; that one records since when it is covered. Raises Damaged for a
+    value without a name, or that is missing, unless the log begins after it.
     """
     known = list(before)
     if until is None or until == after:

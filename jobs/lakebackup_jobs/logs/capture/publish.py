@@ -13,7 +13,7 @@ from lakebackup.store import manifest as sidecar
 from lakebackup.store.delta_append import LISTED
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.lifecycle.run import backup_row
-from lakebackup_jobs.logs.capture.flush import ISOLATION
+from lakebackup_jobs.logs.feeds import ISOLATION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
 from lakebackup.plan.logs.flush import Flush
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.run import publish as publish_backup
 from lakebackup_jobs.lifecycle.run import result_of
 from lakebackup_jobs.lifecycle.stream import Stream
 from lakebackup_jobs.lifecycle.stream_source import Planner
+from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.capture import flush as flushes
@@ -18,30 +20,14 @@ from lakebackup_jobs.logs.capture import publish, region_marks
 from lakebackup_jobs.logs.capture.flush_task import CAPTURED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from lakebackup.errors import LakebackupError
     from lakebackup.store.lease import Lease
-    from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.stream_source import Job
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.logs.capture.flush import LogRequest
-
-
-class Listener(Protocol):
-    """Is informed of flushes, on a thread of Spark's."""
-
-    reporter: Reporter
-
-    def flushed(self, done: Mapping[str, Any]) -> None:
-        """One is in the catalog; `done`: its summary."""
-        ...
-
-    def fails_again(self, backup_id: str) -> bool:
-        """Whether the tasks of this flush have failed before."""
-        ...
+    from lakebackup_jobs.logs.capture.job import LogJob
 
 
 class FlushPlanner(Planner[Flush]):
@@ -59,22 +45,24 @@ class FlushPlanner(Planner[Flush]):
         return self._planner.plan(now=self._now)
 
     def job(self, draft: Flush) -> tuple[Job, int] | None:
-        if not flushes.is_next(self._request, draft):
+        request = self._request
+        reader = CatalogReader(request.destination, request.catalog)
+        if latest_number(reader, request.name) + 1 != draft.number:
             return None
-        return flushes.capture_job(self._request, draft), len(draft.tasks)
+        return flushes.capture_job(request, draft), len(draft.tasks)
 
 
 class Capture(Stream[Flush]):
     """`now`: flush what has arrived. `over`: the checkpoint has reached the task's `endts`."""
 
-    def __init__(self, request: LogRequest, spark: SparkSession, listener: Listener, *, now: bool) -> None:
-        self._request, self._listener = request, listener
-        work = Workspace(request, request.name, listener.reporter, spark)
+    def __init__(self, request: LogRequest, spark: SparkSession, job: LogJob, *, now: bool) -> None:
+        self._request, self._job = request, job
+        work = Workspace(request, request.name, job.reporter, spark)
         super().__init__(work, f"lakebackup_log_{request.name}", FlushPlanner(request, now), every_ms=1_000)
 
     def failed(self, draft: Flush, error: LakebackupError) -> None:
         # It is resumed with the tasks that were done; when it fails again, another one is planned.
-        if not self._listener.fails_again(draft.backup_id):
+        if not self._job.fails_again(draft.backup_id):
             raise error
         self.error = error
 
@@ -92,6 +80,6 @@ class Capture(Stream[Flush]):
         backup = publish.row_of(request, self.workspace, draft, totals, checkpoint, fold.feed.domain)
         publish_backup(self.workspace, publish.manifest(self.workspace, draft, backup, ends), lease)
         self.finished(draft)
-        self._listener.flushed(result_of(backup, {"end_ts": backup.end_ts}))
+        self._job.flushed(result_of(backup, {"end_ts": backup.end_ts}))
         endts = request.settings.endts
         self.over = endts is not None and checkpoint is not None and checkpoint >= endts

@@ -44,7 +44,7 @@ _STATUS: Mapping[type[LakebackupError], int] = {
 
 
 class Gate:
-    """Refuses a request before its body is read, or caps the body.
+    """Refuses a request before its body is read, and caps the body.
 
     `token`: the bearer token of requests. Without one, only programs of this machine are answered: no page in
     a browser, which sends its origin, and no foreign host name that resolves to this machine.
@@ -57,8 +57,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request = Request(scope)
-        refusal = self._refusal(request) or _too_large(request)
+        refusal = self._refusal(Request(scope))
         if refusal is None:
             await self._app(scope, _capped(receive), send)
         else:
@@ -91,19 +90,8 @@ def _host(request: Request) -> str | None:
         return None
 
 
-def _too_large(request: Request) -> Response | None:
-    length = request.headers.get("content-length", "0")
-    return _large() if not length.isdecimal() or int(length) > MOST_BYTES else None
-
-
-def _large() -> Response:
-    return answer(
-        413, "TooLarge", f"A request may have {MOST_BYTES:,} bytes.", "Send the settings of one task."
-    )
-
-
 def _capped(receive: Receive) -> Receive:
-    """Receive up to the cap: a chunked body has no length."""
+    """Receive up to the cap."""
     received = 0
 
     async def capped() -> Message:
@@ -124,46 +112,32 @@ def answer(status: int, error: str, message: str, hint: str = "", **more: Any) -
 
 def answer_errors(app: FastAPI) -> None:
     """Have an app answer all errors in that form, those of the framework too."""
-    app.add_exception_handler(LakebackupError, _expected)
-    app.add_exception_handler(RequestValidationError, _not_understood)
-    app.add_exception_handler(HTTPException, _of_http)
-    app.add_exception_handler(Exception, _defect)
 
+    @app.exception_handler(LakebackupError)
+    def expected(_request: Request, error: LakebackupError) -> Response:
+        code = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+        more = {"task": dict(error.found)} if isinstance(error, Failed) else {}
+        return answer(code, type(error).__name__, error.message, error.hint, **more)
 
-def _expected(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, LakebackupError)  # noqa: S101 - what it is registered for
-    code = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-    more = {"task": dict(error.found)} if isinstance(error, Failed) else {}
-    return answer(code, type(error).__name__, error.message, error.hint, **more)
+    @app.exception_handler(RequestValidationError)
+    def not_understood(_request: Request, error: RequestValidationError) -> Response:
+        problems = [
+            f"{'.'.join(map(str, found['loc'][1:])) or 'body'}: {found['msg']}" for found in error.errors()
+        ]
+        hint = "GET /openapi.json describes what a request may hold."
+        return answer(422, UsageProblem.__name__, "; ".join(problems), hint)
 
+    @app.exception_handler(HTTPException)
+    def of_http(_request: Request, error: HTTPException) -> Response:
+        if error.status_code == 413:
+            text = f"A request may have {MOST_BYTES:,} bytes."
+            return answer(413, "TooLarge", text, "Send the settings of one task.")
+        kind = error.detail.title().replace(" ", "")  # NotFound, MethodNotAllowed
+        found = answer(error.status_code, kind, f"{error.detail}.", "GET /openapi.json lists the paths.")
+        found.headers.update(error.headers or {})
+        return found
 
-def _not_understood(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - what it is registered for
-    problems = [
-        f"{'.'.join(map(str, found['loc'][1:])) or 'body'}: {found['msg']}" for found in error.errors()
-    ]
-    return answer(
-        422,
-        UsageProblem.__name__,
-        "; ".join(problems),
-        "GET /openapi.json describes what a request may hold.",
-    )
-
-
-def _of_http(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
-    if error.status_code == 413:
-        return _large()
-    kind = error.detail.title().replace(" ", "")  # NotFound, MethodNotAllowed
-    found = answer(error.status_code, kind, f"{error.detail}.", "GET /openapi.json lists the paths.")
-    found.headers.update(error.headers or {})
-    return found
-
-
-def _defect(_request: Request, error: Exception) -> Response:
-    return answer(
-        500,
-        "Unexpected",
-        f"Unexpected failure: {type(error).__name__}.",
-        "The server's log has the traceback.",
-    )
+    @app.exception_handler(Exception)
+    def defect(_request: Request, error: Exception) -> Response:
+        text = f"Unexpected failure: {type(error).__name__}."
+        return answer(500, "Unexpected", text, "The server's log has the traceback.")

@@ -14,7 +14,7 @@ from lakebackup.errors import EnvironmentProblem
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.logs.control.status import statuses
-from lakebackup_jobs.logs.last_error import Trouble
+from lakebackup_jobs.logs.task import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -6,7 +6,7 @@ completes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebackup.errors import Refused
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup_jobs.logs.task import TaskSettings
 
-#: Records of a partition, in order: what a decoder reads. (offset, timestamp in ms, key, value)
-RECORD_COLUMNS = ("offset", "timestamp", "key", "value")
+#: A feed has no events of open or aborted Kafka transactions.
+ISOLATION = "read_committed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +37,25 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a batch of a partition's records is: `events.captured()`, `events.marks()`, what was left out.
+    """What a batch of a partition's records is: `events.captured()` and `events.marks()`.
 
     `upto`: None, or the offset at which this flush must stop in the partition: the records from there on
-    belong to a transaction that is not whole yet. `skipped`: what was left out, counted by its reason.
+    belong to a transaction that is not whole yet.
     """
 
     records: pa.RecordBatch
     marks: pa.RecordBatch
     upto: int | None = None
-    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 class Decoder(Protocol):
     """Decodes one partition's records within one flush, batch after batch."""
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
-        """Raises Damaged, naming topic, partition and offset, for an event that cannot be read."""
+        """`records`: as of kafka.format.arrow.records_of, in order.
+
+        Raises Damaged, naming topic, partition and offset, for an event that cannot be read.
+        """
         ...
 
     def finish(self) -> Mapping[str, Any] | None:
@@ -97,8 +99,8 @@ class Feed(Protocol):
     ) -> int | None:
         """Up to which ts the log is whole, once a flush was read; None: not known yet. In a task.
 
-        `finished`: what the decoders' `finish` returned; `regions`: rows as of the view log_regions, of this
-        flush and earlier ones.
+        `finished`: what the decoders' `finish` returned; `regions`: rows as of `region_marks`, of this flush
+        and earlier ones.
         """
         ...
 

@@ -5,7 +5,6 @@ Event format and what producers promise: docs/change-logs-feed.md.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +50,7 @@ class BrDecoder:
     of: Range
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
-        """Changes, marks, and how many events were left out: `lock` (of the family lock), `meta` (keys that
-        describe nothing). Raises Damaged."""
+        """Changes and marks; locks are left out, and meta keys that describe nothing. Raises Damaged."""
         values, offsets = records.column("value"), records.column("offset").to_numpy()
         if values.null_count:
             first = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
@@ -63,14 +61,11 @@ class BrDecoder:
         if bad >= 0:
             raise self._damaged(offsets, bad, ev.WRONG[wrong])
         marks = np.flatnonzero(rows[:, ev.KIND] >= ev.RESOLVED)
-        locks = (rows[:, ev.KIND] < ev.RESOLVED) & (rows[:, ev.CF] == ev.LOCK_CF)
-        taken = np.flatnonzero((rows[:, ev.KIND] < ev.RESOLVED) & ~locks)
+        taken = np.flatnonzero((rows[:, ev.KIND] < ev.RESOLVED) & (rows[:, ev.CF] != ev.LOCK_CF))
         kept = self._without_other_meta(data, rows, taken)
-        skipped = {"lock": int(locks.sum()), "meta": len(taken) - len(kept)}
         return Decoded(
             self._records(data, rows, kept, offsets),
             self._marks(data, ends, rows, marks, offsets),
-            skipped={reason: count for reason, count in skipped.items() if count},
         )
 
     def finish(self) -> None:
@@ -206,13 +201,9 @@ class BrFeed:
             region = int(row["region"])
             resolved[region] = row["resolved_ts"]
             if row["closed"]:
-                closed[region] = _ids(row["successors"])
+                closed[region] = row["successors"] or []
         if ROOT_REGION not in closed:
             return resolved_ts
         over = {region for region, after in closed.items() if resolved.keys() >= set(after)}
         least = min((ts for region, ts in resolved.items() if region not in over), default=0)
         return max(least, resolved_ts or 0) if least else resolved_ts
-
-
-def _ids(successors: str | Sequence[int] | None) -> list[int]:
-    return json.loads(successors) if isinstance(successors, str) else list(successors or ())

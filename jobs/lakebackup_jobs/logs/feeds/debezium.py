@@ -16,9 +16,10 @@ from lakebackup.errors import Refused, UsageProblem
 from lakebackup.rules.patterns import compile_pattern
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.consume import reader
+from lakebackup_jobs.kafka.format.arrow import records_of
+from lakebackup_jobs.logs.feeds import ISOLATION
 from lakebackup_jobs.logs.feeds.debezium_decoder import DebeziumDecoder
 from lakebackup_jobs.logs.feeds.debezium_json import ENDS, ask
-from lakebackup_jobs.logs.feeds.records import records_of
 from lakebackup_jobs.logs.feeds.transactions import MOST, Transactions, carried, indexed, prepared, tidy
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class DebeziumFeed:
         if before is None:
             self._check_begins(cluster, names)
         topic = self._prefix(names) + TOPIC
-        _, places = cluster.positions(cluster.describe([topic]), "read_committed")
+        _, places = cluster.positions(cluster.describe([topic]), ISOLATION)
         [place, *more] = places
         if more:
             raise Refused(
@@ -97,7 +98,7 @@ class DebeziumFeed:
         return {"folder": folder, "transactions": path}
 
     def _check_begins(self, cluster: Cluster, names: Sequence[str]) -> None:
-        _, regions = cluster.positions(cluster.describe(self.topics(names)), "read_committed")
+        _, regions = cluster.positions(cluster.describe(self.topics(names)), ISOLATION)
         lost = next((region for region in regions if region.low), None)
         if lost:
             raise Refused(
@@ -108,7 +109,7 @@ class DebeziumFeed:
 
     def _read_ends(self, known: Transactions, topic: str, end: int) -> Transactions:
         where, found, next_offset = f"{topic}[0]", [], end
-        client = reader(self.client, "read_committed", (topic, known.epoch))
+        client = reader(self.client, ISOLATION, (topic, known.epoch))
         with closing(client.blocks(topic, 0, known.next, end)) as blocks:
             for block in blocks:
                 records = records_of(block, where)

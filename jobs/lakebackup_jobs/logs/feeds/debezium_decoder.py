@@ -46,9 +46,7 @@ class DebeziumDecoder:
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See Decoder. Raises Damaged for what is no change event, Refused for what cannot be restored."""
-        changes = records.filter(records["value"].is_valid())
-        skipped = {"tombstones": len(records) - len(changes)}
-        events = ask(EVENTS, changes, self._where)
+        events = ask(EVENTS, records.filter(records["value"].is_valid()), self._where)
         self._check(events)
         events = self._tied(events)
         events, upto = self._whole(events)
@@ -59,15 +57,11 @@ class DebeziumDecoder:
             events.schema.get_field_index("sub"), "sub", pa.array(order[2], pa.int32())
         )
         repeated = pc.fill_null(events["done"], fill_value=False)
-        messages = pc.equal(events["op"], "m")
-        skipped |= {"repeated": pc.sum(repeated).as_py() or 0, "messages": pc.sum(messages).as_py() or 0}
         events = events.filter(pc.invert(repeated))
         self._keep_runs(events)
-        changed = events.filter(pc.invert(pc.equal(events["op"], "m")))
+        changed = events.filter(pc.not_equal(events["op"], "m"))  # all but messages
         self._check_rows(changed)
-        return Decoded(
-            self._records(changed), self._marks(events), upto, {k: n for k, n in skipped.items() if n}
-        )
+        return Decoded(self._records(changed), self._marks(events), upto)
 
     def finish(self) -> Mapping[str, Any] | None:
         """See Decoder. `tables`: [id, db, name, least ts] of the tables that occurred."""

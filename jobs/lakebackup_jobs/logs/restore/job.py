@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.formats.logs.cipher import LogKeys
-from lakebackup.plan.logs.restore import plan_restore, require_restorable, times
+from lakebackup.plan.logs.flush import shown_ts
+from lakebackup.plan.logs.restore import plan_restore, require_restorable
 from lakebackup.rules import layout
 from lakebackup_jobs.lifecycle.deletion.lock import noted
 from lakebackup_jobs.lifecycle.desk import desk
@@ -162,7 +163,8 @@ def summary_of(made: LogRestorePlan) -> dict[str, Any]:
     """The summary of a plan."""
     return {
         "source": made.source,
-        **times(made),
+        "from_ts": shown_ts(made.start_ts, made.domain),
+        "to_ts": shown_ts(made.end_ts, made.domain),
         "full": made.full.backup_id if made.full else None,
         "tables": [f"{table.db}.{table.name}" for table in made.tables[:_TABLES_SHOWN]],
         "of_tables": len(made.tables),

@@ -20,6 +20,7 @@ from lakebackup_jobs.lifecycle.run import Parent, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.lifecycle.tasks.part import Parts, PartTask, parts_of, run_tasks
+from lakebackup_jobs.logs.feeds import ISOLATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +97,7 @@ class Derived(Source[InProgress]):
             draft,
             totals,
             continues,
-            **{"source_kind": CHANGES, "isolation": "read_committed", **columns},
+            **{"source_kind": CHANGES, "isolation": ISOLATION, **columns},
         )
         return Manifest(backup=backup, positions=[], scopes=[], gaps=[], parts=parts)
 

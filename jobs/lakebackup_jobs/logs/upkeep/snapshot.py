@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebackup.errors import Refused
-from lakebackup.plan.logs.restore import note_of, plan_restore, require_restorable, to_ms
+from lakebackup.plan.logs.restore import note_of, plan_restore, require_restorable
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup.sql_engine.worker import task_number
+from lakebackup.sql_engine.worker import PerNumber, task_number
 from lakebackup.storage import open_storage
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
     from lakebackup.rows.backups import Backup, DataFile
+    from lakebackup.storage import Storage
     from lakebackup.store.manifest import Manifest
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
@@ -62,7 +64,7 @@ def run(
     full = InProgress.begin()
     for note in made.notes:
         reporter.warning(note)
-    summary = {"backup_id": full.backup_id, **summary_of(made), "time_ms": to_ms(made)}
+    summary = {"backup_id": full.backup_id, **summary_of(made), "time_ms": made.to_ms}
     if request.dry_run:
         return {"dry_run": True, **summary}
     if made.encrypted and not plain:
@@ -159,26 +161,24 @@ class LogFull(Derived):
 
 
 @dataclass(frozen=True, slots=True)
-class _List:
+class _List(PerNumber):
     """The objects of a full. Hadoop's checksum files are deleted: only folders have them, and the rows have a
     digest."""
 
     uri: str
     folder: str
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        storage = open_storage(self.uri)
-        paths: list[str] = []
-        for _ in batches:
-            for found in storage.list(self.folder):
-                if found.path.rpartition("/")[2].startswith("."):
-                    storage.delete(found.path)
-                else:
-                    paths.append(found.path)
-                if len(paths) == 10_000:
-                    yield pa.RecordBatch.from_pydict({"path": paths})
-                    paths = []
-        yield pa.RecordBatch.from_pydict({"path": pa.array(paths, pa.string())})
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        paths = self._paths(open_storage(self.uri))
+        while some := list(islice(paths, 10_000)):
+            yield pa.RecordBatch.from_pydict({"path": some})
+
+    def _paths(self, storage: Storage) -> Iterator[str]:
+        for found in storage.list(self.folder):
+            if found.path.rpartition("/")[2].startswith("."):
+                storage.delete(found.path)
+            else:
+                yield found.path
 
 
 @dataclass(frozen=True, kw_only=True)

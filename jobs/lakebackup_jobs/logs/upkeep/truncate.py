@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from lakebackup.plan.logs.truncate import OLDER, Full, Kept, LogCut, cut_of, req
 from lakebackup.plan.upkeep.prune import leaving
 from lakebackup.requests import Request
 from lakebackup.rows.backups import Floor, Removal
+from lakebackup.rows.base import pick
 from lakebackup.rows.tables import as_row, spark_columns
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts, parse_time
@@ -57,10 +58,6 @@ class TruncateRequest(Request):
     until: int
     ranges_only: bool = False
     delete: bool = False
-
-    def confirmed(self) -> TruncateRequest:
-        """The same, to be done."""
-        return replace(self, delete=True)
 
 
 def keep_lease(name: str) -> str:
@@ -104,10 +101,7 @@ def _cut(request: TruncateRequest, reader: CatalogReader) -> LogCut:
     return cut_of(
         request.name,
         reader.one("log_truncate_state", source=request.name),
-        [
-            Full(**{name: row[name] for name in Full.__match_args__})
-            for row in reader.rows("log_fulls", source=request.name, to_ts=None)
-        ],
+        [pick(Full, row) for row in reader.rows("log_fulls", source=request.name, to_ts=None)],
         until=request.until,
         ranges_only=request.ranges_only,
         kept=Kept(**(reader.one("log_truncate_kept", source=request.name) or {})),

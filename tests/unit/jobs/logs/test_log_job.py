@@ -21,10 +21,9 @@ from lakebackup_jobs.cli import main
 from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.capture import job as run
 from lakebackup_jobs.logs.capture.flush import LogRequest
-from lakebackup_jobs.logs.capture.job import _Job
+from lakebackup_jobs.logs.capture.job import LogJob
 from lakebackup_jobs.logs.control.verbs import Place, _check_continues, _launched
-from lakebackup_jobs.logs.last_error import Trouble
-from lakebackup_jobs.logs.task import Task, TaskSettings, keys_of, settings_text
+from lakebackup_jobs.logs.task import Task, TaskSettings, Trouble, keys_of, settings_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,9 +46,9 @@ class Stop(threading.Event):
         return self.is_set()
 
 
-def made(root: str, stop: threading.Event) -> _Job:
+def made(root: str, stop: threading.Event) -> LogJob:
     request = LogRequest(root, "prod", SETTINGS, {}, tries=3)
-    return _Job(request, quiet(), stop, Trouble())
+    return LogJob(request, quiet(), stop, Trouble())
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def stop() -> Stop:
 
 
 @pytest.fixture
-def job(root: str, stop: Stop) -> Iterator[_Job]:
+def job(root: str, stop: Stop) -> Iterator[LogJob]:
     job = made(root, stop)
     yield job
     job.lease.release()
@@ -76,7 +75,7 @@ def at(root: str) -> Task:
     return task.require(CatalogReader.require(root), "prod")
 
 
-def failing(job: _Job, monkeypatch: pytest.MonkeyPatch, *errors: LakebackupError) -> list[LakebackupError]:
+def failing(job: LogJob, monkeypatch: pytest.MonkeyPatch, *errors: LakebackupError) -> list[LakebackupError]:
     """Flushes fail by these, one after the other; then the job is asked to end. Those that are left."""
     left = list(errors)
 
@@ -92,7 +91,7 @@ def failing(job: _Job, monkeypatch: pytest.MonkeyPatch, *errors: LakebackupError
 
 
 def test_what_may_pass_is_tried_again_and_then_pauses_the_task(
-    root: str, job: _Job, stop: Stop, monkeypatch: pytest.MonkeyPatch
+    root: str, job: LogJob, stop: Stop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = failing(job, monkeypatch, *(EnvironmentProblem(f"no answer {n}") for n in range(4)))
     job.run(None)  # type: ignore[arg-type]
@@ -103,7 +102,7 @@ def test_what_may_pass_is_tried_again_and_then_pauses_the_task(
 
 
 def test_a_flush_that_succeeds_between_restarts_the_count(
-    root: str, job: _Job, monkeypatch: pytest.MonkeyPatch
+    root: str, job: LogJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing(job, monkeypatch, *(EnvironmentProblem("no answer") for _ in range(2)))
     job.run(None)  # type: ignore[arg-type]
@@ -116,7 +115,7 @@ def test_a_flush_that_succeeds_between_restarts_the_count(
 
 
 def test_what_does_not_pass_pauses_the_task_at_once(
-    root: str, job: _Job, stop: Stop, monkeypatch: pytest.MonkeyPatch
+    root: str, job: LogJob, stop: Stop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing(job, monkeypatch, Damaged("no event"))
     job.run(None)  # type: ignore[arg-type]
@@ -124,7 +123,7 @@ def test_what_does_not_pass_pauses_the_task_at_once(
 
 
 def test_trouble_is_known_at_once_and_the_catalog_knows_as_soon_as_it_can_be(
-    root: str, job: _Job, stop: Stop, monkeypatch: pytest.MonkeyPatch
+    root: str, job: LogJob, stop: Stop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record, full, seen = task.record, [EnvironmentProblem("No space left")] * 2, list[Any]()
 
@@ -141,13 +140,13 @@ def test_trouble_is_known_at_once_and_the_catalog_knows_as_soon_as_it_can_be(
     assert len(stop.waits) == 2
 
 
-def test_a_task_that_was_stopped_meanwhile_stays_stopped(root: str, job: _Job) -> None:
+def test_a_task_that_was_stopped_meanwhile_stays_stopped(root: str, job: LogJob) -> None:
     task.record(root, None, "prod", "stopped", SETTINGS)
     job.pause(Damaged("no event"))
     assert (at(root).state, at(root).detail) == ("stopped", None)
 
 
-def test_one_job_a_task(root: str, job: _Job, stop: Stop) -> None:
+def test_one_job_a_task(root: str, job: LogJob, stop: Stop) -> None:
     with pytest.raises(Busy):
         made(root, stop)
     job.lease.release()
@@ -167,7 +166,7 @@ def test_what_is_recorded_last_counts_also_from_a_machine_whose_clock_is_behind(
     assert at(root).state == "stopped"
 
 
-def test_a_job_that_has_paused_does_not_take_back_that_it_was_resumed_meanwhile(root: str, job: _Job) -> None:
+def test_a_job_that_has_paused_does_not_undo_a_resume(root: str, job: LogJob) -> None:
     asked = job.task()
     task.record(root, None, "prod", "running", SETTINGS)
     job.record("paused", asked=asked)
@@ -196,7 +195,7 @@ def test_status_ends_with_a_code_when_stores_are_in_error(
 
 
 def test_a_look_at_the_catalog_that_fails_now_and_then_is_recreated(
-    job: _Job, monkeypatch: pytest.MonkeyPatch
+    job: LogJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, fails = job.task(), [2]
 

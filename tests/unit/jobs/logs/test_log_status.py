@@ -158,18 +158,8 @@ def test_flags_that_a_job_gets(tmp_path: Path) -> None:
         places.append((place_of(call, run=True, metrics_port=9), place_of(call)))
 
     where = ["--from", str(tmp_path), "--catalog", "c", "--json"]
-    flags = [
-        "--lease-ttl",
-        "5s",
-        "-X",
-        "a=b",
-        "--master",
-        "local",
-        "--spark-conf",
-        "c=d",
-        "--spark-conf",
-        "e=f",
-    ]
+    flags = ["--lease-ttl", "5s", "-X", "a=b", "--master", "local"]
+    flags += ["--spark-conf", "c=d", "--spark-conf", "e=f"]
     app([*where, *flags], standalone_mode=False)
     app(where, standalone_mode=False)
     assert places[0][0].options == [*flags, "--metrics-port", "9"]
