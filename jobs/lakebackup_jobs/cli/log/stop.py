@@ -11,14 +11,15 @@ from lakebackup_jobs.cli.verb import Call, verb
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EXAMPLES = options.examples("lakebackup log stop prod --from ./backups")
-
 
 @verb(options.FROM, options.KAFKA_CONFIG)
-def stop(call: Call, name: shown.Name) -> None:
+def stop(call: Call, name: str = shown.NAME) -> None:
     """End a task. What is not flushed by then is not in the log; how much that is, is said.
 
     `log start` goes on where it ended, as long as the feed still has what came in since.
+
+    Examples:
+        lakebackup log stop prod --from ./backups
     """
     from lakebackup_jobs.logs.control import verbs as control
 
