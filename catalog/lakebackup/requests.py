@@ -1,10 +1,10 @@
-"""What makes two requests the same, from their fields, so that none is forgotten."""
+"""What requests of jobs have in common, and what makes two of them the same."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import MISSING, fields
+from dataclasses import KW_ONLY, MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -15,6 +15,21 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What every job is asked with. `catalog` None: it is with the backups. `remote`: a Spark Connect server.
+
+    `dry_run`: it only plans. `lease_ttl_s`: the job's lease expires when it is silent for so many seconds.
+    """
+
+    destination: str
+    _: KW_ONLY
+    catalog: str | None = None
+    dry_run: bool = False
+    remote: str | None = None
+    lease_ttl_s: float = 60.0
 
 
 def asked(request: DataclassInstance, *, always: Sequence[str], never: Collection[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from lakebackup.errors import Refused
+from lakebackup.requests import Request
 from lakebackup.rules import layout
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.lifecycle.identity import micros
@@ -31,14 +32,11 @@ KIND = "lines"
 
 
 @dataclass(frozen=True, slots=True)
-class LinesRequest:
+class LinesRequest(Request):
     """What a person asked for."""
 
-    destination: str
     file: Path
     note: str | None = None
-    catalog: str | None = None
-    lease_ttl_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
+from lakebackup.requests import Request
 from lakebackup.rows.base import QUEUES, SNAPSHOT
 
 if TYPE_CHECKING:
@@ -103,14 +104,11 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class DiffRequest:
+class DiffRequest(Request):
     """What a person asked for: two backups, by their ids or how these begin."""
 
-    destination: str
     a: str
     b: str
-    catalog: str | None = None
-    remote: str | None = None
     engine: EngineChoice = "auto"
 
 

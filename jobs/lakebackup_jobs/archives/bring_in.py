@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.formats.archives import chain, tree
+from lakebackup.requests import Request
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
@@ -42,16 +43,11 @@ _MOST_BESIDE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveImportRequest:
+class ArchiveImportRequest(Request):
     """What a person asked for; `source` None: named after the folder."""
 
-    destination: str
     folder: str
     source: str | None = None
-    catalog: str | None = None
-    dry_run: bool = False
-    lease_ttl_s: float = 60.0
-    remote: str | None = None
 
 
 def run(

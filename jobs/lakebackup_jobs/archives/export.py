@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.archives import meta, tree
+from lakebackup.requests import Request
 from lakebackup.rows.base import ARCHIVE, TOPICS, pick
 from lakebackup.rules.kinds import require_kind
 from lakebackup.rules.times import format_ts
@@ -44,17 +45,13 @@ TARGET_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveExportRequest:
+class ArchiveExportRequest(Request):
     """What a person asked for; `what`: a backup's id or a source, None: the only source there is."""
 
-    destination: str
     folder: str
     what: str | None = None
     buckets: tuple[str, ...] = ()
-    catalog: str | None = None
     target_bytes: int = TARGET_BYTES
-    dry_run: bool = False
-    remote: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

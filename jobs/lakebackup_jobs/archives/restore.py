@@ -17,6 +17,7 @@ from urllib.parse import quote_plus
 from lakebackup.errors import NotFound, Refused
 from lakebackup.formats.archives import cbb
 from lakebackup.formats.archives.chain import cuts
+from lakebackup.requests import Request
 from lakebackup.rows.base import ARCHIVE
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.worker import settle
@@ -53,18 +54,14 @@ _ROWS_OF_A_FILE = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveRestoreRequest:
+class ArchiveRestoreRequest(Request):
     """What a person asked for. Times in ms: mutations of backups that ended in `(from_ts, to_ts]`."""
 
-    destination: str
     folder: str
     what: str | None = None
     buckets: tuple[str, ...] = ()
     from_ts: int | None = None
     to_ts: int | None = None
-    catalog: str | None = None
-    dry_run: bool = False
-    remote: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

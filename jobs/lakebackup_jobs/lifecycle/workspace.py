@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
@@ -16,25 +16,15 @@ from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakebackup.requests import Request
     from lakebackup_jobs.lifecycle.progress import Reporter
-
-
-class Places(Protocol):
-    """What every request says of where it works; `lease_ttl_s` in seconds."""
-
-    @property
-    def destination(self) -> str: ...
-    @property
-    def catalog(self) -> str | None: ...
-    @property
-    def lease_ttl_s(self) -> float: ...
 
 
 class Workspace:
     """A destination, its catalog, the name of a source, and Spark when it is first needed."""
 
     def __init__(
-        self, request: Places, source: str, reporter: Reporter, spark: SparkSession | None = None
+        self, request: Request, source: str, reporter: Reporter, spark: SparkSession | None = None
     ) -> None:
         self._request = request
         self.source, self.reporter = source, reporter
@@ -47,7 +37,7 @@ class Workspace:
         if self._spark is None:
             from lakebackup_jobs.runtime.session import spark_session
 
-            self._spark = spark_session(remote=getattr(self._request, "remote", None))
+            self._spark = spark_session(remote=self._request.remote)
         return self._spark
 
     @property

@@ -63,14 +63,12 @@ _ELSE = (
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotRequest:
+class SnapshotRequest(requests.Request):
     """What a person asked for. `paths`: trees of one layout. `snapshots`: ids; none: the newest, or with
     `everything` all that came since the newest backup. `always`: patterns of last path parts. `pack_below` in
     bytes; `bandwidth` in bytes a second; `taken_at` in ms since 1970 UTC."""
 
-    destination: str
     paths: tuple[str, ...]
-    catalog: str | None = None
     source: str | None = None
     layout: str = "plain"
     snapshots: tuple[str, ...] = ()
@@ -83,10 +81,7 @@ class SnapshotRequest:
     sidecars: tuple[tuple[Role, str], ...] = ()
     bandwidth: int | None = None
     taken_at: int | None = None
-    dry_run: bool = False
-    lease_ttl_s: float = 60.0
     note: str | None = None
-    remote: str | None = None
     parallelism: int = os.cpu_count() or 2
 
     @property

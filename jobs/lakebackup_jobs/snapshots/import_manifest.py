@@ -21,6 +21,7 @@ from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import export_manifest
 from lakebackup.formats.snapshots.manifest_read import Entry, read_manifest_json, resolve
 from lakebackup.plan.snapshots.backup import Newest, require_snapshots
+from lakebackup.requests import Request
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rows.upkeep import Audit
@@ -58,16 +59,12 @@ _AHEAD_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestRequest:
+class ManifestRequest(Request):
     """What a person asked for; `taken_at` in ms since 1970 UTC, else the greatest timestamp counts."""
 
-    destination: str
     file: Path
     source: str
-    catalog: str | None = None
     taken_at: int | None = None
-    lease_ttl_s: float = 60.0
-    remote: str | None = None
 
 
 def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from lakebackup.errors import NotFound
 from lakebackup.plan.topics.compact import CompactPlan, CompactTopic, plan_compaction
 from lakebackup.plan.topics.generations import Held
 from lakebackup.plan.topics.request import only_source
+from lakebackup.requests import Request
 from lakebackup.rows.backups import Gap, Position
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout
@@ -47,22 +48,17 @@ MOST_TASKS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class CompactRequest:
+class CompactRequest(Request):
     """What a person asked for; without topics and patterns, all compacted topics but internal ones."""
 
-    destination: str
     topics: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     all_keyed: bool = False
-    catalog: str | None = None
     source: str | None = None
     codec: str = "zstandard"
     compression_level: int | None = None
     target_bytes: int = 128 << 20
-    dry_run: bool = False
-    lease_ttl_s: float = 60.0
     note: str | None = None
-    remote: str | None = None
 
 
 def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:

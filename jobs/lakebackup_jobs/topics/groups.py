@@ -18,6 +18,7 @@ from lakebackup.plan.topics.groups import (
     plan_groups,
 )
 from lakebackup.plan.topics.request import only_source
+from lakebackup.requests import Request
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import patterns
 from lakebackup.rules.times import format_ts
@@ -36,18 +37,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupsRequest:
+class GroupsRequest(Request):
     """What a person asked for. `kafka` may hold secrets.
 
     `at_ts` in ms: the groups' offsets of then, None: of the topics' newest backup. `from_log`: also offsets
     that `__consumer_offsets` held before they were erased.
     """
 
-    destination: str
     target: str
     groups: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
-    catalog: str | None = None
     source: str | None = None
     maps: Mapping[str, str] = field(default_factory=dict)
     group_maps: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +54,6 @@ class GroupsRequest:
     from_log: bool = False
     force: bool = False
     kafka: Mapping[str, str] = field(default_factory=dict)
-    dry_run: bool = False
 
 
 def run(request: GroupsRequest, *, reporter: Reporter) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from lakebackup.errors import Damaged, Refused
 from lakebackup.plan.topics.generations import Held
 from lakebackup.plan.topics.merge import Member, MergePlan, choose, targets, with_topics
 from lakebackup.plan.topics.request import only_source
+from lakebackup.requests import Request
 from lakebackup.rows.backups import Gap, Position
 from lakebackup.rows.base import TOPICS, pick
 from lakebackup.rows.topics import Group
@@ -57,25 +58,20 @@ MOST_TASKS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class MergeRequest:
+class MergeRequest(Request):
     """What a person asked for: backups of `level` become one of the level below.
 
     `until`: the last backup to look at, by the beginning of its id; `to_ts` (ms): those that end by then.
     """
 
-    destination: str
     level: int
-    catalog: str | None = None
     source: str | None = None
     until: str | None = None
     to_ts: int | None = None
     drop_gone: bool = False
     target_bytes: int = 128 << 20
     schema_topics: tuple[str, ...] = (SCHEMAS_TOPIC,)
-    dry_run: bool = False
-    lease_ttl_s: float = 60.0
     note: str | None = None
-    remote: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

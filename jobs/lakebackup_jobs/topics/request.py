@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakebackup.plan.topics.generations import GROWTH
+from lakebackup.requests import Request
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
 
 if TYPE_CHECKING:
@@ -18,17 +19,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class BackupRequest:
+class BackupRequest(Request):
     """What a person asked for. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets.
 
     `level` and `parent` as in plan.parents.choose; `log`: it is a batch of a backup without an end.
     `roll_ms`: a file is closed when its records span this long; 0 never, None by the topic's retention.
     """
 
-    destination: str
     topics: tuple[str, ...]
     kafka: Mapping[str, str]
-    catalog: str | None = None
     source: str | None = None
     patterns: tuple[str, ...] = ()
     isolation: str = "read_committed"
@@ -41,10 +40,7 @@ class BackupRequest:
     parent: str | None = None
     on_gap: OnGap = "restart"
     on_fork: OnFork = "branch"
-    dry_run: bool = False
-    lease_ttl_s: float = 60.0
     note: str | None = None
-    remote: str | None = None
     log: bool = False
     new_generation: bool = False
     growth: float = GROWTH

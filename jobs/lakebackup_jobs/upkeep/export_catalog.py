@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.recovery.exchange import EXCHANGED, Form, export
+from lakebackup.requests import Request
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 
@@ -15,12 +16,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ExportRequest:
+class ExportRequest(Request):
     """What to export; `folder` is empty or not there yet."""
 
-    destination: str
     folder: str
-    catalog: str | None = None
     form: Form = "jsonl"
 
 

@@ -20,6 +20,7 @@ from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.recovery.exchange import EXCHANGED, read_index, require_whole
 from lakebackup.recovery.import_reader import MANIFESTS, GivenFile, given_files
 from lakebackup.recovery.imports import Import, append, read_import, sweep, write_import, write_rows
+from lakebackup.requests import Request
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
@@ -43,22 +44,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ImportRequest:
+class ImportRequest(Request):
     """What to import: the folder of an export, or files of rows by what they hold.
 
     `trust_roots`: URIs of other catalogs' destinations whose rows are taken from an export.
     `given`: paths of `backups`, `files`, `departures` and `manifests`, the backups always.
     """
 
-    destination: str
     folder: str | None = None
     given: Mapping[str, str] = field(default_factory=dict)
     source_kind: str = "imported"
     trust_roots: tuple[str, ...] = ()
-    catalog: str | None = None
-    dry_run: bool = False
-    lease_ttl_s: float = 60.0
-    remote: str | None = None
 
 
 def run(request: ImportRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:

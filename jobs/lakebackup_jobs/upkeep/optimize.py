@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused, UsageProblem
+from lakebackup.requests import Request
 from lakebackup.rows.tables import TABLES
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import held
@@ -30,14 +31,10 @@ LEAST_RETENTION_MS = 7 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizeRequest:
+class OptimizeRequest(Request):
     """What to optimize; the tables' versions of the last `retain_ms` stay readable."""
 
-    destination: str
-    catalog: str | None = None
     retain_ms: int = LEAST_RETENTION_MS
-    dry_run: bool = False
-    remote: str | None = None
 
 
 def run(request: OptimizeRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:

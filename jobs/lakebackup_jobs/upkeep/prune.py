@@ -28,6 +28,7 @@ from lakebackup.plan.upkeep.prune import (
     plan_prune,
     window_of,
 )
+from lakebackup.requests import Request
 from lakebackup.rows.base import ARCHIVE, CHANGES, QUEUES, SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.rules.kinds import KINDS
@@ -61,23 +62,19 @@ _WHOLE = {name: kind.whole for name, kind in KINDS.items() if kind.whole}
 
 
 @dataclass(frozen=True, slots=True)
-class PruneRequest:
+class PruneRequest(Request):
     """Flags of a prune: no topics means all, and whole backups; without `delete` it is a preview.
 
     `days`: a recovery window in place of the policy's. ms and bytes.
     """
 
-    destination: str
     topics: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
-    catalog: str | None = None
     source: str | None = None
     keep_ms: int | None = None
     keep_bytes: int | None = None
     days: int | None = None
     delete: bool = False
-    lease_ttl_s: float = 60.0
-    remote: str | None = None
     engine: EngineChoice = "auto"
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Incomplete
+from lakebackup.requests import Request
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
 
 if TYPE_CHECKING:
@@ -17,13 +18,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RebuildRequest:
+class RebuildRequest(Request):
     """What to rebuild; the catalog at `catalog` (or in the destination) must be empty or missing."""
 
-    destination: str
-    catalog: str | None = None
     schema_topics: tuple[str, ...] = (SCHEMAS_TOPIC,)
-    remote: str | None = None
 
 
 def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:

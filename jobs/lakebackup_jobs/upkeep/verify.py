@@ -18,6 +18,7 @@ from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.requests import Request
 from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
 from lakebackup.rows.tables import spark_columns
 from lakebackup.rows.upkeep import Check
@@ -50,17 +51,14 @@ GRACE_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyRequest:
+class VerifyRequest(Request):
     """What to verify; no `backup_ids` means all backups.
 
     `keys_file`: the file of keys that log files are encrypted with.
     """
 
-    destination: str
-    catalog: str | None = None
     backup_ids: tuple[str, ...] = ()
     mode: Literal["stat", "hash", "decode", "restore"] = "hash"
-    remote: str | None = None
     grace_ms: int = GRACE_MS
     keys_file: str | None = None
 

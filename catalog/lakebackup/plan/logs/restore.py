@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs.flush import physical_ms, shown_ts
+from lakebackup.requests import Request
 from lakebackup.rows.base import CHANGES
 from lakebackup.rules.kinds import require_kind_of
 
@@ -29,7 +30,7 @@ NEVER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class LogRestoreRequest:
+class LogRestoreRequest(Request):
     """What a person asked for. `start_ts`, `end_ts` in the feed's own unit, `to_ms` in ms since 1970 UTC.
 
     `first_key`, `beyond_key`: lower hex, keys in between alone. `on_full`: upon the newest full; `upon`: upon
@@ -37,10 +38,8 @@ class LogRestoreRequest:
     file of keys that log files are encrypted with.
     """
 
-    destination: str
     name: str
     target: str = ""
-    catalog: str | None = None
     start_ts: int | None = None
     end_ts: int | None = None
     to_ms: int | None = None
@@ -51,11 +50,8 @@ class LogRestoreRequest:
     upon: str | None = None
     checksum: bool = True
     allow_gaps: bool = False
-    dry_run: bool = False
-    remote: str | None = None
     kafka: Mapping[str, str] = field(default_factory=dict)
     keys_file: str | None = None
-    lease_ttl_s: float = 60.0
     engine: EngineChoice = "auto"
 
 

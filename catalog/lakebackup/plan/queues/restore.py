@@ -38,15 +38,13 @@ _ELSE = (
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRestoreRequest:
+class QueueRestoreRequest(requests.Request):
     """What a person asked for; `to_ts` in ms. `folder`: where snapshot and configuration go, `target`: the
     cluster that messages go into. `kafka` may hold secrets."""
 
-    destination: str
     source: str
     target: str
     folder: str
-    catalog: str | None = None
     backup: str | None = None
     to_tid: int | None = None
     to_ts: int | None = None
@@ -57,9 +55,6 @@ class QueueRestoreRequest:
     zero_as_one: bool = False
     kafka: Mapping[str, str] = field(default_factory=dict)
     names: HeaderNames = field(default_factory=HeaderNames)
-    dry_run: bool = False
-    lease_ttl_s: float = 60.0
-    remote: str | None = None
     engine: EngineChoice = "auto"
 
     def digest(self) -> str:

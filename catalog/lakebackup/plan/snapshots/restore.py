@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.snapshots.names import require_safe
 from lakebackup.formats.snapshots.tree import WHOLE
+from lakebackup.requests import Request
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules.kinds import only_one, require_kind_of, require_source
 from lakebackup.rules.times import format_ts
@@ -39,12 +40,10 @@ _SORTED = 250_000
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotRestoreRequest:
+class SnapshotRestoreRequest(Request):
     """What a person asked for; `to_ts` in ms. `backup` may be the beginning of an id."""
 
-    destination: str
     folder: str
-    catalog: str | None = None
     source: str | None = None
     to_ts: int | None = None
     backup: str | None = None
@@ -52,8 +51,6 @@ class SnapshotRestoreRequest:
     tablets: tuple[str, ...] = ()
     select: str | None = None
     form: Form = "tree"
-    dry_run: bool = False
-    remote: str | None = None
     engine: EngineChoice = "auto"
 
 

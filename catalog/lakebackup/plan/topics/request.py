@@ -50,14 +50,12 @@ _ELSE = (
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreRequest:
+class RestoreRequest(requests.Request):
     """What a person asked for. Times are ms, bounds `(from_ts, to_ts]`; `kafka` may hold secrets."""
 
-    destination: str
     target: str
     topics: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
-    catalog: str | None = None
     source: str | None = None
     maps: Mapping[str, str] = field(default_factory=dict)
     to_ts: int | None = None
@@ -75,9 +73,6 @@ class RestoreRequest:
     approximate: bool = False
     settings: str = "auto"
     zero_as_one: bool = False
-    dry_run: bool = False
-    lease_ttl_s: float = 60.0
-    remote: str | None = None
     save_plan: str | None = None
     plan: str | None = None
     engine: EngineChoice = "auto"

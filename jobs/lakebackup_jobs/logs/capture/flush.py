@@ -14,6 +14,7 @@ from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs import flush as log_flush
 from lakebackup.plan.logs.flush import FIRST_BYTES, Flush, Newest
 from lakebackup.plan.partitions import BackupRows
+from lakebackup.requests import Request
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
@@ -43,21 +44,18 @@ _LEAST_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
-class LogRequest:
+class LogRequest(Request):
     """A task as its job runs it. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets.
 
     `scratch`: folder of tasks' temporary files. `tries`: how often what fails for a while is tried, each time
     after twice the wait, before the task pauses.
     """
 
-    destination: str
     name: str
     settings: TaskSettings
     kafka: Mapping[str, str] = field(repr=False)
-    catalog: str | None = None
     keys_file: str | None = None
     scratch: str | None = None
-    lease_ttl_s: float = 60.0
     parallelism: int = os.cpu_count() or 2
     tries: int = 6
 

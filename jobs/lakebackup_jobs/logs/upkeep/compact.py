@@ -22,6 +22,7 @@ from lakebackup.errors import NotFound
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.formats.logs.logfile import MOST_RAW
 from lakebackup.formats.logs.metafile import write_stream_meta
+from lakebackup.requests import Request
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.base import CHANGES
 from lakebackup.rows.tables import from_row
@@ -66,24 +67,19 @@ _LISTED_ROWS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class CompactLogRequest:
+class CompactLogRequest(Request):
     """What a person asked for. `until`: of flushes that end by then (the feed's unit), None: all.
 
     `most_raw`: bytes of records in a file; files with less than half of that are compacted. `keys_file`: path
     of the file of keys; with `encrypt` its current key encrypts what is written.
     """
 
-    destination: str
     name: str
     until: int | None = None
     codec: str = "zstd"
     encrypt: bool | None = None
     most_raw: int = MOST_RAW
-    catalog: str | None = None
     keys_file: str | None = None
-    dry_run: bool = False
-    lease_ttl_s: float = 60.0
-    remote: str | None = None
 
 
 def run(

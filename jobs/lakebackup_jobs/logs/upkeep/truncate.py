@@ -18,6 +18,7 @@ from lakebackup.errors import Busy
 from lakebackup.plan.logs.flush import physical_ms, shown_ts, ts_at
 from lakebackup.plan.logs.truncate import OLDER, Full, Kept, LogCut, cut_of, require_proof
 from lakebackup.plan.upkeep.prune import leaving
+from lakebackup.requests import Request
 from lakebackup.rows.backups import Floor, Removal
 from lakebackup.rows.tables import as_row, spark_columns
 from lakebackup.rules import layout
@@ -49,17 +50,13 @@ WHOLE = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class TruncateRequest:
+class TruncateRequest(Request):
     """What a person asked for; `until` in the feed's own unit. Without `delete` nothing is deleted."""
 
-    destination: str
     name: str
     until: int
     ranges_only: bool = False
     delete: bool = False
-    catalog: str | None = None
-    lease_ttl_s: float = 60.0
-    remote: str | None = None
 
     def confirmed(self) -> TruncateRequest:
         """The same, to be done."""

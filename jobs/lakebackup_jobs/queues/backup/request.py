@@ -38,14 +38,13 @@ _ELSE = (
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRequest:
+class QueueRequest(requests.Request):
     """What a person asked for. `source`: the engine's name; `topics`: names or shell patterns of all of its
     queues. `snapshot`: folder of its snapshot, for a full; `positions`: its snapshot.json, when not beside
     that. `config` and `schema`: files that travel with every backup. `skip`: messages to leave out, such as
     `delta.1[0]@4711`. `kafka` may hold secrets.
     """
 
-    destination: str
     source: str
     topics: tuple[str, ...]
     kafka: Mapping[str, str]
@@ -56,14 +55,10 @@ class QueueRequest:
     schema: str | None = None
     names: HeaderNames = field(default_factory=HeaderNames)
     skip: tuple[str, ...] = ()
-    catalog: str | None = None
     codec: str = "zstandard"
     compression_level: int | None = None
     target_bytes: int = 128 << 20
-    dry_run: bool = False
-    lease_ttl_s: float = 60.0
     note: str | None = None
-    remote: str | None = None
     parallelism: int = os.cpu_count() or 2
 
     @property
