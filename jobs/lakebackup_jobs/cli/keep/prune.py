@@ -43,12 +43,11 @@ def prune(
     topics, days = _window(topics or [])
     for shared in ("dry_run", "explain"):
         one_of({"delete": delete, shared.replace("_", "-"): call.flags[shared]}, otherwise="")
-    keep_ms, keep_bytes = span(keep_time), size("--keep-size", keep_size)
+    from lakebackup.rules.retention import Limits
     from lakebackup_jobs.upkeep.prune import PruneRequest, run
 
-    request = call.request(
-        PruneRequest, topics=tuple(topics), days=days, keep_ms=keep_ms, keep_bytes=keep_bytes
-    )
+    limits = Limits(span(keep_time), size("--keep-size", keep_size))
+    request = call.request(PruneRequest, topics=tuple(topics), days=days, limits=limits)
     call.run(run, request, spark=delete)
 
 
