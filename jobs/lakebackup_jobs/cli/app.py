@@ -7,10 +7,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from lakebackup_jobs.cli import archive, backup, catalog, log, restore, verify
-from lakebackup_jobs.cli.keep import compact, config, due, manage, merge, policy, prune
+from lakebackup_jobs.cli import archive, backup, catalog, log, restore
+from lakebackup_jobs.cli.flags.options import examples, option
+from lakebackup_jobs.cli.keep import compact, config, due, manage, merge, policy, prune, verify
 from lakebackup_jobs.cli.look import diff, files, list_, report, serve, show, sql
-from lakebackup_jobs.cli.options import examples, option
 from lakebackup_jobs.cli.verb import Verb, add
 
 # In the order in which a person meets them.

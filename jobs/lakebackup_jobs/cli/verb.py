@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.explain import explain
-from lakebackup_jobs.cli.values import instant, required
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.values import instant, required
+from lakebackup_jobs.cli.output.explain import explain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -226,7 +226,7 @@ class Call:
 
     def show(self, values: Mapping[str, Any]) -> None:
         """Write values for a person, or as one line of JSON; without the events of a run around them."""
-        from lakebackup_jobs.cli.rows import json_line
+        from lakebackup_jobs.cli.output.rows import json_line
         from lakebackup_jobs.lifecycle.progress import print_result
 
         if self.json:
@@ -236,7 +236,7 @@ class Call:
 
     def write(self, rows: pa.RecordBatchReader, columns: Sequence[str] | None = None) -> None:
         """Write rows as a table of `columns`, as JSON lines or as CSV; the latter two have all columns."""
-        from lakebackup_jobs.cli.rows import write
+        from lakebackup_jobs.cli.output.rows import write
 
         write(rows, as_json=self.json, as_csv=self.flags["csv"], columns=columns)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.archive.what import BUCKET, FOLDER, WHAT
 from lakebackup_jobs.cli.archive.what import folder as folder_of
-from lakebackup_jobs.cli.options import option
-from lakebackup_jobs.cli.values import size
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.flags.values import size
 from lakebackup_jobs.cli.verb import Call, verb
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lakebackup_jobs.cli.options import argument, option
-from lakebackup_jobs.cli.values import required
+from lakebackup_jobs.cli.flags.options import argument, option
+from lakebackup_jobs.cli.flags.values import required
 
 WHAT = argument("BACKUP|SOURCE", "A backup's id, or a source: its newest backup.")
 BUCKET = option("--bucket NAME", "Only this bucket or topic; repeatable.")

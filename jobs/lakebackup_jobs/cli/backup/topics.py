@@ -6,9 +6,9 @@ import threading
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
-from lakebackup_jobs.cli.options import argument, option, switch
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:

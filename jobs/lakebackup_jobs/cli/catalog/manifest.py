@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option
-from lakebackup_jobs.cli.values import instant, required
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option
+from lakebackup_jobs.cli.flags.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import option
-from lakebackup_jobs.cli.values import span
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.flags.values import span
 from lakebackup_jobs.cli.verb import Call, verb
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from lakebackup.errors import Incomplete
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import switch
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import switch
 from lakebackup_jobs.cli.verb import Call, verb
 
 

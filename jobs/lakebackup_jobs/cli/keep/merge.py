@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option, switch
-from lakebackup_jobs.cli.values import instant
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option, switch
+from lakebackup_jobs.cli.flags.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 

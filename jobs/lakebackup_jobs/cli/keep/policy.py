@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option, switch
-from lakebackup_jobs.cli.values import instant, one_of, required, span
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option, switch
+from lakebackup_jobs.cli.flags.values import instant, one_of, required, span
 from lakebackup_jobs.cli.verb import Call, group, verb
 
 _DAY_MS = 86_400_000

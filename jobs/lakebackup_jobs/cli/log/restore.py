@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.flags.values import check_target
 from lakebackup_jobs.cli.log import span
-from lakebackup_jobs.cli.options import option
-from lakebackup_jobs.cli.values import check_target
 from lakebackup_jobs.cli.verb import Call, verb
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.log import shown
-from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.verb import Call, verb
 
 

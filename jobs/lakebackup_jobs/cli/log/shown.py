@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from lakebackup_jobs.cli.options import argument, option, switch
+from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.runtime.terminal_text import visible_lines
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli.options import argument, option, switch
-from lakebackup_jobs.cli.values import instant
+from lakebackup_jobs.cli.flags.options import argument, option, switch
+from lakebackup_jobs.cli.flags.values import instant
 
 NAME = argument("NAME", "The log task.", ...)
 FILTERS = option(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option, switch
+from lakebackup_jobs.cli.flags.values import required, size, span
 from lakebackup_jobs.cli.log import shown
-from lakebackup_jobs.cli.options import option, switch
-from lakebackup_jobs.cli.values import required, size, span
 from lakebackup_jobs.cli.verb import Call, verb
 
 _SCHEME = "kafka://"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument
 from lakebackup_jobs.cli.log import shown
-from lakebackup_jobs.cli.options import argument
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 import typer
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option, switch
 from lakebackup_jobs.cli.log import shown
-from lakebackup_jobs.cli.options import option, switch
 from lakebackup_jobs.cli.verb import Call, verb
 
 

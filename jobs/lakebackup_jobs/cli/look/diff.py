@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import switch
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import switch
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def diff(
         lakebackup diff 20261121T1405 20261121T1500 --records --json
     """
     from lakebackup.plan.diff import DiffRequest
-    from lakebackup_jobs.cli.explain import explain
+    from lakebackup_jobs.cli.output.explain import explain
 
     request = call.request(DiffRequest)
     if call.explain:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.verb import Call, verb
 
 COLUMNS = ("backup_id", "kind", "state", "intact", "end_ts", "files", "entries", "bytes", "source", "note")

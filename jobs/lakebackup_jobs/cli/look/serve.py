@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
-from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.verb import Call, group, verb
 
 if TYPE_CHECKING:

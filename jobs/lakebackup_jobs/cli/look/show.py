@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, switch
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.verb import Call, verb
 
 # So many transactions are shown that were open at a backup's end; the view queue_transactions has them all.

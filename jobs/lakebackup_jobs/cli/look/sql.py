@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _give_up(as_json: bool) -> Callable[[TimedOut], None]:
     import os
     import sys
 
-    from lakebackup_jobs.cli.errors import report
+    from lakebackup_jobs.cli.output.errors import report
 
     def give_up(error: TimedOut) -> None:
         code = report(error, as_json=as_json)
@@ -121,7 +121,7 @@ def _by_spark(
 def _explain(call: Call, text: str) -> None:
     import json
 
-    from lakebackup_jobs.cli.explain import explain
+    from lakebackup_jobs.cli.output.explain import explain
     from lakebackup_jobs.query import record_query as ask
 
     readings: list[Reading] = []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import option
-from lakebackup_jobs.cli.values import instant, required
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.flags.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option, switch
-from lakebackup_jobs.cli.values import TARGETS, check_target, instant
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option, switch
+from lakebackup_jobs.cli.flags.values import TARGETS, check_target, instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 

@@ -10,7 +10,7 @@ from typer import Typer
 
 from lakebackup.plan.logs.flush import Flush, Newest
 from lakebackup.rows.backups import Gap, Position
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.log import pause, stop
 from lakebackup_jobs.cli.log.shown import place_of
 from lakebackup_jobs.cli.verb import Call, add, verb

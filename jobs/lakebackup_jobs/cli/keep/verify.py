@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, switch
-from lakebackup_jobs.cli.values import one_of
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, switch
+from lakebackup_jobs.cli.flags.values import one_of
 from lakebackup_jobs.cli.verb import Call, verb
 
 Mode = Literal["stat", "hash", "decode", "restore"]
