@@ -1,10 +1,10 @@
-"""What all requests have, and what makes two the same, from their fields, so that none is forgotten."""
+"""What requests of jobs have in common, and what makes two of them the same."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import KW_ONLY, MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -19,15 +19,17 @@ _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Where a run works. `catalog`: its URI, None: in the destination. `remote`: a Spark Connect server.
+    """What every job is asked with. `catalog` None: it is with the backups. `remote`: a Spark Connect server.
 
-    A lease that is not renewed ends after `lease_ttl_s` seconds.
+    `dry_run`: it only plans. `lease_ttl_s`: the job's lease expires when it is silent for so many seconds.
     """
 
     destination: str
-    catalog: str | None = field(default=None, kw_only=True)
-    lease_ttl_s: float = field(default=60.0, kw_only=True)
-    remote: str | None = field(default=None, kw_only=True)
+    _: KW_ONLY
+    catalog: str | None = None
+    dry_run: bool = False
+    remote: str | None = None
+    lease_ttl_s: float = 60.0
 
 
 def asked(request: DataclassInstance, *, always: Sequence[str], never: Collection[str]) -> dict[str, Any]:

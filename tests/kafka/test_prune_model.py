@@ -25,6 +25,7 @@ from tests.support.runs import Lab, now_ms
 from lakebackup.errors import Refused
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 from lakebackup.plan.topics.restore import require_restorable
+from lakebackup.rules.retention import Limits
 from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
@@ -123,8 +124,8 @@ class Cycles(RuleBasedStateMachine):
             log.older_than = max(log.older_than, cutoff)
             if size is not None:
                 log.below = max(log.below, self.large_enough_from(partition, size))
-        expected = self.lab.prune(keep_ms=keep_ms, keep_bytes=size, delete=False)
-        done = self.lab.prune(keep_ms=keep_ms, keep_bytes=size)
+        expected = self.lab.prune(limits=Limits(keep_ms, size), delete=False)
+        done = self.lab.prune(limits=Limits(keep_ms, size))
         assert [done[k] for k in ("files", "bytes")] == [expected[k] for k in ("files", "bytes")]
         self.nothing_old_is_left(cutoff)
         self.check()

@@ -20,6 +20,7 @@ from lakebackup.plan.upkeep import prune as plans
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.upkeep import Restore
 from lakebackup.rules import layout
+from lakebackup.rules.retention import Limits
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
@@ -148,12 +149,12 @@ def test_as_told_instead_of_as_set(root: Path) -> None:
     def plan(**asked: Any) -> PrunePlan:
         return prune.plan_for(prune.PruneRequest(str(root), source="prod", **asked), "prod", (), reader)
 
-    assert plan(keep_ms=10_000).gone_files == 0
-    assert plan(keep_ms=0).gone_files == 12
-    found = plan(keep_ms=10_000, keep_bytes=250)
+    assert plan(limits=Limits(10_000)).gone_files == 0
+    assert plan(limits=Limits(0)).gone_files == 12
+    found = plan(limits=Limits(10_000, 250))
     assert (found.gone_files, {p.reason for p in found.portions}) == (6, {"size"})
-    assert plan(topics=("payments",), keep_ms=0).gone_files == 2
-    assert plan(patterns=("pay.*",), keep_ms=0).gone_files == 0
+    assert plan(topics=("payments",), limits=Limits(0)).gone_files == 2
+    assert plan(patterns=("pay.*",), limits=Limits(0)).gone_files == 0
     with pytest.raises(NotFound, match="ordres"):
         run(root, topics=("ordres",))
     with pytest.raises(NotFound, match="no restorable backup of nobody"):

@@ -17,6 +17,7 @@ from lakebackup.formats.snapshots.manifest_json import manifest_json
 from lakebackup.plan.upkeep.prune import PrunePlan, SnapshotsPrune
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.upkeep import Hold, Policy
+from lakebackup.rules.retention import Limits
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
@@ -103,7 +104,7 @@ def test_a_look_names_what_would_go_and_deletes_nothing(root: Path) -> None:
     with pytest.raises(UsageProblem, match="tablets holds snapshots, which have no topics"):
         run(root, topics=("t1",))
     with pytest.raises(UsageProblem, match="tablets holds snapshots, which have no topics"):
-        run(root, keep_ms=5)
+        run(root, limits=Limits(keep_ms=5))
 
 
 @pytest.mark.long

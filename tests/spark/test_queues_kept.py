@@ -23,6 +23,7 @@ from lakebackup.recovery.rebuild import rebuild
 from lakebackup.requests import Request
 from lakebackup.rows.tables import TABLES
 from lakebackup.rows.upkeep import Hold, Policy, Restore
+from lakebackup.rules.retention import Limits
 from lakebackup.sql_engine.delta import open_table
 from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import open_storage
@@ -422,6 +423,6 @@ def test_a_prune_takes_no_topics_of_an_engine(root: Path) -> None:
     with pytest.raises(UsageProblem, match="social is an engine"):
         pruned(root, topics=("delta.0",))
     with pytest.raises(UsageProblem, match="social is an engine"):
-        pruned(root, keep_bytes=5)
+        pruned(root, limits=Limits(keep_bytes=5))
     # The settings of its queues keep a millisecond; that is for their readers.
     assert pruned(root)["files"] == 0

@@ -35,6 +35,18 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What a person asks to keep in place of a topic's own settings: ms, and bytes of each partition."""
+
+    keep_ms: int | None = None
+    keep_bytes: int | None = None
+
+
+#: The topic's settings decide.
+AS_SET = Limits()
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """What expires of one topic: files whose records are all older than `cutoff_ts` (ms); those before the
     newest `keep_bytes` of each partition; generations before `generation` when it is compacted.
@@ -58,16 +70,16 @@ class Rule:
         return self.cutoff_ts is None and self.keep_bytes is None and not self.compacted
 
 
-def rule(history: History, *, now: int, keep_ms: int | None = None, keep_bytes: int | None = None) -> Rule:
-    """The rule for a topic; `keep_ms` and `keep_bytes` override the topic's settings. `now` in ms.
+def rule(history: History, limits: Limits = AS_SET, *, now: int) -> Rule:
+    """The rule for a topic; `limits` override the topic's settings. `now` in ms.
 
     Time is counted back from the topic's newest backup: where backups have stopped, nothing more expires. A
     topic that is only compacted loses nothing by time or size, since an old record may be a key's latest.
     """
     deletes = "delete" in _policies(history.settings)
     its_ms, its_bytes = (_limit(history.settings, f"retention.{unit}") for unit in ("ms", "bytes"))
-    span = its_ms if keep_ms is None else keep_ms
-    size = its_bytes if keep_bytes is None else keep_bytes
+    span = its_ms if limits.keep_ms is None else limits.keep_ms
+    size = its_bytes if limits.keep_bytes is None else limits.keep_bytes
     names = ("source", "scope", "epoch", "base", "link", "generation")
     topic: dict[str, Any] = {name: getattr(history, name) for name in names}
     return Rule(
@@ -80,8 +92,7 @@ def rule(history: History, *, now: int, keep_ms: int | None = None, keep_bytes: 
 
 def roll_ms(settings: Mapping[str, str], asked: int | None) -> int | None:
     """The ms after which a topic's data file is closed, None: never. `asked`: by flag, 0 for never; None
-    takes
-    a tenth of the retention in force."""
+    takes a tenth of the retention in force."""
     if asked is not None:
         return asked or None
     keep = _limit(settings, "retention.ms")

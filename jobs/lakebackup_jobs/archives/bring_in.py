@@ -45,7 +45,6 @@ class ArchiveImportRequest(Request):
 
     folder: str
     source: str | None = None
-    dry_run: bool = False
 
 
 def run(

@@ -55,7 +55,6 @@ class ArchiveExportRequest(Request):
     what: str | None = None
     buckets: tuple[str, ...] = ()
     target_bytes: int = TARGET_BYTES
-    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,6 @@ class ArchiveRestoreRequest(Request):
     buckets: tuple[str, ...] = ()
     from_ts: int | None = None
     to_ts: int | None = None
-    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import LakebackupError, UsageProblem
-from lakebackup_jobs.cli.errors import report, report_text
 from lakebackup_jobs.cli.interrupt import end_spark, interruptible
 from lakebackup_jobs.cli.interrupt import message as interruption
+from lakebackup_jobs.cli.output.errors import report, report_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from lakebackup_jobs.cli import archive, backup, catalog, log, restore, verify
-from lakebackup_jobs.cli.keep import compact, config, due, manage, merge, policy, prune
+from lakebackup_jobs.cli import archive, backup, catalog, log, restore
+from lakebackup_jobs.cli.flags.options import examples, option
+from lakebackup_jobs.cli.keep import compact, config, due, manage, merge, policy, prune, verify
 from lakebackup_jobs.cli.look import diff, files, list_, report, serve, show, sql
-from lakebackup_jobs.cli.options import examples, option
+from lakebackup_jobs.cli.verb import Verb, add
 
-_ORDER = (
-    "backup", "restore", "log", "verify", "list", "show", "files", "diff", "sql", "report", "serve",
-    "compact", "merge", "prune", "policy", "hold", "due", "archive", "catalog", "config", "manage",
-)  # fmt: skip
+# In the order in which a person meets them.
+_PANELS: dict[str, list[Verb | typer.Typer]] = {
+    "Back up and restore": [backup.app, restore.app, log.app, verify.verify],
+    "Look": [list_.list_, show.show, files.files, diff.diff, sql.sql, report.report, serve.app],
+    "Keep": [
+        compact.compact, merge.merge, prune.prune, policy.app, policy.hold, due.due, archive.app, catalog.app,
+        config.config,
+    ],
+}  # fmt: skip
+
+
+_ORDER = [one.name if isinstance(one, Verb) else one.info.name for panel in _PANELS.values() for one in panel]
 
 
 class _InOrder(TyperGroup):
-    """Commands in the order a person meets them; typer puts groups last."""
+    """Commands in their order, hidden ones last; typer puts groups last."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(super().list_commands(ctx), key=_ORDER.index)
+        return sorted(super().list_commands(ctx), key=[*_ORDER, manage.manage.name].index)
 
 
 app = typer.Typer(
@@ -30,9 +39,9 @@ app = typer.Typer(
     name="lakebackup",
     help="Back up Kafka topics into files and a catalog you can query; restore them to any covered time.",
     epilog=examples(
-        "lakebackup backup topics orders --bootstrap-server localhost:9092 --to ./backups",
-        "lakebackup list --from ./backups",
-        "lakebackup restore topics orders --from ./backups --to kafka://localhost:9092 --to-time -2h",
+        "lakebackup backup topics orders --bootstrap-server localhost:9092 --to ./backups\n"
+        "lakebackup list --from ./backups\n"
+        "lakebackup restore topics orders --from ./backups --to kafka://localhost:9092 --to-time -2h"
     ),
     no_args_is_help=True,
     add_completion=True,
@@ -40,29 +49,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-_WORK, _LOOK, _KEEP = "Back up and restore", "Look", "Keep"
-app.add_typer(backup.app, name="backup", rich_help_panel=_WORK)
-app.add_typer(restore.app, name="restore", rich_help_panel=_WORK)
-app.add_typer(log.app, name="log", rich_help_panel=_WORK)
-app.command("verify", rich_help_panel=_WORK, epilog=verify.EXAMPLES)(verify.verify)
-app.command("list", rich_help_panel=_LOOK, epilog=list_.EXAMPLES)(list_.list_backups)
-app.command("show", rich_help_panel=_LOOK, epilog=show.EXAMPLES)(show.show)
-app.command("files", rich_help_panel=_LOOK, epilog=files.EXAMPLES)(files.files)
-app.command("diff", rich_help_panel=_LOOK, epilog=diff.EXAMPLES)(diff.diff)
-app.command("sql", rich_help_panel=_LOOK, epilog=sql.EXAMPLES)(sql.sql)
-app.command("report", rich_help_panel=_LOOK, epilog=report.EXAMPLES)(report.report)
-app.add_typer(serve.app, name="serve", rich_help_panel=_LOOK)
-app.command("compact", rich_help_panel=_KEEP, epilog=compact.EXAMPLES)(compact.compact)
-app.command("merge", rich_help_panel=_KEEP, epilog=merge.EXAMPLES)(merge.merge)
-app.command("prune", rich_help_panel=_KEEP, epilog=prune.EXAMPLES)(prune.prune)
-app.add_typer(policy.app, name="policy", rich_help_panel=_KEEP)
-app.command("hold", rich_help_panel=_KEEP, epilog=policy.HOLD)(policy.hold)
-app.command("manage", hidden=True)(manage.manage)
-app.command("due", rich_help_panel=_KEEP, epilog=due.EXAMPLES)(due.due)
-app.add_typer(archive.app, name="archive", rich_help_panel=_KEEP)
-app.add_typer(catalog.app, name="catalog", rich_help_panel=_KEEP)
-app.command("config", rich_help_panel=_KEEP, epilog=config.EXAMPLES)(config.config)
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        add(app, _command, rich_help_panel=_panel)
+add(app, manage.manage, hidden=True)
 
 
 def _version(wanted: bool) -> None:
@@ -75,8 +65,6 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    version: Annotated[
-        bool, option("--version", "Print the version.", callback=_version, is_eager=True)
-    ] = False,
+    version: bool = option("--version", "Print the version.", False, callback=_version, is_eager=True),
 ) -> None:
     pass

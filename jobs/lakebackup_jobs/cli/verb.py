@@ -1,7 +1,7 @@
 """What every verb of the command line has: shared flags, the settings in force, a reporter, a Spark session.
 
     @verb(options.FROM, options.SPARK_JOB)
-    def compact(call: Call, topics: Annotated[...] = None) -> None:
+    def compact(call: Call, all_keyed: bool = switch("--all-keyed", "Help.")) -> None:
 
 The function has its own flags as parameters, and the rest in `call`. A parameter that has the name of a field
 of the request goes into it by itself (`call.request`).
@@ -12,18 +12,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import fields
-from functools import cached_property, wraps
-from inspect import Parameter, Signature, signature
+from dataclasses import dataclass, fields
+from functools import cached_property
+from inspect import Parameter, Signature, getdoc, signature
 from itertools import chain
 from os import environ
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.explain import explain
-from lakebackup_jobs.cli.values import instant, required
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.values import instant, required
+from lakebackup_jobs.cli.output.explain import explain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -226,7 +226,7 @@ class Call:
 
     def show(self, values: Mapping[str, Any]) -> None:
         """Write values for a person, or as one line of JSON; without the events of a run around them."""
-        from lakebackup_jobs.cli.rows import json_line
+        from lakebackup_jobs.cli.output.rows import json_line
         from lakebackup_jobs.lifecycle.progress import print_result
 
         if self.json:
@@ -236,7 +236,7 @@ class Call:
 
     def write(self, rows: pa.RecordBatchReader, columns: Sequence[str] | None = None) -> None:
         """Write rows as a table of `columns`, as JSON lines or as CSV; the latter two have all columns."""
-        from lakebackup_jobs.cli.rows import write
+        from lakebackup_jobs.cli.output.rows import write
 
         write(rows, as_json=self.json, as_csv=self.flags["csv"], columns=columns)
 
@@ -245,23 +245,32 @@ class Call:
 _SAME = ("source", "codec", "compression_level", "remote")
 
 
-def verb(
-    *groups: options.Flag | Sequence[options.Flag],
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A verb that takes these shared flags and those of every verb beside its own, as typer reads it.
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A command: its name, the function that typer calls, and the examples that end its help."""
 
-    Its first parameter is the Call. An int that it returns is the exit code.
+    name: str
+    run: Callable[..., Any]
+    examples: str
+
+
+def verb(*groups: options.Flag | Sequence[options.Flag]) -> Callable[[Callable[..., Any]], Verb]:
+    """A verb that takes these shared flags and those of every verb beside its own.
+
+    The function's name is the verb's, its docstring the help; under `Examples:` each command has a line, or
+    more that are indented deeper. Its first parameter is the Call. An int that it returns is the exit code.
     """
     flags = [[group] if isinstance(group, options.Flag) else group for group in groups]
     named = {flag.name: flag for flag in chain(options.EVERY_VERB, *flags)}
     taken = sorted(named.values(), key=lambda flag: _ORDER[flag.name])
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
+    def decorate(function: Callable[..., Any]) -> Verb:
         def run(context: typer.Context, **values: Any) -> Any:
             shared = {flag.name: values.pop(flag.name) for flag in taken}
             spelled = {one.name: one.opts[0].strip("-") for one in context.command.params}
-            given = [spelled[one.name] for one in own if values[one.name] not in (one.default, None, [])]
+            given = [
+                spelled[one.name] for one in own if values[one.name] not in (one.default.default, None, [])
+            ]
             with ExitStack() as stack:
                 return function(Call(taken, shared, values, given, context.obj, stack), **values)
 
@@ -270,6 +279,23 @@ def verb(
         parameters = [context, *own, *(flag.parameter for flag in taken)]
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in parameters}
-        return run
+        run.__doc__, _, examples = (getdoc(function) or "").partition("\n\nExamples:\n")
+        return Verb(function.__name__.strip("_").replace("_", "-"), run, examples)
 
     return decorate
+
+
+def group(name: str, help_: str, *verbs: Verb) -> typer.Typer:
+    """A command that has verbs."""
+    app = typer.Typer(name=name, help=help_, no_args_is_help=True)
+    for one in verbs:
+        add(app, one)
+    return app
+
+
+def add(app: typer.Typer, one: Verb | typer.Typer, **shown: Any) -> None:
+    """Add a verb, or a command that has verbs."""
+    if isinstance(one, Verb):
+        app.command(one.name, epilog=options.examples(one.examples), **shown)(one.run)
+    else:
+        app.add_typer(one, **shown)

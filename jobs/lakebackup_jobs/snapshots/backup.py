@@ -84,7 +84,6 @@ class SnapshotRequest(requests.Request):
     sidecars: tuple[tuple[Role, str], ...] = ()
     bandwidth: int | None = None
     taken_at: int | None = None
-    dry_run: bool = False
     note: str | None = None
     parallelism: int = os.cpu_count() or 2
 

@@ -56,7 +56,6 @@ class CompactRequest(Request):
     codec: str = "zstandard"
     compression_level: int | None = None
     target_bytes: int = 128 << 20
-    dry_run: bool = False
     note: str | None = None
 
 

@@ -44,7 +44,6 @@ class GroupsRequest(Request):
     from_log: bool = False
     force: bool = False
     kafka: Mapping[str, str] = field(default_factory=dict)
-    dry_run: bool = False
 
 
 def run(request: GroupsRequest, *, reporter: Reporter) -> dict[str, Any]:

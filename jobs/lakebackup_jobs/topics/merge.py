@@ -68,7 +68,6 @@ class MergeRequest(Request):
     drop_gone: bool = False
     target_bytes: int = 128 << 20
     schema_topics: tuple[str, ...] = (SCHEMAS_TOPIC,)
-    dry_run: bool = False
     note: str | None = None
 
 

@@ -40,7 +40,6 @@ class BackupRequest(Request):
     parent: str | None = None
     on_gap: OnGap = "restart"
     on_fork: OnFork = "branch"
-    dry_run: bool = False
     note: str | None = None
     log: bool = False
     new_generation: bool = False

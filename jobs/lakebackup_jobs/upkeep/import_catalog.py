@@ -52,7 +52,6 @@ class ImportRequest(Request):
     given: Mapping[str, str] = field(default_factory=dict)
     source_kind: str = "imported"
     trust_roots: tuple[str, ...] = ()
-    dry_run: bool = False
 
 
 def run(request: ImportRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:

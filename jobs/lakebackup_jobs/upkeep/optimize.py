@@ -35,7 +35,6 @@ class OptimizeRequest(Request):
     """What to optimize; the tables' versions of the last `retain_ms` stay readable."""
 
     retain_ms: int = LEAST_RETENTION_MS
-    dry_run: bool = False
 
 
 def run(request: OptimizeRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
@@ -34,6 +34,7 @@ from lakebackup.requests import Request
 from lakebackup.rows.base import ARCHIVE, CHANGES, QUEUES, SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.rules.kinds import KINDS
+from lakebackup.rules.retention import AS_SET, Limits
 from lakebackup.rules.times import format_ts
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
@@ -60,8 +61,6 @@ if TYPE_CHECKING:
 HOLD_MS = 7 * 86_400_000
 # Clocks of machines may differ by this much; with more, ages cannot be judged.
 SKEW_MS = 60_000
-# What the audit log has of a request.
-_ASKED = ("topics", "patterns", "keep_ms", "keep_bytes", "days")
 # Kinds whose backups go whole alone, and why nothing smaller of theirs can go.
 _WHOLE = {name: kind.whole for name, kind in KINDS.items() if kind.whole}
 
@@ -70,14 +69,13 @@ _WHOLE = {name: kind.whole for name, kind in KINDS.items() if kind.whole}
 class PruneRequest(Request):
     """Flags of a prune: no topics means all, and whole backups; without `delete` it is a preview.
 
-    `days`: a recovery window in place of the policy's. ms and bytes.
+    `days`: a recovery window in place of the policy's.
     """
 
     topics: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     source: str | None = None
-    keep_ms: int | None = None
-    keep_bytes: int | None = None
+    limits: Limits = AS_SET
     days: int | None = None
     delete: bool = False
     engine: EngineChoice = "auto"
@@ -124,7 +122,7 @@ def _source(request: PruneRequest, reader: CatalogReader) -> str:
         )
     if not kinds <= _WHOLE.keys() or not kinds:
         return only_source(reader, asked)
-    limited = request.keep_ms or request.keep_bytes
+    limited = any(astuple(request.limits))
     if request.topics or request.patterns or (limited and ARCHIVE not in kinds):
         what = " and ".join(_WHOLE[kind] for kind in sorted(kinds))
         raise UsageProblem(
@@ -156,7 +154,14 @@ def _recorded(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any]
         at=at,
         actor=holder(),
         source=work.source,
-        asked=json.dumps({name: getattr(request, name) for name in _ASKED}),
+        asked=json.dumps(
+            {
+                "topics": request.topics,
+                "patterns": request.patterns,
+                **asdict(request.limits),
+                "days": request.days,
+            }
+        ),
         floors=tuple(made.floors(prune_id, at)),
         chunks=(),
         backups=tuple((backup.backup_id, backup.reason) for backup in made.backups),
@@ -248,8 +253,7 @@ def plan_for(
         names=request.topics,
         expressions=request.patterns,
         now=time.time_ns() // 1_000_000,
-        keep_ms=request.keep_ms,
-        keep_bytes=request.keep_bytes,
+        limits=request.limits,
         held=held,
     )
 

@@ -51,7 +51,6 @@ class LogRestoreRequest(Request):
     upon: str | None = None
     checksum: bool = True
     allow_gaps: bool = False
-    dry_run: bool = False
     kafka: Mapping[str, str] = field(default_factory=dict)
     keys_file: str | None = None
     engine: EngineChoice = "auto"

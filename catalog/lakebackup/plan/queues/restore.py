@@ -55,7 +55,6 @@ class QueueRestoreRequest(requests.Request):
     zero_as_one: bool = False
     kafka: Mapping[str, str] = field(default_factory=dict)
     names: HeaderNames = field(default_factory=HeaderNames)
-    dry_run: bool = False
     engine: EngineChoice = "auto"
 
     def digest(self) -> str:

@@ -51,7 +51,6 @@ class SnapshotRestoreRequest(Request):
     tablets: tuple[str, ...] = ()
     select: str | None = None
     form: Form = "tree"
-    dry_run: bool = False
     engine: EngineChoice = "auto"
 
 

@@ -75,7 +75,6 @@ class RestoreRequest(requests.Request):
     approximate: bool = False
     settings: str = "auto"
     zero_as_one: bool = False
-    dry_run: bool = False
     save_plan: str | None = None
     plan: str | None = None
     engine: EngineChoice = "auto"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lakebackup.errors import NotFound, Refused
 from lakebackup.rows.backups import Floor
 from lakebackup.rules import patterns, topic_settings
-from lakebackup.rules.retention import History, Rule, rule
+from lakebackup.rules.retention import AS_SET, History, Limits, Rule, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -250,8 +250,7 @@ def plan_prune(
     names: Sequence[str] = (),
     expressions: Sequence[str] = (),
     now: int,
-    keep_ms: int | None = None,
-    keep_bytes: int | None = None,
+    limits: Limits = AS_SET,
     held: Sequence[Held] = (),
 ) -> TopicsPrune:
     """What can go of a source's topics (all, or those named or matching), beside `backups`, which go whole.
@@ -272,7 +271,7 @@ def plan_prune(
     for history in histories:
         if history.scope not in chosen:
             continue
-        made = rule(history, now=now, keep_ms=keep_ms, keep_bytes=keep_bytes)
+        made = rule(history, limits, now=now)
         if not history.present and history.scope not in names:
             alone.append((history.scope, "the newest backup does not hold it: name it to prune it"))
         elif made.idle:

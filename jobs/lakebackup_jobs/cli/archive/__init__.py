@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import typer
-
 from lakebackup_jobs.cli.archive import export, import_, restore
+from lakebackup_jobs.cli.verb import group
 
-app = typer.Typer(help="Archives in cbbackup's format: take in, restore, write.", no_args_is_help=True)
-app.command("import", epilog=import_.EXAMPLES)(import_.import_)
-app.command("restore", epilog=restore.EXAMPLES)(restore.restore)
-app.command("export", epilog=export.EXAMPLES)(export.export)
+app = group(
+    "archive",
+    "Archives in cbbackup's format: take in, restore, write.",
+    import_.import_,
+    restore.restore,
+    export.export,
+)

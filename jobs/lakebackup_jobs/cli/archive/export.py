@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.archive.what import Bucket, Folder, What
+from lakebackup_jobs.cli.archive.what import BUCKET, FOLDER, WHAT
 from lakebackup_jobs.cli.archive.what import folder as folder_of
-from lakebackup_jobs.cli.options import option
-from lakebackup_jobs.cli.values import size
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.flags.values import size
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup archive export --from ./backups --to ./archive",
-    "lakebackup archive export 20261121T1405 --bucket orders --from ./backups --to ./archive",
-)
 
 
 @verb(options.FROM, options.SPARK_JOB, options.DRY_RUN)
 def export(
     call: Call,
-    what: What = None,
-    to: Folder = "",
-    buckets: Bucket = None,
-    target_size: Annotated[
-        str, option("--target-size SIZE", "Begin another .cbb file at this size of stored data.")
-    ] = "512MiB",
+    what: str | None = WHAT,
+    to: str = FOLDER,
+    buckets: list[str] | None = BUCKET,
+    target_size: str = option(
+        "--target-size SIZE", "Begin another .cbb file at this size of stored data.", "512MiB"
+    ),
 ) -> None:
-    """Write a backup and its chain as an archive: a topic is a bucket, a partition a vbucket."""
+    """Write a backup and its chain as an archive: a topic is a bucket, a partition a vbucket.
+
+    Examples:
+        lakebackup archive export --from ./backups --to ./archive
+        lakebackup archive export 20261121T1405 --bucket orders --from ./backups --to ./archive
+    """
     from lakebackup_jobs.archives.export import TARGET_BYTES, ArchiveExportRequest, run
 
     size_of = size("--target-size", target_size) or TARGET_BYTES

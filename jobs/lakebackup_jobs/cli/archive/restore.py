@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.archive.what import Bucket, Folder, What
+from lakebackup_jobs.cli.archive.what import BUCKET, FOLDER, WHAT
 from lakebackup_jobs.cli.archive.what import folder as folder_of
-from lakebackup_jobs.cli.options import option
-from lakebackup_jobs.cli.values import instant
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.flags.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup archive restore --from ./backups --to ./documents",
-    "lakebackup archive restore shop --to-date 2014-01-31 --from ./backups --to ./documents",
-)
 
 
 @verb(options.FROM, options.SPARK_JOB, options.DRY_RUN)
 def restore(
     call: Call,
-    what: What = None,
-    to: Folder = "",
-    buckets: Bucket = None,
-    from_ts: Annotated[
-        int | None,
-        option("--from-time --from-date TIME", "Only backups that ended after it.", parser=instant),
-    ] = None,
-    to_ts: Annotated[
-        int | None,
-        option("--to-time --to-date TIME", "As of the last backup that ended by then.", parser=instant),
-    ] = None,
+    what: str | None = WHAT,
+    to: str = FOLDER,
+    buckets: list[str] | None = BUCKET,
+    from_ts: int | None = option(
+        "--from-time --from-date TIME", "Only backups that ended after it.", parser=instant
+    ),
+    to_ts: int | None = option(
+        "--to-time --to-date TIME", "As of the last backup that ended by then.", parser=instant
+    ),
 ) -> None:
-    """Restore imported buckets into a folder: each document's newest state as a line of JSON."""
+    """Restore imported buckets into a folder: each document's newest state as a line of JSON.
+
+    Examples:
+        lakebackup archive restore --from ./backups --to ./documents
+        lakebackup archive restore shop --to-date 2014-01-31 --from ./backups --to ./documents
+    """
     from lakebackup_jobs.archives.restore import ArchiveRestoreRequest, run
 
     call.run(run, call.request(ArchiveRestoreRequest, folder=folder_of(to)))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from lakebackup_jobs.cli.flags.options import argument, option
+from lakebackup_jobs.cli.flags.values import required
 
-from lakebackup_jobs.cli.options import argument, option
-from lakebackup_jobs.cli.values import required
-
-What = Annotated[str | None, argument("BACKUP|SOURCE", "A backup's id, or a source: its newest backup.")]
-Bucket = Annotated[list[str] | None, option("--bucket NAME", "Only this bucket or topic; repeatable.")]
-Folder = Annotated[str, option("--to FOLDER", "An empty folder, or one to make.")]
+WHAT = argument("BACKUP|SOURCE", "A backup's id, or a source: its newest backup.")
+BUCKET = option("--bucket NAME", "Only this bucket or topic; repeatable.")
+FOLDER = option("--to FOLDER", "An empty folder, or one to make.", "")
 
 
 def folder(to: str) -> str:

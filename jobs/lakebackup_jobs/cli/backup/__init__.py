@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
 from lakebackup_jobs.cli.backup import queue, snapshot, topics
+from lakebackup_jobs.cli.verb import group
 
-app = typer.Typer(help="Take a backup.", no_args_is_help=True)
-app.command("topics", epilog=topics.EXAMPLES)(topics.topics)
-app.command("queue", epilog=queue.EXAMPLES)(queue.queue)
-app.command("snapshot", epilog=snapshot.EXAMPLES)(snapshot.snapshot)
+app = group("backup", "Take a backup.", topics.topics, queue.queue, snapshot.snapshot)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
-from lakebackup_jobs.cli.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
@@ -21,13 +21,6 @@ ModeName = Literal["auto", "full", "incr-diff", "incr-accu", "diff", "accu"]
 
 # Short names.
 _MODES = {"diff": "incr-diff", "accu": "incr-accu"}
-
-EXAMPLES = options.examples(
-    "lakebackup backup topics orders payments --bootstrap-server localhost:9092 --to ./backups",
-    "lakebackup backup topics --pattern 'app\\..*' --to ./backups --note 'before the upgrade'",
-    "lakebackup backup topics orders --to ./backups --kafka-config client.properties --dry-run",
-    "lakebackup backup topics orders --to ./backups --mode incr-accu --level 1",
-)
 
 
 @verb(
@@ -42,80 +35,61 @@ EXAMPLES = options.examples(
 )
 def topics(
     call: Call,
-    topics: Annotated[list[str] | None, argument("TOPIC", "Topics by name.")] = None,
-    patterns: options.Pattern = None,
-    mode: Annotated[
-        ModeName | None,
-        option(
-            "--mode MODE",
-            "full: everything. incr-diff: what is new since the latest backup of its level or below. "
-            "incr-accu: since the latest of a level below. auto: incr-diff. The first is always a full.",
-            default="auto",
-        ),
-    ] = None,
-    level: Annotated[
-        int | None, option("--level N", "Level of an incremental backup; a full is level 0.", default="1")
-    ] = None,
-    parent: Annotated[
-        str | None, option("--parent BACKUP", "The backup to go on from, by the beginning of its id.")
-    ] = None,
-    on_gap: Annotated[
-        OnGap,
-        option(
-            "--on-gap",
-            "When records were gone before they were backed up: read their topic from its start again, "
-            "take a full of all, go on, stop.",
-        ),
-    ] = "restart",
-    on_fork: Annotated[
-        OnFork,
-        option(
-            "--on-fork",
-            "When the source's history was cut back behind what was backed up: go on from the last "
-            "backup that holds none of what was cut and put those behind it out of sync, or stop.",
-        ),
-    ] = "branch",
-    new_generation: Annotated[
-        bool,
-        option(
-            "--new-generation",
-            "Read compacted topics from their start again, without what they have dropped since.",
-        ),
-    ] = False,
-    groups: Annotated[
-        Literal["all", "none"] | None,
-        option(
-            "--groups all|none",
-            "Save what consumer groups have committed too, and the topic __consumer_offsets.",
-            default="all",
-        ),
-    ] = None,
-    isolation: Annotated[
-        Isolation | None,
-        option(
-            "--isolation LEVEL",
-            "read_committed, or read_uncommitted: records of open and aborted transactions too.",
-            default="read_committed",
-        ),
-    ] = None,
-    roll: Annotated[
-        str | None,
-        option(
-            "--roll SPAN",
-            "Close a data file when its records span this long: 6h; never.",
-            default="a tenth of the topic's retention.ms",
-            panel=options.STORED,
-        ),
-    ] = None,
-    follow: Annotated[
-        bool, option("--follow", "Do not end: back up what is new, again and again, until stopped.")
-    ] = False,
-    every: Annotated[str, option("--every SPAN", "With --follow, how often to look.")] = "10s",
+    topics: list[str] | None = argument("TOPIC", "Topics by name."),
+    patterns: list[str] | None = options.PATTERN,
+    mode: ModeName | None = option(
+        "--mode MODE",
+        "full: everything. incr-diff: what is new since the latest backup of its level or below. "
+        "incr-accu: since the latest of a level below. auto: incr-diff. The first is always a full.",
+        shown="auto",
+    ),
+    level: int | None = option("--level N", "Level of an incremental backup; a full is level 0.", shown="1"),
+    parent: str | None = option("--parent BACKUP", "The backup to go on from, by the beginning of its id."),
+    on_gap: OnGap = option(
+        "--on-gap",
+        "When records were gone before they were backed up: read their topic from its start again, "
+        "take a full of all, go on, stop.",
+        "restart",
+    ),
+    on_fork: OnFork = option(
+        "--on-fork",
+        "When the source's history was cut back behind what was backed up: go on from the last "
+        "backup that holds none of what was cut and put those behind it out of sync, or stop.",
+        "branch",
+    ),
+    new_generation: bool = switch(
+        "--new-generation",
+        "Read compacted topics from their start again, without what they have dropped since.",
+    ),
+    groups: Literal["all", "none"] | None = option(
+        "--groups all|none",
+        "Save what consumer groups have committed too, and the topic __consumer_offsets.",
+        shown="all",
+    ),
+    isolation: Isolation | None = option(
+        "--isolation LEVEL",
+        "read_committed, or read_uncommitted: records of open and aborted transactions too.",
+        shown="read_committed",
+    ),
+    roll: str | None = option(
+        "--roll SPAN",
+        "Close a data file when its records span this long: 6h; never.",
+        shown="a tenth of the topic's retention.ms",
+        panel=options.STORED,
+    ),
+    follow: bool = switch("--follow", "Do not end: back up what is new, again and again, until stopped."),
+    every: str = option("--every SPAN", "With --follow, how often to look.", "10s"),
 ) -> None:
-    """Back up Kafka topics: the first time all of each, from then on what is new.
+    r"""Back up Kafka topics: the first time all of each, from then on what is new.
 
     Ends where the topics end when it starts, so a busy producer cannot keep it going. With --follow it
     goes on until Ctrl-C or SIGTERM, which let the batch at work come to its end. Each batch is a backup.
+
+    Examples:
+        lakebackup backup topics orders payments --bootstrap-server localhost:9092 --to ./backups
+        lakebackup backup topics --pattern 'app\..*' --to ./backups --note 'before the upgrade'
+        lakebackup backup topics orders --to ./backups --kafka-config client.properties --dry-run
+        lakebackup backup topics orders --to ./backups --mode incr-accu --level 1
     """
     if follow and call.dry_run:
         raise UsageProblem(f"--follow and --{'explain' if call.explain else 'dry-run'} exclude each other.")

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples("lakebackup catalog break-lease source-prod --reason 'its machine is gone'")
 
 
 @verb(options.FROM)
 def break_lease(
     call: Call,
-    name: Annotated[str, argument("LEASE", "Its name, as the run that is refused says.")],
-    reason: Annotated[str, option("--reason TEXT", "Why; kept in the audit log.")],
+    name: str = argument("LEASE", "Its name, as the run that is refused says.", ...),
+    reason: str = option("--reason TEXT", "Why; kept in the audit log.", ...),
 ) -> None:
     """End the lease of a run that is known to be dead, rather than wait for it to expire.
 
     A run that lives after all notices at its next renewal, and stops.
+
+    Examples:
+        lakebackup catalog break-lease source-prod --reason 'its machine is gone'
     """
     import json
     import time

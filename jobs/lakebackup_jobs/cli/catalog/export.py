@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup catalog export ./rows --from ./backups",
-    "lakebackup catalog export ./rows --format parquet --from ./backups",
-)
 
 
 @verb(options.FROM)
 def export(
     call: Call,
-    folder: Annotated[str, argument("FOLDER", "An empty folder, or one to make.")],
-    form: Annotated[Literal["jsonl", "parquet"], option("--format", "JSON lines or Parquet.")] = "jsonl",
+    folder: str = argument("FOLDER", "An empty folder, or one to make.", ...),
+    form: Literal["jsonl", "parquet"] = option("--format", "JSON lines or Parquet.", "jsonl"),
 ) -> None:
-    """Write all rows of the catalog into files, for other programs or for `catalog import`."""
+    """Write all rows of the catalog into files, for other programs or for `catalog import`.
+
+    Examples:
+        lakebackup catalog export ./rows --from ./backups
+        lakebackup catalog export ./rows --format parquet --from ./backups
+    """
     from lakebackup_jobs.upkeep.export_catalog import ExportRequest, run
 
     call.run(run, call.request(ExportRequest), spark=False)

@@ -3,46 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup catalog import ./rows --from ./backups",
-    "lakebackup catalog import --backups snapshots.jsonl --manifests files.jsonl --source-kind restic",
-)
 
 
 @verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def import_(
     call: Call,
-    folder: Annotated[str | None, argument("FOLDER", "The folder of a `catalog export`.")] = None,
-    backups: Annotated[
-        str | None, option("--backups FILE", "Another program's backups: .jsonl, .parquet.")
-    ] = None,
-    files: Annotated[str | None, option("--files FILE", "The files that each backup added.")] = None,
-    departures: Annotated[
-        str | None, option("--departures FILE", "Which backup had a file no more; with --files.")
-    ] = None,
-    manifests: Annotated[
-        str | None, option("--manifests FILE", "Instead: every file of every backup, unchanged ones too.")
-    ] = None,
-    source_kind: Annotated[
-        str, option("--source-kind NAME", "What made these backups, say restic.")
-    ] = "imported",
-    trust_roots: Annotated[
-        list[str] | None,
-        option(
-            "--trust-root URI",
-            "Restore from this destination of the export, too; repeatable. Default: none but --from.",
-        ),
-    ] = None,
+    folder: str | None = argument("FOLDER", "The folder of a `catalog export`."),
+    backups: str | None = option("--backups FILE", "Another program's backups: .jsonl, .parquet."),
+    files: str | None = option("--files FILE", "The files that each backup added."),
+    departures: str | None = option("--departures FILE", "Which backup had a file no more; with --files."),
+    manifests: str | None = option(
+        "--manifests FILE", "Instead: every file of every backup, unchanged ones too."
+    ),
+    source_kind: str = option("--source-kind NAME", "What made these backups, say restic.", "imported"),
+    trust_roots: list[str] | None = option(
+        "--trust-root URI",
+        "Restore from this destination of the export, too; repeatable. Default: none but --from.",
+    ),
 ) -> None:
     """Bring in backups that other catalogs or programs know, to be asked with SQL; all or nothing.
 
     docs/exchange.md describes the rows. Backups of other programs are neither restored nor pruned here.
+
+    Examples:
+        lakebackup catalog import ./rows --from ./backups
+        lakebackup catalog import --backups snapshots.jsonl --manifests files.jsonl --source-kind restic
     """
     from lakebackup_jobs.upkeep.import_catalog import ImportRequest, run
 

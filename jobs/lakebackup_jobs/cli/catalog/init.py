@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples("lakebackup catalog init --from ./backups")
 
 
 @verb(options.FROM)
 def init(call: Call) -> None:
-    """Create the tables, or bring those of an older version up to date. A backup does this by itself."""
+    """Create the tables, or bring those of an older version up to date. A backup does this by itself.
+
+    Examples:
+        lakebackup catalog init --from ./backups
+    """
     where, catalog = call.where, call.settings.catalog
     from lakebackup.store.writer import CatalogWriter
 

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option
-from lakebackup_jobs.cli.values import instant, required
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option
+from lakebackup_jobs.cli.flags.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXPORT = options.examples(
-    "lakebackup catalog manifest 20261121T1405 --from ./backups",
-    "lakebackup catalog manifest 20261121T1405 --out manifest.json --from ./backups",
-)
-IMPORT = options.examples(
-    "lakebackup catalog import-manifest manifest.json --source yb --from s3://backups/yb"
-)
 
 
 @verb(options.FROM)
 def manifest(
     call: Call,
-    backup: Annotated[
-        str, argument("ID", "A backup's id, or as much of its beginning as is unambiguous.", default=False)
-    ],
-    out: Annotated[Path | None, option("--out FILE", "Where to; else it is printed.", default=False)] = None,
+    backup: str = argument(
+        "ID", "A backup's id, or as much of its beginning as is unambiguous.", ..., shown=False
+    ),
+    out: Path | None = option("--out FILE", "Where to; else it is printed.", shown=False),
 ) -> None:
     """Print the manifest of a snapshot: table, tablet, file, and where each file's bytes are now.
 
     Each backup of a snapshot has its own beside it; this one tells the places as they are known today.
+
+    Examples:
+        lakebackup catalog manifest 20261121T1405 --from ./backups
+        lakebackup catalog manifest 20261121T1405 --out manifest.json --from ./backups
     """
     import os
     import sys
@@ -64,21 +59,21 @@ def manifest(
 @verb(options.FROM, options.SOURCE, options.LEASE)
 def import_manifest(
     call: Call,
-    file: Annotated[Path, argument("FILE", "The manifest, as JSON.", default=False)],
-    taken_at: Annotated[
-        int | None,
-        option(
-            "--taken-at TIME",
-            "When the snapshot was taken; else the greatest timestamp in it.",
-            default=False,
-            parser=instant,
-        ),
-    ] = None,
+    file: Path = argument("FILE", "The manifest, as JSON.", ..., shown=False),
+    taken_at: int | None = option(
+        "--taken-at TIME",
+        "When the snapshot was taken; else the greatest timestamp in it.",
+        shown=False,
+        parser=instant,
+    ),
 ) -> None:
     """Bring in another tool's manifest of a snapshot: a backup whose files are stored already.
 
     Nothing is copied. The files must lie in the destination, or in one that the catalog knows, and are never
     deleted by a prune. All of it comes in, or nothing.
+
+    Examples:
+        lakebackup catalog import-manifest manifest.json --source yb --from s3://backups/yb
     """
     from lakebackup_jobs.snapshots.import_manifest import ManifestRequest, run
 

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import option
-from lakebackup_jobs.cli.values import span
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.flags.values import span
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup catalog optimize --from ./backups",
-    "lakebackup catalog optimize --retain 30d --dry-run --from ./backups",
-)
 
 
 @verb(options.FROM, options.SPARK_JOB, options.DRY_RUN)
 def optimize(
     call: Call,
-    retain: Annotated[
-        str,
-        option(
-            "--retain SPAN", "How far back the tables can be asked as they were (sql --as-of); 7d at least."
-        ),
-    ] = "7d",
+    retain: str = option(
+        "--retain SPAN", "How far back the tables can be asked as they were (sql --as-of); 7d at least.", "7d"
+    ),
 ) -> None:
-    """Bring the tables' small files together, and delete files of older versions. No row changes."""
+    """Bring the tables' small files together, and delete files of older versions. No row changes.
+
+    Examples:
+        lakebackup catalog optimize --from ./backups
+        lakebackup catalog optimize --retain 30d --dry-run --from ./backups
+    """
     retain_ms = span(retain)
     from lakebackup_jobs.upkeep.optimize import OptimizeRequest, run
 

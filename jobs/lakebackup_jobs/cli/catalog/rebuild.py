@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples("lakebackup catalog rebuild --from ./backups")
 
 
 @verb(options.FROM, options.SPARK_JOB)
 def rebuild(call: Call) -> None:
-    """Make a lost catalog again from the manifests that lie beside the backups."""
+    """Make a lost catalog again from the manifests that lie beside the backups.
+
+    Examples:
+        lakebackup catalog rebuild --from ./backups
+    """
     from lakebackup_jobs.upkeep.rebuild import RebuildRequest, run
 
     call.run(run, call.request(RebuildRequest))

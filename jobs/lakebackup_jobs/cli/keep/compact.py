@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup compact --from ./backups --dry-run",
-    "lakebackup compact customers --from ./backups",
-    "lakebackup compact orders --all-keyed --from ./backups --note 'latest orders only'",
-)
 
 
 @verb(
@@ -26,17 +18,18 @@ EXAMPLES = options.examples(
 )
 def compact(
     call: Call,
-    topics: Annotated[
-        list[str] | None, argument("TOPIC", "Topics by name.", default="all compacted ones")
-    ] = None,
-    patterns: options.Pattern = None,
-    all_keyed: Annotated[
-        bool, option("--all-keyed", "Topics that are not compacted too, when all records have keys.")
-    ] = False,
+    topics: list[str] | None = argument("TOPIC", "Topics by name.", shown="all compacted ones"),
+    patterns: list[str] | None = options.PATTERN,
+    all_keyed: bool = switch("--all-keyed", "Topics that are not compacted too, when all records have keys."),
 ) -> None:
     """Rewrite the newest backups of compacted topics with only the latest record of each key.
 
     The result is a backup that the next one goes on from; what it replaces stays until a prune.
+
+    Examples:
+        lakebackup compact --from ./backups --dry-run
+        lakebackup compact customers --from ./backups
+        lakebackup compact orders --all-keyed --from ./backups --note 'latest orders only'
     """
     from lakebackup_jobs.topics.compact import CompactRequest, run
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import typer
 
-from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples("lakebackup config", "LAKEBACKUP_CODEC=snappy lakebackup config --json")
 
 
 @verb()
 def config(call: Call) -> None:
-    """Show the settings in force: environment before lakebackup.toml before defaults. Secrets are masked."""
+    """Show the settings in force: environment before lakebackup.toml before defaults. Secrets are masked.
+
+    Examples:
+        lakebackup config
+        LAKEBACKUP_CODEC=snappy lakebackup config --json
+    """
     shown = call.settings.shown()
     if call.json:
         from json import dumps

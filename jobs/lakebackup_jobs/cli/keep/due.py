@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from lakebackup.errors import Incomplete
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import option
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import switch
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup due --from ./backups",
-    "*/5 * * * *  lakebackup due --run --config /etc/lakebackup.toml    # in a crontab",
-)
 
 
 @verb(options.FROM, options.SOURCE, options.BOOTSTRAP, options.KAFKA_CONFIG)
-def due(call: Call, run: Annotated[bool, option("--run", "Take them, one after another.")] = False) -> None:
+def due(call: Call, run: bool = switch("--run", "Take them, one after another.")) -> None:
     """Tell which backups are due by the policies' schedules, or take them. Ends at once when none is.
 
     A backup takes the topics that the policy's patterns match, new ones too (`policy set --pattern`); without
     patterns, those that some backup of the source holds. The view unprotected_topics has the others.
+
+    Examples:
+        lakebackup due --from ./backups
+        */5 * * * *  lakebackup due --run --config /etc/lakebackup.toml    # in a crontab
     """
     import shlex
     import time

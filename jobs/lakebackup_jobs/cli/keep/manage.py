@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option
-from lakebackup_jobs.cli.values import one_of, required
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option, switch
+from lakebackup_jobs.cli.flags.values import one_of, required
 from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(options.CATALOG, options.SOURCE)
 def manage(
     call: Call,
-    folder: Annotated[str | None, argument("BACKUP_DIR", "Where the backups are kept.")] = None,
-    report: Annotated[bool, option("--report", "As `lakebackup report`.")] = False,
-    prune: Annotated[int | None, option("--prune DAYS", "As `lakebackup prune DAYS`.", min=0)] = None,
-    delete: Annotated[bool, option("--delete", "With --prune: do it.")] = False,
-    merge: Annotated[int | None, option("--merge LEVEL", "As `lakebackup merge LEVEL`.", min=1)] = None,
+    folder: str | None = argument("BACKUP_DIR", "Where the backups are kept."),
+    report: bool = switch("--report", "As `lakebackup report`."),
+    prune: int | None = option("--prune DAYS", "As `lakebackup prune DAYS`.", min=0),
+    delete: bool = switch("--delete", "With --prune: do it."),
+    merge: int | None = option("--merge LEVEL", "As `lakebackup merge LEVEL`.", min=1),
 ) -> int:
     """Do what the command of that name does."""
     modes = {"report": report, "prune": prune is not None, "merge": merge is not None}

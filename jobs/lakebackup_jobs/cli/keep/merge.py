@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option
-from lakebackup_jobs.cli.values import instant
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option, switch
+from lakebackup_jobs.cli.flags.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup merge 2 --from ./backups --dry-run",
-    "lakebackup merge 1 --from ./backups",
-    "lakebackup merge 1 --from ./backups --to-date -7d",
-)
 
 
 @verb(
@@ -27,22 +19,19 @@ EXAMPLES = options.examples(
 )
 def merge(
     call: Call,
-    level: Annotated[
-        int, argument("LEVEL", "Backups of this level become one of the level below; 1: a full.")
-    ],
-    until: Annotated[
-        str | None, option("--until ID", "The last backup to merge.", default="the newest")
-    ] = None,
-    to_ts: Annotated[
-        int | None, option("--to-date --to-time TIME", "Only backups that end by then.", parser=instant)
-    ] = None,
-    drop_gone: Annotated[
-        bool, option("--drop-gone", "Leave out topics that the last backup does not have.")
-    ] = False,
+    level: int = argument("LEVEL", "Backups of this level become one of the level below; 1: a full.", ...),
+    until: str | None = option("--until ID", "The last backup to merge.", shown="the newest"),
+    to_ts: int | None = option("--to-date --to-time TIME", "Only backups that end by then.", parser=instant),
+    drop_gone: bool = switch("--drop-gone", "Leave out topics that the last backup does not have."),
 ) -> None:
     """Make the newest backups of a level that follow one another into one of the level below.
 
     It holds what they hold, from their files alone; they stay until a prune. Level 1 makes a full.
+
+    Examples:
+        lakebackup merge 2 --from ./backups --dry-run
+        lakebackup merge 1 --from ./backups
+        lakebackup merge 1 --from ./backups --to-date -7d
     """
     from lakebackup_jobs.topics.merge import MergeRequest, run
 

@@ -2,65 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option
-from lakebackup_jobs.cli.values import one_of, size, span
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option, switch
+from lakebackup_jobs.cli.flags.values import one_of, size, span
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup prune --from ./backups",
-    "lakebackup prune --from ./backups --delete",
-    "lakebackup prune 14 --delete",
-    "lakebackup prune orders --keep-time 30d --keep-size 10GiB --delete",
-)
 
 
 @verb(options.FROM, options.PLAN, options.ENGINE, options.SPARK_JOB, options.SOURCE, options.LEASE)
 def prune(
     call: Call,
-    topics: Annotated[
-        list[str] | None,
-        argument(
-            "DAYS|TOPIC",
-            "A recovery window in days in place of the policy's; or topics by name.",
-            default="by policy, and all topics of the newest backup",
-        ),
-    ] = None,
-    patterns: options.Pattern = None,
-    delete: Annotated[bool, option("--delete", "Do it. Without this, only tell.")] = False,
-    keep_time: Annotated[
-        str | None,
-        option(
-            "--keep-time SPAN",
-            "Keep records this long before the newest backup: 7d, 12h.",
-            default="the topic's retention.ms",
-        ),
-    ] = None,
-    keep_size: Annotated[
-        str | None,
-        option(
-            "--keep-size SIZE",
-            "Keep at least this much of each partition, the newest: 10GiB.",
-            default="the topic's retention.bytes",
-        ),
-    ] = None,
+    topics: list[str] | None = argument(
+        "DAYS|TOPIC",
+        "A recovery window in days in place of the policy's; or topics by name.",
+        shown="by policy, and all topics of the newest backup",
+    ),
+    patterns: list[str] | None = options.PATTERN,
+    delete: bool = switch("--delete", "Do it. Without this, only tell."),
+    keep_time: str | None = option(
+        "--keep-time SPAN",
+        "Keep records this long before the newest backup: 7d, 12h.",
+        shown="the topic's retention.ms",
+    ),
+    keep_size: str | None = option(
+        "--keep-size SIZE",
+        "Keep at least this much of each partition, the newest: 10GiB.",
+        shown="the topic's retention.bytes",
+    ),
 ) -> None:
     """Let go of backups that the policy does not keep, and of files that the topics' own retention does not.
 
     Before the first object goes, every restore point that stays is shown to keep what it needs.
+
+    Examples:
+        lakebackup prune --from ./backups
+        lakebackup prune --from ./backups --delete
+        lakebackup prune 14 --delete
+        lakebackup prune orders --keep-time 30d --keep-size 10GiB --delete
     """
     topics, days = _window(topics or [])
     for shared in ("dry_run", "explain"):
         one_of({"delete": delete, shared.replace("_", "-"): call.flags[shared]}, otherwise="")
-    keep_ms, keep_bytes = span(keep_time), size("--keep-size", keep_size)
+    from lakebackup.rules.retention import Limits
     from lakebackup_jobs.upkeep.prune import PruneRequest, run
 
-    request = call.request(
-        PruneRequest, topics=tuple(topics), days=days, keep_ms=keep_ms, keep_bytes=keep_bytes
-    )
+    limits = Limits(span(keep_time), size("--keep-size", keep_size))
+    request = call.request(PruneRequest, topics=tuple(topics), days=days, limits=limits)
     call.run(run, request, spark=delete)
 
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.log import shown
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EXAMPLES = options.examples("lakebackup log pause prod --from ./backups")
-
 
 @verb(options.FROM)
-def pause(call: Call, name: shown.Name) -> None:
+def pause(call: Call, name: str = shown.NAME) -> None:
     """Flush what there is at once, put down how far each region is, then read nothing until it is resumed.
 
     The feed must keep its events that long.
+
+    Examples:
+        lakebackup log pause prod --from ./backups
     """
     from lakebackup_jobs.logs.control import verbs as control
 

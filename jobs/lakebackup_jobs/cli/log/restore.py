@@ -3,49 +3,45 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.log.span import AllowGaps, Checksum, EndTs, Filters, Name, StartTs, ToTime, check_end
-from lakebackup_jobs.cli.options import option
-from lakebackup_jobs.cli.values import check_target
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.flags.values import check_target
+from lakebackup_jobs.cli.log import span
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup log restore shop --from ./backups --to delta:./restored --to-time 14:05",
-    "lakebackup log restore shop --startts 449000000000000000 --endts 449000000009999999 --to dir:./changes",
-    "lakebackup log restore shop -f 'sales.*' -f '!sales.tmp_*' --to kafka://localhost:9092?prefix=old.",
-)
 
 
 @verb(options.FROM, options.KAFKA_CLIENT, options.ENGINE, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def restore(
     call: Call,
-    name: Name,
-    to: Annotated[
-        str | None, option("--to TARGET", "delta:PATH | dir:PATH | kafka://HOST:PORT[,…][?prefix=TEXT].")
-    ] = None,
-    start_ts: StartTs = None,
-    end_ts: EndTs = None,
-    to_ms: ToTime = None,
-    filters: Filters = None,
-    start_key: Annotated[str | None, option("--start-key HEX", "Only keys from this one on.")] = None,
-    end_key: Annotated[str | None, option("--end-key HEX", "Only keys before this one.")] = None,
-    checksum: Checksum = True,
-    allow_gaps: AllowGaps = False,
+    name: str = span.NAME,
+    to: str | None = option("--to TARGET", "delta:PATH | dir:PATH | kafka://HOST:PORT[,…][?prefix=TEXT]."),
+    start_ts: int | None = span.START_TS,
+    end_ts: int | None = span.END_TS,
+    to_ms: int | None = span.TO_TIME,
+    filters: list[str] | None = span.FILTERS,
+    start_key: str | None = option("--start-key HEX", "Only keys from this one on."),
+    end_key: str | None = option("--end-key HEX", "Only keys before this one."),
+    checksum: bool = span.CHECKSUM,
+    allow_gaps: bool = span.ALLOW_GAPS,
 ) -> None:
     """Restore what a log task captured of a span of time: of each key the latest committed value.
 
     Without --startts from where the log begins, without an end up to its checkpoint. Into a target that an
     earlier restore made, when --startts is where that one ended. If it is
     interrupted, the same command repeats it.
+
+    Examples:
+        lakebackup log restore shop --from ./backups --to delta:./restored --to-time 14:05
+        lakebackup log restore shop --startts 449000000000000000 --endts 449000000009999999 --to dir:./changes
+        lakebackup log restore shop -f 'sales.*' -f '!sales.tmp_*' --to kafka://localhost:9092?prefix=old.
     """
     from lakebackup.plan.logs.restore import LogRestoreRequest
     from lakebackup_jobs.logs.restore.job import run
 
     target = check_target(to)
-    check_end(end_ts, to_ms)
+    span.check_end(end_ts, to_ms)
     request = call.request(
         LogRestoreRequest,
         target=target,

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.log import shown
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples("lakebackup log resume prod --from ./backups")
 
 
 @verb(options.FROM, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
 def resume(
-    call: Call, name: shown.Name, no_run: shown.NoRun = False, metrics_port: shown.MetricsPort = None
+    call: Call,
+    name: str = shown.NAME,
+    no_run: bool = shown.NO_RUN,
+    metrics_port: int | None = shown.METRICS_PORT,
 ) -> None:
     """Go on where the task was paused, or paused itself; with what has come in since.
 
     When its job is not there any more, one is started on this machine, with the flags of this command: those
     that `start` was given are not kept.
+
+    Examples:
+        lakebackup log resume prod --from ./backups
     """
     from lakebackup_jobs.logs.control import verbs as control
 

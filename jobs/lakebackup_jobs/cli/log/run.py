@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from typing import Annotated
 
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.log import shown
-from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup log run prod --from ./backups",
-    "lakebackup log run prod --from s3://bucket/log --master spark://host:7077 --metrics-port 9464",
-)
 
 
 @verb(options.FROM, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
 def run(
     call: Call,
-    name: shown.Name,
-    metrics_port: Annotated[int | None, option("--metrics-port PORT", "Serve Prometheus there.")] = None,
-    metrics_host: Annotated[
-        str, option("--metrics-host ADDRESS", "With --metrics-port, where to listen.")
-    ] = "127.0.0.1",
+    name: str = shown.NAME,
+    metrics_port: int | None = option("--metrics-port PORT", "Serve Prometheus there."),
+    metrics_host: str = option(
+        "--metrics-host ADDRESS", "With --metrics-port, where to listen.", "127.0.0.1"
+    ),
 ) -> None:
     """Do what a task is to do, here, until it is stopped: what `log start` starts by itself.
 
     Under systemd, or with spark-submit on a cluster, run this and start the task with --no-run. Ctrl-C and
     SIGTERM let the flush at work come to its end. The task goes on when this runs again.
+
+    Examples:
+        lakebackup log run prod --from ./backups
+        lakebackup log run prod --from s3://bucket/log --master spark://host:7077 --metrics-port 9464
     """
     where, found = call.where, call.settings
     from lakebackup.store.reader import CatalogReader

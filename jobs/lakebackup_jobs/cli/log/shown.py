@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from lakebackup_jobs.cli.options import argument, option
+from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.runtime.terminal_text import visible_lines
 
 if TYPE_CHECKING:
@@ -15,11 +15,9 @@ if TYPE_CHECKING:
     from lakebackup_jobs.cli.verb import Call
     from lakebackup_jobs.logs.control.verbs import Place
 
-Name = Annotated[str, argument("NAME", "The task.")]
-NoRun = Annotated[bool, option("--no-run", "Start no job here: it runs by `lakebackup log run` elsewhere.")]
-
-
-MetricsPort = Annotated[int | None, option("--metrics-port PORT", "The job serves Prometheus there.")]
+NAME = argument("NAME", "The task.", ...)
+NO_RUN = switch("--no-run", "Start no job here: it runs by `lakebackup log run` elsewhere.")
+METRICS_PORT = option("--metrics-port PORT", "The job serves Prometheus there.")
 
 
 def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) -> Place:

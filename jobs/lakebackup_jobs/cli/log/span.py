@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli.options import argument, option
-from lakebackup_jobs.cli.values import instant
+from lakebackup_jobs.cli.flags.options import argument, option, switch
+from lakebackup_jobs.cli.flags.values import instant
 
-Name = Annotated[str, argument("NAME", "The log task.")]
-Filters = Annotated[
-    list[str] | None,
-    option(
-        "-f --filter RULE",
-        "Tables by their names at the end, 'db.*' or '*.orders'; '!…' leaves out; repeatable.",
-    ),
-]
-StartTs = Annotated[int | None, option("--startts TS", "What was committed after this ts.", min=0)]
-EndTs = Annotated[int | None, option("--endts TS", "What was committed up to this ts.", min=0)]
-ToTime = Annotated[
-    int | None,
-    option(
-        "--to-time TIME",
-        "Instead of --endts: 2026-11-21T14:05Z, '14:05' (today), -2h, '90 min ago'; UTC without a zone.",
-        parser=instant,
-    ),
-]
-Checksum = Annotated[
-    bool,
-    option(
-        "--checksum/--no-checksum", "Compare the SHA-256 of each file with the one that was written down."
-    ),
-]
-AllowGaps = Annotated[bool, option("--allow-gaps", "Restore although some events were never captured.")]
+NAME = argument("NAME", "The log task.", ...)
+FILTERS = option(
+    "-f --filter RULE", "Tables by their names at the end, 'db.*' or '*.orders'; '!…' leaves out; repeatable."
+)
+START_TS = option("--startts TS", "What was committed after this ts.", min=0)
+END_TS = option("--endts TS", "What was committed up to this ts.", min=0)
+TO_TIME = option(
+    "--to-time TIME",
+    "Instead of --endts: 2026-11-21T14:05Z, '14:05' (today), -2h, '90 min ago'; UTC without a zone.",
+    parser=instant,
+)
+CHECKSUM = option(
+    "--checksum/--no-checksum", "Compare the SHA-256 of each file with the one that was written down.", True
+)
+ALLOW_GAPS = switch("--allow-gaps", "Restore although some events were never captured.")
 
 
 def check_end(end_ts: int | None, to_ms: int | None) -> None:

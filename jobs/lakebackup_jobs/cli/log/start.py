@@ -2,63 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option, switch
+from lakebackup_jobs.cli.flags.values import required, size, span
 from lakebackup_jobs.cli.log import shown
-from lakebackup_jobs.cli.options import option
-from lakebackup_jobs.cli.values import required, size, span
 from lakebackup_jobs.cli.verb import Call, verb
 
-EXAMPLES = options.examples(
-    "lakebackup log start prod --source kafka://localhost:9092 --topic tikv-changes --to ./backups",
-    "lakebackup log start shop --source kafka://localhost:9092 --feed debezium --topic shop --to s3://b/log "
-    "-f 'public.*' -f '!public.tmp_*' --flush-every 1min --encrypt",
-)
 _SCHEME = "kafka://"
 
 
 @verb(options.TO, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
 def start(
     call: Call,
-    name: shown.Name,
-    source: Annotated[str | None, option("--source kafka://HOST:PORT,…", "The feed's brokers.")] = None,
-    topic: Annotated[
-        list[str] | None, option("--topic REGEX", "Topics of the feed whose whole name matches; repeatable.")
-    ] = None,
-    feed: Annotated[
-        Literal["br", "debezium"], option("--feed", "What the events are: docs/change-logs.md.")
-    ] = "br",
-    filters: Annotated[
-        list[str] | None,
-        option(
-            "-f --filter RULE",
-            "Tables as db.name, with * and ?; !… leaves out; the last that fits decides; repeatable.",
-        ),
-    ] = None,
-    lastbackupts: Annotated[
-        int | None, option("--lastbackupts TS", "What was committed up to then is not captured.", min=0)
-    ] = None,
-    endts: Annotated[int | None, option("--endts TS", "The task is complete then.", min=0)] = None,
-    flush_every: Annotated[
-        str, option("--flush-every SPAN", "How old what is not stored may become.")
-    ] = "5min",
-    flush_bytes: Annotated[str, option("--flush-bytes SIZE", "Flush when about so much waits.")] = "128MiB",
-    codec: Annotated[Literal["zstd", "lz4", "none"], option("--codec", "Of log files.")] = "zstd",
-    encrypt: Annotated[
-        bool, option("--encrypt", "Encrypt log files with the current key of \\[log] keys_file.")
-    ] = False,
-    allow_gaps: Annotated[
-        bool, option("--allow-gaps", "Go on where the feed lost events before they were read.")
-    ] = False,
-    no_run: shown.NoRun = False,
-    metrics_port: shown.MetricsPort = None,
+    name: str = shown.NAME,
+    source: str | None = option("--source kafka://HOST:PORT,…", "The feed's brokers."),
+    topic: list[str] | None = option(
+        "--topic REGEX", "Topics of the feed whose whole name matches; repeatable."
+    ),
+    feed: Literal["br", "debezium"] = option("--feed", "What the events are: docs/change-logs.md.", "br"),
+    filters: list[str] | None = option(
+        "-f --filter RULE",
+        "Tables as db.name, with * and ?; !… leaves out; the last that fits decides; repeatable.",
+    ),
+    lastbackupts: int | None = option(
+        "--lastbackupts TS", "What was committed up to then is not captured.", min=0
+    ),
+    endts: int | None = option("--endts TS", "The task is complete then.", min=0),
+    flush_every: str = option("--flush-every SPAN", "How old what is not stored may become.", "5min"),
+    flush_bytes: str = option("--flush-bytes SIZE", "Flush when about so much waits.", "128MiB"),
+    codec: Literal["zstd", "lz4", "none"] = option("--codec", "Of log files.", "zstd"),
+    encrypt: bool = switch("--encrypt", "Encrypt log files with the current key of \\[log] keys_file."),
+    allow_gaps: bool = switch("--allow-gaps", "Go on where the feed lost events before they were read."),
+    no_run: bool = shown.NO_RUN,
+    metrics_port: int | None = shown.METRICS_PORT,
 ) -> None:
     """Begin to capture a change feed, or go on with a task that was stopped; its job is started here.
 
     It goes on when this command has ended, and prints into a file that is named. One that ended by itself is
     started again by the same command.
+
+    Examples:
+        lakebackup log start prod --source kafka://localhost:9092 --topic tikv-changes --to ./backups
+        lakebackup log start shop --source kafka://localhost:9092 --feed debezium --topic shop --to s3://b/log
+            -f 'public.*' -f '!public.tmp_*' --flush-every 1min --encrypt
     """
     where, found, hint = call.where, call.settings, "Give --source kafka://HOST:PORT."
     if source and not source.startswith(_SCHEME):

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument
 from lakebackup_jobs.cli.log import shown
-from lakebackup_jobs.cli.options import argument
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EXAMPLES = options.examples(
-    "lakebackup log status --from ./backups", "lakebackup log status prod --from ./backups --json"
-)
-
 
 @verb(options.FROM, options.KAFKA_CONFIG)
-def status(call: Call, name: Annotated[str | None, argument("NAME", "One task alone.")] = None) -> None:
-    """Show what tasks are to do, whether a job is at work, how far each store is, what went wrong."""
+def status(call: Call, name: str | None = argument("NAME", "One task alone.")) -> None:
+    """Show what tasks are to do, whether a job is at work, how far each store is, what went wrong.
+
+    Examples:
+        lakebackup log status --from ./backups
+        lakebackup log status prod --from ./backups --json
+    """
     where, found = call.where, call.settings
     from lakebackup.errors import Incomplete, NotFound
     from lakebackup.storage import open_storage

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.log import shown
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EXAMPLES = options.examples("lakebackup log stop prod --from ./backups")
-
 
 @verb(options.FROM, options.KAFKA_CONFIG)
-def stop(call: Call, name: shown.Name) -> None:
+def stop(call: Call, name: str = shown.NAME) -> None:
     """End a task. What is not flushed by then is not in the log; how much that is, is said.
 
     `log start` goes on where it ended, as long as the feed still has what came in since.
+
+    Examples:
+        lakebackup log stop prod --from ./backups
     """
     from lakebackup_jobs.logs.control import verbs as control
 

@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option, switch
 from lakebackup_jobs.cli.log import shown
-from lakebackup_jobs.cli.options import option
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup log truncate prod --until -7d --from ./backups --dry-run",
-    "lakebackup log truncate prod --until 2026-11-01T00:00:00Z --from ./backups --yes",
-    "lakebackup log truncate prod --until 454312345678901248 --ranges-only --from ./backups",
-)
 
 
 @verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def truncate(
     call: Call,
-    name: shown.Name,
-    until: Annotated[str, option("--until TS|TIME", "What ends before goes: a ts of the feed, or a time.")],
-    ranges_only: Annotated[
-        bool, option("--ranges-only", "Cut without a full: only what was committed later stays.")
-    ] = False,
-    yes: Annotated[bool, option("--yes -y", "Do not ask.")] = False,
+    name: str = shown.NAME,
+    until: str = option("--until TS|TIME", "What ends before goes: a ts of the feed, or a time.", ...),
+    ranges_only: bool = switch("--ranges-only", "Cut without a full: only what was committed later stays."),
+    yes: bool = switch("--yes -y", "Do not ask."),
 ) -> None:
     """Let go of the beginning of a task's log, and of what `log compact` brought together.
 
     The log is cut at the newest full that is not after the time given, so that every state from that full on
     can be had again; older fulls go too, unless they are held.
+
+    Examples:
+        lakebackup log truncate prod --until -7d --from ./backups --dry-run
+        lakebackup log truncate prod --until 2026-11-01T00:00:00Z --from ./backups --yes
+        lakebackup log truncate prod --until 454312345678901248 --ranges-only --from ./backups
     """
     from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run, ts_of
 

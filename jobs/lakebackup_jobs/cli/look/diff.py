@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import option
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import switch
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from lakebackup.plan.diff import DiffRequest, FileDiff
     from lakebackup_jobs.query.record_diff import TopicDiff
 
-EXAMPLES = options.examples(
-    "lakebackup diff 20261121T1405 20261121T1500 --from ./backups",
-    "lakebackup diff 20261121T1405 20261121T1500 --csv > changes.csv",
-    "lakebackup diff 20261121T1405 20261121T1500 --records --json",
-)
 
 COLUMNS = ("change", "scope", "region", "path", "old_path", "bytes", "old_bytes", "entries")
 
@@ -26,11 +21,9 @@ COLUMNS = ("change", "scope", "region", "path", "old_path", "bytes", "old_bytes"
 @verb(options.FROM, options.CSV, options.EXPLAIN, options.ENGINE, options.SPARK_JOB)
 def diff(
     call: Call,
-    a: options.BackupId,
-    b: options.BackupId,
-    records: Annotated[
-        bool, option("--records", "Compare the records, by key, instead of the files.")
-    ] = False,
+    a: str = options.BACKUP_ID,
+    b: str = options.BACKUP_ID,
+    records: bool = switch("--records", "Compare the records, by key, instead of the files."),
 ) -> None:
     """Show what changed from one backup to another: files added, gone, changed and moved.
 
@@ -38,9 +31,14 @@ def diff(
     Totals come first, then the files; --json writes the totals as its first line, --csv the files alone.
     With --records it is the keys whose newest value is another: added, gone (a tombstone too) or changed,
     topic after topic. Nothing is restored for it; many records are compared by Spark.
+
+    Examples:
+        lakebackup diff 20261121T1405 20261121T1500 --from ./backups
+        lakebackup diff 20261121T1405 20261121T1500 --csv > changes.csv
+        lakebackup diff 20261121T1405 20261121T1500 --records --json
     """
     from lakebackup.plan.diff import DiffRequest
-    from lakebackup_jobs.cli.explain import explain
+    from lakebackup_jobs.cli.output.explain import explain
 
     request = call.request(DiffRequest)
     if call.explain:

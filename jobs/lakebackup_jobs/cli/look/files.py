@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup files 20261121T1405 --from ./backups", "lakebackup files 20261121T1405 --csv > files.csv"
-)
 
 COLUMNS = (
     "scope",
@@ -23,7 +19,12 @@ COLUMNS = (
 
 
 @verb(options.ROWS)
-def files(call: Call, backup_id: options.BackupId) -> None:
-    """List the data files that a backup added; --json and --csv carry every column."""
+def files(call: Call, backup_id: str = options.BACKUP_ID) -> None:
+    """List the data files that a backup added; --json and --csv carry every column.
+
+    Examples:
+        lakebackup files 20261121T1405 --from ./backups
+        lakebackup files 20261121T1405 --csv > files.csv
+    """
     reader = call.reader()
     call.write(reader.query("list_files", backup_id=reader.resolve_backup(backup_id)), COLUMNS)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples("lakebackup list --from ./backups", "lakebackup list --json | jq -r .backup_id")
 
 COLUMNS = ("backup_id", "kind", "state", "intact", "end_ts", "files", "entries", "bytes", "source", "note")
 
 
 @verb(options.ROWS, options.SOURCE)
-def list_backups(call: Call) -> None:
-    """List backups, newest first; --json and --csv carry every column."""
+def list_(call: Call) -> None:
+    """List backups, newest first; --json and --csv carry every column.
+
+    Examples:
+        lakebackup list --from ./backups
+        lakebackup list --json | jq -r .backup_id
+    """
     call.write(call.reader().query("list_backups", source=call.settings.source), COLUMNS)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import option
-from lakebackup_jobs.cli.values import instant
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.flags.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup report --from ./backups",
-    "lakebackup report --html report.html --from ./backups",
-    "lakebackup report --json | jq .findings",
-)
 
 
 @verb(options.FROM, options.AS_OF)
 def report(
     call: Call,
-    html: Annotated[Path | None, option("--html FILE", "Write one page that needs nothing else.")] = None,
+    html: Path | None = option("--html FILE", "Write one page that needs nothing else."),
 ) -> None:
-    """Tell what is protected until when, what is not, and how it grows."""
+    """Tell what is protected until when, what is not, and how it grows.
+
+    Examples:
+        lakebackup report --from ./backups
+        lakebackup report --html report.html --from ./backups
+        lakebackup report --json | jq .findings
+    """
     import time
 
     from lakebackup_jobs.query import report as job

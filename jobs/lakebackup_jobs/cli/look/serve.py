@@ -4,49 +4,40 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
-from lakebackup_jobs.cli import options
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
-from lakebackup_jobs.cli.options import option
-from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.cli.verb import Call, group, verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-app = typer.Typer(help="Serve the catalog, and log tasks, to other programs.", no_args_is_help=True)
 
-Host = Annotated[str, option("--host ADDRESS", "Where to listen; there is no password.")]
+HOST = option("--host ADDRESS", "Where to listen; there is no password.", "127.0.0.1")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-@app.command(
-    "thrift",
-    epilog=options.examples(
-        "lakebackup serve thrift --from ./backups",
-        'beeline -u jdbc:hive2://127.0.0.1:10000 -e "SELECT * FROM restore_points"',
-    ),
-)
 @verb(options.FROM)
 def thrift(
     call: Call,
-    port: Annotated[int, option("--port", "Port to listen on.")] = 10000,
-    host: Host = "127.0.0.1",
-    account: Annotated[
-        str | None,
-        option(
-            "--account NAME",
-            "Account to run as; it must not be able to write to the catalog and the destinations.",
-            default="nobody when root runs this, else your own",
-        ),
-    ] = None,
+    port: int = option("--port", "Port to listen on.", 10000),
+    host: str = HOST,
+    account: str | None = option(
+        "--account NAME",
+        "Account to run as; it must not be able to write to the catalog and the destinations.",
+        shown="nobody when root runs this, else your own",
+    ),
 ) -> None:
     """Serve the catalog's views over JDBC (Spark Thrift server) for BI tools, until Ctrl-C.
 
     Whoever connects can run any SQL, with the rights of the account; that it cannot write is tried out first.
+
+    Examples:
+        lakebackup serve thrift --from ./backups
+        beeline -u jdbc:hive2://127.0.0.1:10000 -e "SELECT * FROM restore_points"
     """
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.query.thrift_server import thrift_server
@@ -61,14 +52,14 @@ def thrift(
         _until_stopped(lambda: process.poll() is None)
 
 
-@app.command("connect", epilog=options.examples("lakebackup serve connect --port 15002"))
 @verb(options.CLUSTER)
-def connect(
-    call: Call, port: Annotated[int, option("--port", "Port to listen on.")] = 15002, host: Host = "127.0.0.1"
-) -> None:
+def connect(call: Call, port: int = option("--port", "Port to listen on.", 15002), host: str = HOST) -> None:
     """Serve Spark Connect with lakebackup's settings, for notebooks and for `--remote`, until Ctrl-C.
 
     Whoever connects can run code as you: keep it on the loopback interface, or behind something that asks.
+
+    Examples:
+        lakebackup serve connect --port 15002
     """
     found = call.settings
     from lakebackup_jobs.runtime.session import connect_server
@@ -80,26 +71,23 @@ def connect(
         _until_stopped(lambda: True)
 
 
-@app.command(
-    "http",
-    epilog=options.examples(
-        "lakebackup serve http --from ./backups",
-        "curl http://127.0.0.1:8088/log/tasks",
-        "lakebackup serve http --from ./backups --host 0.0.0.0 --token-file /run/secrets/lakebackup-token",
-    ),
-)
 @verb(options.FROM, options.KAFKA_CONFIG)
 def http(
     call: Call,
-    port: Annotated[int, option("--port", "Port to listen on.")] = 8088,
-    host: Annotated[str, option("--host ADDRESS", "Where to listen.")] = "127.0.0.1",
-    token_file: Annotated[
-        Path | None, option("--token-file FILE", "Requests must carry what it holds as a bearer token.")
-    ] = None,
+    port: int = option("--port", "Port to listen on.", 8088),
+    host: str = option("--host ADDRESS", "Where to listen.", "127.0.0.1"),
+    token_file: Path | None = option(
+        "--token-file FILE", "Requests must carry what it holds as a bearer token."
+    ),
 ) -> None:
     """Serve the verbs of `lakebackup log` and Prometheus metrics over HTTP, until Ctrl-C.
 
     Without a token only on the loopback interface. There is no TLS: put a proxy in front for other machines.
+
+    Examples:
+        lakebackup serve http --from ./backups
+        curl http://127.0.0.1:8088/log/tasks
+        lakebackup serve http --from ./backups --host 0.0.0.0 --token-file /run/secrets/lakebackup-token
     """
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.cli.log.shown import place_of
@@ -152,3 +140,6 @@ def _until_stopped(runs: Callable[[], bool]) -> None:
         while not stop.wait(1):
             if not runs():
                 raise EnvironmentProblem("The server ended by itself; its log is in the cache's folder logs.")
+
+
+app = group("serve", "Serve the catalog, and log tasks, to other programs.", thrift, connect, http)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup show 20261121T1405 --from ./backups", "lakebackup show --tree orders --from ./backups"
-)
 
 # So many transactions are shown that were open at a backup's end; the view queue_transactions has them all.
 _OPEN = 20
@@ -23,23 +17,22 @@ TOPIC = ("scope", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
 @verb(options.FROM, options.AS_OF)
 def show(
     call: Call,
-    name: Annotated[
-        str | None,
-        argument(
-            "ID|SOURCE",
-            "A backup's id, or as much of its beginning as is unambiguous; with --tree, a source.",
-            default=False,
-        ),
-    ] = None,
-    tree: Annotated[
-        bool, option("--tree", "All backups of a source, or of all: which depends on which.")
-    ] = False,
+    name: str | None = argument(
+        "ID|SOURCE",
+        "A backup's id, or as much of its beginning as is unambiguous; with --tree, a source.",
+        shown=False,
+    ),
+    tree: bool = switch("--tree", "All backups of a source, or of all: which depends on which."),
 ) -> None:
     """Show one backup: what it covers, what it depends on, how large it is. Or a source's backups as a tree.
 
     In a tree, a line is a full with all that the newest backup needs of what depends on it. What the newest
     does not need begins a line of its own: what a cumulative backup or a merge replaced, and what is out of
     sync since the source's history was cut back.
+
+    Examples:
+        lakebackup show 20261121T1405 --from ./backups
+        lakebackup show --tree orders --from ./backups
     """
     from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
     from lakebackup_jobs.cli.look.tree import write as write_tree

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
@@ -20,30 +20,28 @@ if TYPE_CHECKING:
     from lakebackup.sql_engine.limits import Limits
     from lakebackup_jobs.query.record_query import Reading
 
-EXAMPLES = options.examples(
-    'lakebackup sql "SELECT source, count(*) AS backups FROM backups GROUP BY source"',
-    "lakebackup sql \"SELECT path FROM files WHERE scope = 'orders' AND bytes > 1000000\" --csv",
-    "lakebackup sql - < question.sql",
-    "lakebackup sql \"SELECT time, value FROM records('orders') WHERE key = 'customer-7'\"",
-    'lakebackup sql --as-of -7d "SELECT scope, max(covers_to) AS until FROM restore_points GROUP BY scope"',
-)
-
 
 @verb(options.ROWS, options.SPARK_JOB, options.EXPLAIN)
 def sql(
     call: Call,
-    statement: Annotated[str, argument("SELECT", "One SELECT; '-' reads it from standard input.")],
-    timeout: Annotated[str, option("--timeout SPAN", "Stop the query when it has run for so long.")] = "5m",
-    engine: Annotated[
-        Literal["duckdb", "spark"] | None,
-        option("--engine", "What runs it.", default="duckdb; spark with --remote"),
-    ] = None,
+    statement: str = argument("SELECT", "One SELECT; '-' reads it from standard input.", ...),
+    timeout: str = option("--timeout SPAN", "Stop the query when it has run for so long.", "5m"),
+    engine: Literal["duckdb", "spark"] | None = option(
+        "--engine", "What runs it.", shown="duckdb; spark with --remote"
+    ),
 ) -> None:
     """Ask the catalog with a SELECT over its tables (backups, files, positions, gaps, restores, …), and the
     records inside the backups with records('topic'), which restores nothing.
 
     Only reads: one SELECT, catalog tables alone, no function that touches files. With --as-of, tables are
     as they were then, and now_files is what files is now.
+
+    Examples:
+        lakebackup sql "SELECT source, count(*) AS backups FROM backups GROUP BY source"
+        lakebackup sql "SELECT path FROM files WHERE scope = 'orders' AND bytes > 1000000" --csv
+        lakebackup sql - < question.sql
+        lakebackup sql "SELECT time, value FROM records('orders') WHERE key = 'customer-7'"
+        lakebackup sql --as-of -7d "SELECT scope, max(covers_to) AS until FROM restore_points GROUP BY scope"
     """
     import sys
 
@@ -79,7 +77,7 @@ def _give_up(as_json: bool) -> Callable[[TimedOut], None]:
     import os
     import sys
 
-    from lakebackup_jobs.cli.errors import report
+    from lakebackup_jobs.cli.output.errors import report
 
     def give_up(error: TimedOut) -> None:
         code = report(error, as_json=as_json)
@@ -123,7 +121,7 @@ def _by_spark(
 def _explain(call: Call, text: str) -> None:
     import json
 
-    from lakebackup_jobs.cli.explain import explain
+    from lakebackup_jobs.cli.output.explain import explain
     from lakebackup_jobs.query import record_query as ask
 
     readings: list[Reading] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from lakebackup_jobs.cli.rows import json_line, reader_may_leave
+from lakebackup_jobs.cli.output.rows import json_line, reader_may_leave
 from lakebackup_jobs.lifecycle.progress import UNFOLDED, display
 from lakebackup_jobs.runtime.terminal_text import visible
 

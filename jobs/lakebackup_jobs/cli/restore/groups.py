@@ -2,57 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option
-from lakebackup_jobs.cli.values import check_target, instant
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option, switch
+from lakebackup_jobs.cli.flags.values import check_target, instant
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup restore groups --pattern '.*' --from ./backups --to kafka://localhost:9092 --dry-run",
-    "lakebackup restore groups billing --to kafka://localhost:9092 --map orders=orders2 --at-time 14:05",
-)
 
 
 @verb(options.FROM, options.PLAN, options.KAFKA_CLIENT, options.SOURCE)
 def groups(
     call: Call,
-    groups: Annotated[list[str] | None, argument("GROUP", "Groups by name.")] = None,
-    to: Annotated[str | None, option("--to TARGET", "kafka://HOST:PORT[,HOST:PORT].")] = None,
-    patterns: Annotated[
-        list[str] | None, option("--pattern REGEX", "Groups whose whole name matches; repeatable.")
-    ] = None,
-    map_: Annotated[
-        list[str] | None,
-        option("--map OLD=NEW", "The topic that OLD was restored into, if several; repeatable."),
-    ] = None,
-    map_group: Annotated[
-        list[str] | None, option("--map-group OLD=NEW", "Another name for a group; repeatable.")
-    ] = None,
-    at_ts: Annotated[
-        int | None,
-        option(
-            "--at-time TIME",
-            "Where they stood then, as far as backups know. Without: at the last backup.",
-            parser=instant,
-        ),
-    ] = None,
-    from_log: Annotated[
-        bool,
-        option(
-            "--from-log",
-            "Their last offsets in __consumer_offsets, also those erased since (a topic was deleted).",
-        ),
-    ] = False,
-    force: Annotated[
-        bool, option("--force", "Put back groups that are further in the target already.")
-    ] = False,
+    groups: list[str] | None = argument("GROUP", "Groups by name."),
+    to: str | None = option("--to TARGET", "kafka://HOST:PORT[,HOST:PORT]."),
+    patterns: list[str] | None = option("--pattern REGEX", "Groups whose whole name matches; repeatable."),
+    map_: list[str] | None = option(
+        "--map OLD=NEW", "The topic that OLD was restored into, if several; repeatable."
+    ),
+    map_group: list[str] | None = option("--map-group OLD=NEW", "Another name for a group; repeatable."),
+    at_ts: int | None = option(
+        "--at-time TIME",
+        "Where they stood then, as far as backups know. Without: at the last backup.",
+        parser=instant,
+    ),
+    from_log: bool = switch(
+        "--from-log",
+        "Their last offsets in __consumer_offsets, also those erased since (a topic was deleted).",
+    ),
+    force: bool = switch("--force", "Put back groups that are further in the target already."),
 ) -> None:
     """Put consumer groups where they stood, in topics that `restore topics` brought back.
 
     Their old offsets are translated; each partition of each group has one of the outcomes moved, unchanged,
     at_end, in_gap, ahead, active, unknown, not_restored and topic_deleted. Can be repeated.
+
+    Examples:
+        lakebackup restore groups --pattern '.*' --from ./backups --to kafka://localhost:9092 --dry-run
+        lakebackup restore groups billing --to kafka://localhost:9092 --map orders=orders2 --at-time 14:05
     """
     from lakebackup.rules.patterns import GROUP, parse_maps
     from lakebackup_jobs.topics.groups import GroupsRequest, run

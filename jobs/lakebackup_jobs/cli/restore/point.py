@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.log.span import AllowGaps, Checksum, EndTs, Filters, Name, ToTime, check_end
-from lakebackup_jobs.cli.options import option
-from lakebackup_jobs.cli.values import check_target
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.flags.values import check_target
+from lakebackup_jobs.cli.log import span
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup restore point shop --from ./backups --to delta:./restored --to-time -2h",
-    "lakebackup restore point shop -f 'sales.orders' --to delta:./orders --to-time 14:05 --dry-run",
-)
 
 
 @verb(options.FROM, options.ENGINE, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def point(
     call: Call,
-    name: Name,
-    to: Annotated[str | None, option("--to TARGET", "delta:PATH.")] = None,
-    end_ts: EndTs = None,
-    to_ms: ToTime = None,
-    filters: Filters = None,
-    checksum: Checksum = True,
-    allow_gaps: AllowGaps = False,
+    name: str = span.NAME,
+    to: str | None = option("--to TARGET", "delta:PATH."),
+    end_ts: int | None = span.END_TS,
+    to_ms: int | None = span.TO_TIME,
+    filters: list[str] | None = span.FILTERS,
+    checksum: bool = span.CHECKSUM,
+    allow_gaps: bool = span.ALLOW_GAPS,
 ) -> None:
     """Restore all that a log task's tables held at a time: the newest full before it, and the log from there.
 
     Without a full, from the log alone, when that reaches back to the beginning.
+
+    Examples:
+        lakebackup restore point shop --from ./backups --to delta:./restored --to-time -2h
+        lakebackup restore point shop -f 'sales.orders' --to delta:./orders --to-time 14:05 --dry-run
     """
     from lakebackup.plan.logs.restore import LogRestoreRequest
     from lakebackup_jobs.logs.restore.job import run
 
     target = check_target(to)
-    check_end(end_ts, to_ms)
+    span.check_end(end_ts, to_ms)
     if target.startswith("kafka:"):
         raise UsageProblem(
             "A point cannot be restored into topics.",

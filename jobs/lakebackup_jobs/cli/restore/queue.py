@@ -2,76 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli import options
 from lakebackup_jobs.cli.backup.queue import header_names
-from lakebackup_jobs.cli.options import argument, option
-from lakebackup_jobs.cli.values import instant, required
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option, switch
+from lakebackup_jobs.cli.flags.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup restore queue social --from ./backups --to kafka://localhost:9092 --into ./restored",
-    "lakebackup restore queue social --to kafka://localhost:9092 --into ./restored --append --to-tid 1300",
-    "lakebackup restore queue social --to kafka://other:9092 --into ./drill --to-time 14:05 --dry-run",
-    "lakebackup restore queue social --to kafka://localhost:9092 --into ./drill --map delta.0=drill.delta.0",
-)
 
 
 @verb(options.FROM, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.SPARK_JOB, options.LEASE)
 def queue(
     call: Call,
-    source: Annotated[str, argument("GRAPH", "The engine's name, its source's.")],
-    to: Annotated[
-        str | None, option("--to TARGET", "Where the messages go: kafka://HOST:PORT[,HOST:PORT].")
-    ] = None,
-    into: Annotated[
-        str | None,
-        option(
-            "--into FOLDER",
-            "Where snapshot/, config.yaml and delta_schema_history.yaml go: a folder that is empty.",
-        ),
-    ] = None,
-    backup: Annotated[
-        str | None,
-        option(
-            "--backup ID",
-            "Up to the end of this backup, also of a history that the engine was put back from.",
-            default="the newest of its history",
-        ),
-    ] = None,
-    to_tid: Annotated[
-        int | None, option("--to-tid TID", "Everything up to this tid, and nothing behind.", min=0)
-    ] = None,
-    to_ts: Annotated[
-        int | None,
-        option(
-            "--to-time TIME",
-            f"Up to the last tid before which no message is later than this time. {options.TIMES}",
-            parser=instant,
-        ),
-    ] = None,
-    map_: Annotated[list[str] | None, option("--map OLD=NEW", "A queue as NEW; repeatable.")] = None,
-    append: Annotated[
-        bool,
-        option(
-            "--append",
-            "Accept queues that hold messages, such as the engine's own: watermark and messages come "
-            "behind them. Stop the engine and all that writes to its queues first.",
-        ),
-    ] = False,
-    keep_open: Annotated[
-        bool, option("--keep-open", "Bring messages of transactions that are open at that point, too.")
-    ] = False,
-    settings: options.TopicSettings = "auto",
-    zero_as_one: options.ZeroTimestampsAsOne = False,
+    source: str = argument("GRAPH", "The engine's name, its source's.", ...),
+    to: str | None = option("--to TARGET", "Where the messages go: kafka://HOST:PORT[,HOST:PORT]."),
+    into: str | None = option(
+        "--into FOLDER",
+        "Where snapshot/, config.yaml and delta_schema_history.yaml go: a folder that is empty.",
+    ),
+    backup: str | None = option(
+        "--backup ID",
+        "Up to the end of this backup, also of a history that the engine was put back from.",
+        shown="the newest of its history",
+    ),
+    to_tid: int | None = option("--to-tid TID", "Everything up to this tid, and nothing behind.", min=0),
+    to_ts: int | None = option(
+        "--to-time TIME",
+        f"Up to the last tid before which no message is later than this time. {options.TIMES}",
+        parser=instant,
+    ),
+    map_: list[str] | None = option("--map OLD=NEW", "A queue as NEW; repeatable."),
+    append: bool = switch(
+        "--append",
+        "Accept queues that hold messages, such as the engine's own: watermark and messages come "
+        "behind them. Stop the engine and all that writes to its queues first.",
+    ),
+    keep_open: bool = switch(
+        "--keep-open", "Bring messages of transactions that are open at that point, too."
+    ),
+    settings: options.TopicSettings = options.TOPIC_SETTINGS,
+    zero_as_one: bool = options.ZERO_TIMESTAMPS_AS_ONE,
 ) -> None:
     """Restore an engine: its snapshot and configuration into a folder, its messages into its queues.
 
     Each partition gets a watermark message, then its messages in their order, up to one tid in all queues.
     If it is interrupted, the same command resumes it. The next backup of these queues continues from what was
     restored.
+
+    Examples:
+        lakebackup restore queue social --from ./backups --to kafka://localhost:9092 --into ./restored
+        lakebackup restore queue social --to kafka://localhost:9092 --into ./restored --append --to-tid 1300
+        lakebackup restore queue social --to kafka://other:9092 --into ./drill --to-time 14:05 --dry-run
+        lakebackup restore queue social --to kafka://localhost:9092 --into ./drill --map delta.0=drill.delta.0
     """
     from lakebackup.plan.queues.restore import QueueRestoreRequest
     from lakebackup.rules.patterns import parse_maps

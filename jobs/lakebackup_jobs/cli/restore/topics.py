@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup_jobs.cli import options
-from lakebackup_jobs.cli.options import argument, option
-from lakebackup_jobs.cli.values import TARGETS, check_target, instant
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, option, switch
+from lakebackup_jobs.cli.flags.values import TARGETS, check_target, instant
 from lakebackup_jobs.cli.verb import Call, verb
-
-EXAMPLES = options.examples(
-    "lakebackup restore topics orders --from ./backups --to kafka://localhost:9092 --to-time 14:05",
-    "lakebackup restore topics orders --to kafka://localhost:9092 --map orders=before --to-time -2h",
-    "lakebackup restore topics orders --to delta:./orders --dry-run",
-    "lakebackup restore topics --pattern '.*' --groups '.*' --to kafka://localhost:9092",
-    'lakebackup restore topics --to dir:./out --partial --select "SELECT * FROM files WHERE bytes > 0"',
-)
 
 
 @verb(
@@ -26,69 +17,40 @@ EXAMPLES = options.examples(
 )  # fmt: skip
 def topics(
     call: Call,
-    topics: Annotated[list[str] | None, argument("TOPIC", "Topics by name.")] = None,
-    to: Annotated[str | None, option("--to TARGET", f"Where the records go: {TARGETS}.")] = None,
-    patterns: options.Pattern = None,
-    to_ts: Annotated[
-        int | None,
-        option(
-            "--to-time --to-date TIME",
-            f"Bring back records up to and including this time. {options.TIMES}",
-            parser=instant,
-        ),
-    ] = None,
-    from_ts: Annotated[
-        int | None, option("--from-time --from-date TIME", "Only records after this.", parser=instant)
-    ] = None,
-    backup: Annotated[
-        str | None, option("--backup ID", "Restore what this backup and those it depends on hold.")
-    ] = None,
-    map_: Annotated[list[str] | None, option("--map OLD=NEW", "Restore as NEW; repeatable.")] = None,
-    select: Annotated[
-        str | None, option("--select SQL", "Restore exactly the files this SELECT returns.")
-    ] = None,
-    partial: Annotated[
-        bool, option("--partial", "Accept a --select that leaves holes in the topics.")
-    ] = False,
-    append: Annotated[bool, option("--append", "Accept a topic that has records.")] = False,
-    continued: Annotated[
-        bool, option("--continue", "Bring only what earlier restores into these topics did not.")
-    ] = False,
-    groups: Annotated[
-        list[str] | None,
-        option(
-            "--groups REGEX",
-            "Then put consumer groups whose whole name matches where they stood; repeatable.",
-        ),
-    ] = None,
-    repartition: Annotated[
-        bool,
-        option(
-            "--repartition", "Accept another number of partitions: each record goes where its key belongs."
-        ),
-    ] = False,
-    partitions: Annotated[
-        int | None, option("--partitions N", "Of a topic that is made, with --repartition.", min=1)
-    ] = None,
-    allow_gaps: Annotated[
-        bool, option("--allow-gaps", "Restore although some records were never backed up.")
-    ] = False,
-    approximate: Annotated[
-        bool,
-        option(
-            "--approximate",
-            "Restore a compacted topic to a time between two backups, without values that were "
-            "replaced before the later one.",
-        ),
-    ] = False,
-    settings: options.TopicSettings = "auto",
-    zero_as_one: options.ZeroTimestampsAsOne = False,
-    save_plan: Annotated[
-        str | None, option("--save-plan FILE", "With --dry-run: keep the plan, to be applied with --plan.")
-    ] = None,
-    plan: Annotated[
-        str | None, option("--plan FILE", "Carry out a plan that was saved, if it still holds.")
-    ] = None,
+    topics: list[str] | None = argument("TOPIC", "Topics by name."),
+    to: str | None = option("--to TARGET", f"Where the records go: {TARGETS}."),
+    patterns: list[str] | None = options.PATTERN,
+    to_ts: int | None = option(
+        "--to-time --to-date TIME",
+        f"Bring back records up to and including this time. {options.TIMES}",
+        parser=instant,
+    ),
+    from_ts: int | None = option("--from-time --from-date TIME", "Only records after this.", parser=instant),
+    backup: str | None = option("--backup ID", "Restore what this backup and those it depends on hold."),
+    map_: list[str] | None = option("--map OLD=NEW", "Restore as NEW; repeatable."),
+    select: str | None = option("--select SQL", "Restore exactly the files this SELECT returns."),
+    partial: bool = switch("--partial", "Accept a --select that leaves holes in the topics."),
+    append: bool = switch("--append", "Accept a topic that has records."),
+    continued: bool = switch("--continue", "Bring only what earlier restores into these topics did not."),
+    groups: list[str] | None = option(
+        "--groups REGEX", "Then put consumer groups whose whole name matches where they stood; repeatable."
+    ),
+    repartition: bool = switch(
+        "--repartition", "Accept another number of partitions: each record goes where its key belongs."
+    ),
+    partitions: int | None = option("--partitions N", "Of a topic that is made, with --repartition.", min=1),
+    allow_gaps: bool = switch("--allow-gaps", "Restore although some records were never backed up."),
+    approximate: bool = switch(
+        "--approximate",
+        "Restore a compacted topic to a time between two backups, without values that were "
+        "replaced before the later one.",
+    ),
+    settings: options.TopicSettings = options.TOPIC_SETTINGS,
+    zero_as_one: bool = options.ZERO_TIMESTAMPS_AS_ONE,
+    save_plan: str | None = option(
+        "--save-plan FILE", "With --dry-run: keep the plan, to be applied with --plan."
+    ),
+    plan: str | None = option("--plan FILE", "Carry out a plan that was saved, if it still holds."),
 ) -> None:
     """Restore Kafka topics to a time: same partitions, order, keys, values, headers and timestamps.
 
@@ -96,6 +58,13 @@ def topics(
     resumes it.
 
     --from is where the backups are, --to where the records go.
+
+    Examples:
+        lakebackup restore topics orders --from ./backups --to kafka://localhost:9092 --to-time 14:05
+        lakebackup restore topics orders --to kafka://localhost:9092 --map orders=before --to-time -2h
+        lakebackup restore topics orders --to delta:./orders --dry-run
+        lakebackup restore topics --pattern '.*' --groups '.*' --to kafka://localhost:9092
+        lakebackup restore topics --to dir:./out --partial --select "SELECT * FROM files WHERE bytes > 0"
     """
     from lakebackup.plan.topics.request import RestoreRequest
     from lakebackup.rules.patterns import parse_maps

@@ -60,7 +60,6 @@ class CompactLogRequest(Request):
     encrypt: bool | None = None
     most_raw: int = MOST_RAW
     keys_file: str | None = None
-    dry_run: bool = False
 
 
 def run(

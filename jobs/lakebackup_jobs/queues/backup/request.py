@@ -58,7 +58,6 @@ class QueueRequest(requests.Request):
     codec: str = "zstandard"
     compression_level: int | None = None
     target_bytes: int = 128 << 20
-    dry_run: bool = False
     note: str | None = None
     parallelism: int = os.cpu_count() or 2
 

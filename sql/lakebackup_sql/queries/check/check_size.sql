@@ -7,12 +7,11 @@ SELECT
   COALESCE(CAST(SUM(f.entries) AS BIGINT), 0) AS entries,
   COUNT(f.key_id) AS encrypted
 FROM files AS f
-JOIN backups AS b ON f.backup_id = b.backup_id
+JOIN own_backups AS b ON f.backup_id = b.backup_id
 LEFT JOIN (
   SELECT DISTINCT s.destination, s.path
   FROM snapshot_files AS s
   JOIN backups AS h ON s.source = h.source AND s.added_in <= h.number AND COALESCE(h.number < s.gone_in, TRUE)
   WHERE ARRAY_CONTAINS(SPLIT(:backup_ids, ','), h.backup_id)
 ) AS w ON f.destination = w.destination AND f.path = w.path
-WHERE b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'changes', 'queues')
-  AND (:backup_ids = '' OR w.path IS NOT NULL OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), f.backup_id))
+WHERE (:backup_ids = '' OR w.path IS NOT NULL OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), f.backup_id))

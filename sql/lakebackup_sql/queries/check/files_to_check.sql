@@ -1,16 +1,14 @@
--- The files of the backups whose ids are in :backup_ids (separated by commas), all of them when that is empty; of those
--- that this program keeps the files of (topics, snapshots, change feeds, queues, and archives that were imported). Of a
--- snapshot, those are all objects that its files lie in, whichever backup wrote them.
+-- The files of the backups whose ids are in :backup_ids (separated by commas), all of them when that is empty; of
+-- own_backups alone. Of a snapshot, those are all objects that its files lie in, whichever backup wrote them.
 SELECT
   f.backup_id, f.scope, f.epoch, f.region, f.start_position, f.end_position, f.destination, f.path, f.format, f.codec,
   f.key_id, f.cf, f.bytes, f.sha256, f.entries, f.min_ts, f.max_ts, f.min_tid, f.max_tid
 FROM files AS f
-JOIN backups AS b ON f.backup_id = b.backup_id
+JOIN own_backups AS b ON f.backup_id = b.backup_id
 LEFT JOIN (
   SELECT DISTINCT s.destination, s.path
   FROM snapshot_files AS s
   JOIN backups AS h ON s.source = h.source AND s.added_in <= h.number AND COALESCE(h.number < s.gone_in, TRUE)
   WHERE ARRAY_CONTAINS(SPLIT(:backup_ids, ','), h.backup_id)
 ) AS w ON f.destination = w.destination AND f.path = w.path
-WHERE b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'changes', 'queues')
-  AND (:backup_ids = '' OR w.path IS NOT NULL OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), f.backup_id))
+WHERE (:backup_ids = '' OR w.path IS NOT NULL OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), f.backup_id))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakebackup.rules.retention import History, roll_ms, rule
+from lakebackup.rules.retention import History, Limits, roll_ms, rule
 
 NOW = 1_000_000
 
@@ -43,7 +43,7 @@ def settings(policy: str, ms: str = "1000", size: str = "500") -> dict[str, str]
 def test_the_topics_own_settings_unless_overridden(
     own: dict[str, str], told: dict[str, int], expected: tuple[int | None, int | None, bool]
 ) -> None:
-    made = rule(history(settings=own), now=NOW, **told)
+    made = rule(history(settings=own), Limits(**told), now=NOW)
     assert (made.cutoff_ts, made.keep_bytes, made.compacted) == expected
     assert (made.base, made.generation) == ("b1", 3)
     assert made.idle == (expected == (None, None, False))

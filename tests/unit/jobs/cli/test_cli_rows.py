@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup_jobs.cli.errors import report
-from lakebackup_jobs.cli.rows import write
+from lakebackup_jobs.cli.output.errors import report
+from lakebackup_jobs.cli.output.rows import write
 from lakebackup_jobs.lifecycle.progress import print_result, reporter
 
 AT = datetime(2026, 11, 21, 14, 5, tzinfo=UTC)
@@ -146,7 +146,7 @@ def test_rows_stream_and_a_reader_may_leave(form: str) -> None:
     """An endless result: only a program that neither holds the rows nor minds `| head` ends at all."""
     program = f"""
 import itertools, pyarrow as pa
-from lakebackup_jobs.cli.rows import write
+from lakebackup_jobs.cli.output.rows import write
 batch = pa.record_batch({{"n": list(range(1000))}})
 write(pa.RecordBatchReader.from_batches(batch.schema, itertools.repeat(batch)), {form})
 """

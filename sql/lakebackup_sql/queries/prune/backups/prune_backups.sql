@@ -2,8 +2,7 @@
 -- programs made are left out.
 SELECT o.backup_id, o.kind, o.level, o.end_ts, o.reason, o.because_of
 FROM obsolete_backups AS o
-JOIN backups AS b ON o.backup_id = b.backup_id
+JOIN own_backups AS b ON o.backup_id = b.backup_id
 WHERE o.source = :source
   AND o.status = 'OBSOLETE'
-  AND b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'queues')
 ORDER BY o.place DESC, o.number DESC

@@ -4,7 +4,7 @@ SELECT
   COALESCE(TRY_CAST(SUM(f.entries) AS BIGINT), 0) AS entries,
   COUNT(f.key_id) AS encrypted
 FROM files AS f
-JOIN backups AS b
+JOIN own_backups AS b
   ON f.backup_id = b.backup_id
 LEFT JOIN (
   SELECT DISTINCT
@@ -20,8 +20,7 @@ LEFT JOIN (
 ) AS w
   ON f.destination = w.destination AND f.path = w.path
 WHERE
-  b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'changes', 'queues')
-  AND (
+  (
     $backup_ids = ''
     OR NOT w.path IS NULL
     OR ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), f.backup_id)

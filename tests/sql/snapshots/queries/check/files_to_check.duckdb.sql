@@ -19,7 +19,7 @@ SELECT
   f.min_tid,
   f.max_tid
 FROM files AS f
-JOIN backups AS b
+JOIN own_backups AS b
   ON f.backup_id = b.backup_id
 LEFT JOIN (
   SELECT DISTINCT
@@ -35,8 +35,7 @@ LEFT JOIN (
 ) AS w
   ON f.destination = w.destination AND f.path = w.path
 WHERE
-  b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'changes', 'queues')
-  AND (
+  (
     $backup_ids = ''
     OR NOT w.path IS NULL
     OR ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), f.backup_id)

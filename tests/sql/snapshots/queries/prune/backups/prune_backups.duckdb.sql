@@ -6,12 +6,10 @@ SELECT
   o.reason,
   o.because_of
 FROM obsolete_backups AS o
-JOIN backups AS b
+JOIN own_backups AS b
   ON o.backup_id = b.backup_id
 WHERE
-  o.source = $source
-  AND o.status = 'OBSOLETE'
-  AND b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'queues')
+  o.source = $source AND o.status = 'OBSOLETE'
 ORDER BY
   o.place DESC,
   o.number DESC

@@ -6,11 +6,13 @@ verbs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from textwrap import dedent
+from typing import Any, Literal
 
 import typer
 
@@ -41,9 +43,8 @@ class Flag:
     @property
     def parameter(self) -> Parameter:
         """As a parameter that typer reads."""
-        shown: Any = Annotated[self.kind, typer.Option(*self.options, **self.shown)]
-        default = False if self.kind is bool else None
-        return Parameter(self.name, Parameter.KEYWORD_ONLY, default=default, annotation=shown)
+        shown = typer.Option(False if self.kind is bool else None, *self.options, **self.shown)
+        return Parameter(self.name, Parameter.KEYWORD_ONLY, default=shown, annotation=self.kind)
 
     def arguments(self, value: Any) -> list[str]:
         """The flag as it is typed; nothing when it was not given."""
@@ -55,18 +56,29 @@ class Flag:
 
 
 def option(
-    spelled: str, help_: str, *, panel: str | None = None, default: str | bool | None = None, **more: Any
+    spelled: str,
+    help_: str,
+    default: Any = None,
+    *,
+    panel: str | None = None,
+    shown: str | bool | None = None,
+    **more: Any,
 ) -> Any:
     """A flag of a verb by its spellings and, where it has a value, what help calls that: `--until TS|TIME`.
 
-    `default`: as help shows it.
+    `default`: its value when it is not given; `...`: it must be. `shown`: that value as help shows it.
     """
-    return typer.Option(*_spellings(spelled), **{**_shown(spelled, help_, panel, default), **more})
+    return typer.Option(default, *_spellings(spelled), **{**_shown(spelled, help_, panel, shown), **more})
 
 
-def argument(metavar: str, help_: str, *, default: str | bool | None = None) -> Any:
-    """An argument of a verb, by what help calls it."""
-    return typer.Argument(**_shown(metavar, help_, None, default))
+def switch(spelled: str, help_: str, *, panel: str | None = None) -> Any:
+    """A flag of a verb that is set or not."""
+    return option(spelled, help_, False, panel=panel)
+
+
+def argument(metavar: str, help_: str, default: Any = None, *, shown: str | bool | None = None) -> Any:
+    """An argument of a verb, by what help calls it; `default` and `shown` as of an option."""
+    return typer.Argument(default, **_shown(metavar, help_, None, shown))
 
 
 def _spellings(spelled: str) -> tuple[str, ...]:
@@ -158,31 +170,24 @@ SPARK_JOB = (REMOTE, *CLUSTER)
 PLAN = (DRY_RUN, EXPLAIN)
 ROWS = (AS_OF, *FROM, CSV)
 
-Pattern = Annotated[
-    list[str] | None,
-    option(
-        "--pattern REGEX",
-        "Topics whose whole name matches; repeatable. Internal topics (__…) only come by name.",
-    ),
-]
-BackupId = Annotated[str, argument("ID", "A backup's id, or as much of its beginning as is unambiguous.")]
-TopicSettings = Annotated[
-    Literal["auto", "saved", "suspended"],
-    option(
-        "--settings",
-        "Topic settings at the end: as saved, but no retention that eats what was restored (auto); "
-        "as saved; or retention off until you set it (suspended).",
-    ),
-]
-ZeroTimestampsAsOne = Annotated[
-    bool,
-    option(
-        "--zero-timestamps-as-one",
-        "Write 1 ms for a timestamp of 0, which Kafka's C client would replace by now.",
-    ),
-]
+PATTERN = option(
+    "--pattern REGEX", "Topics whose whole name matches; repeatable. Internal topics (__…) only come by name."
+)
+BACKUP_ID = argument("ID", "A backup's id, or as much of its beginning as is unambiguous.", ...)
+TopicSettings = Literal["auto", "saved", "suspended"]
+TOPIC_SETTINGS = option(
+    "--settings",
+    "Topic settings at the end: as saved, but no retention that eats what was restored (auto); "
+    "as saved; or retention off until you set it (suspended).",
+    "auto",
+)
+ZERO_TIMESTAMPS_AS_ONE = switch(
+    "--zero-timestamps-as-one",
+    "Write 1 ms for a timestamp of 0, which Kafka's C client would replace by now.",
+)
 
 
-def examples(*lines: str) -> str:
-    """An epilog that shows commands as they are typed."""
-    return "Examples:\n\n" + "\n\n".join(f"  {line}" for line in lines)
+def examples(lines: str) -> str | None:
+    """An epilog that shows commands as they are typed, one a line; a line that is indented continues one."""
+    commands = re.sub(r"\n +", " ", dedent(lines)).splitlines()
+    return "Examples:\n\n" + "\n\n".join(f"  {command}" for command in commands) if commands else None

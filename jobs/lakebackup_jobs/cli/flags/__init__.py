@@ -1,0 +1,1 @@
+"""Flags that verbs share, and how their texts become values."""

@@ -1,0 +1,35 @@
+"""`lakebackup verify`: are the backups what the catalog says?"""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, switch
+from lakebackup_jobs.cli.flags.values import one_of
+from lakebackup_jobs.cli.verb import Call, verb
+
+Mode = Literal["stat", "hash", "decode", "restore"]
+
+
+@verb(options.FROM, options.SPARK_JOB)
+def verify(
+    call: Call,
+    backup_ids: list[str] | None = argument("ID", "Backups, or how their ids begin.", shown="all"),
+    stat: bool = switch("--stat", "Only existence and size: quick."),
+    decode: bool = switch("--decode", "Also decode and count every record."),
+    restore: bool = switch("--restore", "Also restore into a folder, read it back and take it away."),
+) -> None:
+    """Check stored files against the catalog, both ways: existence, size and sha256.
+
+    Findings are kept as rows (checks, storage_objects). Exit code 7: something is wrong.
+
+    Examples:
+        lakebackup verify --from ./backups
+        lakebackup verify 20261121T1405 --decode
+        lakebackup verify --restore --json
+    """
+    mode = cast("Mode", one_of({"stat": stat, "decode": decode, "restore": restore}, otherwise="hash"))
+    from lakebackup_jobs.upkeep.verify import VerifyRequest, require_whole, run
+
+    require_whole(call.run(run, call.request(VerifyRequest, mode=mode)))

@@ -1,0 +1,1 @@
+"""How verbs print rows, SQL and errors."""

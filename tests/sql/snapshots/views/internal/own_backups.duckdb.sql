@@ -1,0 +1,5 @@
+SELECT
+  b.*
+FROM backups AS b
+WHERE
+  b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'changes', 'queues')
