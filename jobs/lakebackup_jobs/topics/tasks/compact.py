@@ -6,7 +6,6 @@ are ever taken for one; records are copied as the bytes they are.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from itertools import chain, groupby
@@ -33,7 +32,7 @@ from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
-from lakebackup_jobs.lifecycle.tasks.splits import batched, share_path, write_lines
+from lakebackup_jobs.lifecycle.tasks.splits import batched, read_lines, share_path, write_lines
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.topics.tasks.copy import publish
 
@@ -79,8 +78,8 @@ def write_pieces(storage: Storage, folder: str, files: Iterable[StoredFile]) -> 
 
 def read_piece(storage: Storage, folder: str, number: int) -> Piece:
     """The piece with a number, from 0. Raises NotFound."""
-    head, *lines = storage.get(share_path(folder, number)).splitlines()
-    return Piece(**json.loads(head), files=tuple(StoredFile(**json.loads(line)) for line in lines))
+    head, *files = read_lines(storage, share_path(folder, number))
+    return Piece(**head, files=tuple(StoredFile(**file) for file in files))
 
 
 def _pieces(files: Iterable[StoredFile]) -> Iterator[Piece]:

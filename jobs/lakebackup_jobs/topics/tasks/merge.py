@@ -6,7 +6,6 @@ their keys are read on the way.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from lakebackup_jobs.kafka.format.container import Frame
 from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, KeyFilter, KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.part import PartTask
-from lakebackup_jobs.lifecycle.tasks.splits import batched, share_path, write_lines
+from lakebackup_jobs.lifecycle.tasks.splits import batched, read_lines, share_path, write_lines
 from lakebackup_jobs.topics.tasks.copy import publish
 
 if TYPE_CHECKING:
@@ -68,10 +67,8 @@ def write_tasks(storage: Storage, folder: str, targets: Iterable[tuple[int, Sequ
 
 def read(storage: Storage, folder: str, task: int) -> Iterator[Target]:
     """The targets of a task. Raises NotFound."""
-    with storage.open(share_path(folder, task)) as stream:
-        for line in stream:
-            rank, rows = json.loads(line)
-            yield Target(rank, tuple(MergedFile(**dict(zip(_COLUMNS, row, strict=True))) for row in rows))
+    for rank, rows in read_lines(storage, share_path(folder, task)):
+        yield Target(rank, tuple(MergedFile(**dict(zip(_COLUMNS, row, strict=True))) for row in rows))
 
 
 _COLUMNS = MergedFile.__match_args__
