@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.plan.upkeep.prune import Cut, Portion, Rule
+    from lakebackup.plan.upkeep.prune import Cut, Portion
+    from lakebackup.rules.retention import Rule
     from lakebackup.sql_engine import EngineChoice
     from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.storage import Storage
