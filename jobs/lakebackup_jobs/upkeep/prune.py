@@ -94,13 +94,13 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
     source = _source(request, reader)
     work = Workspace(request, source, reporter, spark)
     if not request.delete:
-        made = _planned(request, source, _held(work.storage, reader, source), spark, reporter)
+        made = _planned(request, work, spark)
         return {"deleted": False, **_summary(made)}
     with work.lease() as lease:
         _require_clocks(reader, work.storage, source)
 
         def spared() -> frozenset[tuple[str, str, str]]:
-            return frozenset((h.scope, h.epoch, h.region) for h in _held(work.storage, work.reader(), source))
+            return frozenset((h.scope, h.epoch, h.region) for h in _held(work))
 
         deletion = Deletion(work, "prune", lease, spared)
         return deletion.run(lambda: _recorded(request, deletion))
@@ -142,8 +142,7 @@ def _recorded(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any]
     from lakebackup.sql_engine.spark import SparkEngine
 
     work = deletion.workspace
-    held = _held(work.storage, work.reader(), work.source)
-    made = _planned(request, work.source, held, work.spark, work.reporter)
+    made = _planned(request, work, work.spark)
     if made.is_empty:
         return _summary(made), None
     engine = SparkEngine(work.spark, deletion.writer.catalog_uri)
@@ -197,24 +196,20 @@ def _require_clocks(reader: CatalogReader, storage: Storage, source: str) -> Non
         )
 
 
-def _planned(
-    request: PruneRequest,
-    source: str,
-    held: Sequence[Held],
-    spark: SparkSession | None,
-    reporter: Reporter,
-) -> PrunePlan:
+def _planned(request: PruneRequest, work: Workspace, spark: SparkSession | None) -> PrunePlan:
+    source, held = work.source, _held(work)
+
     def plan(reader: CatalogReader) -> PrunePlan:
         backups, kept = judged(request, source, reader.apart())
         if backups and held:
-            reporter.note(
+            work.reporter.note(
                 f"{len(backups)} obsolete backups stay for now: restores of {source} are not finished"
             )
             backups = ()
         return plan_for(request, source, held, reader, backups, kept)
 
     reader = CatalogReader(request.destination, request.catalog, as_written=True)
-    return planned(reader, request, spark, reporter, plan)
+    return planned(reader, request, spark, work.reporter, plan)
 
 
 def judged(
@@ -259,10 +254,11 @@ def plan_for(
     )
 
 
-def _held(storage: Storage, reader: CatalogReader, source: str) -> list[Held]:
+def _held(work: Workspace) -> list[Held]:
     """The partitions that unfinished restores read. Raises Busy while one is still writing its plan."""
     found: list[Held] = []
-    for row in reader.rows("prune_restores", source=source):
+    storage = work.storage
+    for row in work.reader().rows("prune_restores", source=work.source):
         digest = json.loads(row["detail"] or "{}").get("digest")
         running = digest is not None and is_held(storage, f"restore-{digest}")
         if not running and row["at"] // 1000 < time.time_ns() // 1_000_000 - HOLD_MS:
