@@ -34,6 +34,7 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.splits import deal
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore import splits as log_splits
 from lakebackup_jobs.queues.restore import splits as queue_splits
 from lakebackup_jobs.queues.restore.splits import Partition
@@ -151,7 +152,7 @@ def test_prunes(
         (queues.root, "social.snapshot"),
     ):
         asked = [PruneRequest(str(folder), source=source, days=1, engine=engine) for engine in ENGINES]
-        one, other = (prune._planned(request, source, (), spark, QUIET) for request in asked)
+        one, other = (prune._planned(request, Workspace(request, source, QUIET), spark) for request in asked)
         assert one == other
         gone.append(bool(one.gone_files))
     assert gone == [True, True, False]

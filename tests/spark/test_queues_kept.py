@@ -382,7 +382,7 @@ def test_a_prune_that_was_cut_off_waits_for_a_restore(root: Path) -> None:
     storage.put(f"{folder}plan/tasks.json", json.dumps([[f"{folder}plan/000000.jsonl"]]).encode())
 
     def held() -> frozenset[tuple[str, str, str]]:
-        found = prune._held(storage, CatalogReader(str(root)), "social")
+        found = prune._held(work)
         return frozenset((one.scope, one.epoch, one.region) for one in found)
 
     before = seen(root, "SELECT * FROM holds ORDER BY backup_id")
