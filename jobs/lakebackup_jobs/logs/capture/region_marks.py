@@ -78,18 +78,9 @@ class Marks:
 
     def table(self) -> pa.Table:
         """A row a region (SCHEMA); resolved_ts is 0 where there was no mark."""
-        count = len(self._stores)
-        seen = pa.table(
-            [
-                pa.array(list(self._stores), pa.int64()),
-                pa.array(list(self._stores.values()), pa.string()),
-                pa.array(np.zeros(count, np.int64)),
-                pa.array(np.zeros(count, bool)),
-                pa.nulls(count, SCHEMA.field("successors").type),
-                pa.array(np.zeros(count, bool)),
-            ],
-            schema=SCHEMA,
-        )
+        nothing = {"resolved_ts": 0, "closed": False, "marked": False}
+        rows = [{"region": region, "store": store, **nothing} for region, store in self._stores.items()]
+        seen = pa.Table.from_pylist(rows, SCHEMA)
         return newest(pa.concat_tables([seen, *self._held]))
 
 

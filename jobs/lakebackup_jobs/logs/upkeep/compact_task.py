@@ -6,6 +6,8 @@ import hashlib
 import secrets
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -81,17 +83,13 @@ class WriteLog(WithoutNumber):
     def _write(self, task: int, batches: Iterable[pa.RecordBatch]) -> Mapping[str, Any]:
         rows: list[DataFile] = []
         with Scratch() as scratch:
-            writer: LogFileWriter | None = None
-            now = ""
-            for place, records in runs(batches, "place"):
-                full = writer is not None and writer.raw_bytes + records.nbytes > self.most_raw
-                if writer is not None and (place != now or full):
-                    rows.append(self._published(writer))
-                    writer = None
-                if writer is None:
-                    writer, now = LogFileWriter(self._place(place, task), scratch, self.codec), place
-                writer.add(records)
-            if writer is not None:
+            for place, some in groupby(runs(batches, "place"), itemgetter(0)):
+                writer = LogFileWriter(self._place(place, task), scratch, self.codec)
+                for _, records in some:
+                    if writer.entries and writer.raw_bytes + records.nbytes > self.most_raw:
+                        rows.append(self._published(writer))
+                        writer = LogFileWriter(self._place(place, task), scratch, self.codec)
+                    writer.add(records)
                 rows.append(self._published(writer))
         return totals(task, self.keep_apart(open_storage(self.uri), task, rows))
 
