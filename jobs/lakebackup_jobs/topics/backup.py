@@ -208,8 +208,7 @@ def _decode(request: BackupRequest, work: Workspace, prepared: Prepared) -> None
     for task, splits in enumerate(prepared.plan.tasks):
         for scope in {split.scope for split in splits}:
             parts.setdefault(scope, []).append(layout.parts_path(work.source, prepared.backup_id, task))
-    root = (work.destination, work.storage.uri)
-    if not decode_backup(work.writer(), prepared.backup_id, root, parts, request.schema_topics):
+    if not decode_backup(work, prepared.backup_id, parts, request.schema_topics):
         return
     for row in work.reader().rows("decode_problems", backup_id=prepared.backup_id):
         work.reporter.warning(

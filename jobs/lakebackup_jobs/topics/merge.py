@@ -211,14 +211,12 @@ class TopicsMerge(Source[InProgress]):
 
     def _decode(self, draft: InProgress) -> None:
         """Rows that are read out of data files go with these, so the new ones get their own."""
-        from lakebackup_jobs.topics.tasks.decode import decode_backup, decoded_topics
+        from lakebackup_jobs.topics.tasks.decode import decode_backup
 
-        work, schema_topics = self.workspace, self.request.schema_topics
+        work = self.workspace
         every = [layout.parts_path(work.source, draft.backup_id, task) for task in range(draft.tasks or 0)]
-        known = frozenset[str]().union(*decoded_topics(schema_topics).values())
-        parts = {topic.scope: every for topic in self.chosen.topics if topic.scope in known}
-        root = (work.destination, work.storage.uri)
-        decode_backup(work.writer(), draft.backup_id, root, parts, schema_topics)
+        parts = {topic.scope: every for topic in self.chosen.topics}
+        decode_backup(work, draft.backup_id, parts, self.request.schema_topics)
 
     def _backup(self, draft: InProgress, totals: Totals) -> Backup:
         plan = self.chosen

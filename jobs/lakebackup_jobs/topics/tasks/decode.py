@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from lakebackup.store.manifest import Manifest
     from lakebackup.store.writer import CatalogWriter
+    from lakebackup_jobs.lifecycle.workspace import Workspace
 
 Table = Literal["group_commits", "schemas"]
 _DECODE = {"group_commits": offsets_log.decode, "schemas": registry.decode}
@@ -96,17 +97,13 @@ class Decode:
 
 
 def decode_backup(
-    writer: CatalogWriter,
-    backup_id: str,
-    root: tuple[str, str],
-    parts: Mapping[str, Sequence[str]],
-    schema_topics: Collection[str],
+    work: Workspace, backup_id: str, parts: Mapping[str, Sequence[str]], schema_topics: Collection[str]
 ) -> list[Table]:
     """Write the rows of a backup that is being taken; returns the tables that may have got some.
 
-    `root`: id and URI of its destination. `parts`: topic -> the manifest parts that list files of it.
+    `parts`: topic -> the manifest parts that list files of it.
     """
-    destination, uri = root
+    uri, roots = work.storage.uri, Roots({work.destination: work.storage.uri})
     tables: list[Table] = []
     for table, topics in decoded_topics(schema_topics).items():
         paths = sorted({path for topic in topics for path in parts.get(topic, ())})
@@ -114,8 +111,7 @@ def decode_backup(
             continue
         count = min(len(paths), MOST_TASKS)
         rows = PartRows(uri, tuple(tuple(paths[i::count]) for i in range(count)))
-        source = Decode(table, topics, Roots({destination: uri}), rows)
-        writer.append_made(table, source, count, backup_id)
+        work.writer().append_made(table, Decode(table, topics, roots, rows), count, backup_id)
         tables.append(table)
     return tables
 

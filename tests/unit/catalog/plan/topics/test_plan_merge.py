@@ -109,6 +109,10 @@ class File:
     scope: str = "t"
     epoch: str = "e"
 
+    @property
+    def place(self) -> tuple[str, str, str]:
+        return self.scope, self.epoch, self.region
+
 
 def sizes(files: list[File], target: int = 100, rolls: dict[str, int | None] | None = None) -> Any:
     return [(rank, [f.bytes for f in some]) for rank, some in targets(files, target, rolls or {})]
