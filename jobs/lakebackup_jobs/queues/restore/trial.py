@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
-from lakebackup.errors import Damaged
-from lakebackup.formats.queues import schema_history
 from lakebackup.formats.queues.headers import HeaderNames
-from lakebackup.plan.queues.restore import QueueRestoreRequest, plan_restore, require_restorable
+from lakebackup.plan.queues.restore import (
+    QueueRestoreRequest,
+    content_of,
+    plan_restore,
+    require_restorable,
+)
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rules import layout
-from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.deletion.lock import noted
-from lakebackup_jobs.lifecycle.tasks.errors import raise_first
-from lakebackup_jobs.queues.restore.scan_task import SCANNED, ScanJob
-from lakebackup_jobs.queues.restore.splits import deal_scan
+from lakebackup_jobs.queues.restore.scan_task import ALL, SCANNED, ScanJob
+from lakebackup_jobs.queues.restore.splits import deal_scan, run_shares
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.queues.restore import ConfigFile
-    from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
-
-_ALL = 2**63 - 1
 
 
 def run(
@@ -49,7 +45,7 @@ def run(
     request = QueueRestoreRequest(
         destination=destination, source=source, target="", folder=folder, catalog=catalog, backup=backup_id
     )
-    made = plan_restore(request, reader, lambda *_: _ALL)
+    made = plan_restore(request, reader, lambda *_: ALL)
     require_restorable(made)
     snapshot = SnapshotRestoreRequest(
         destination=destination,
@@ -70,20 +66,8 @@ def run(
     ) as (_, counts):
         files = restore_snapshot.run(snapshot, spark=spark, reporter=reporter)["files"]
         for file in made.config:
-            _look_at(reader.destinations().open(file.destination), file)
+            content_of(file, reader)
         shares = deal_scan(open_storage(folder), made.chosen, "messages/", 0)
-        if shares.tasks:
-            job = ScanJob(reader.destinations(), shares, HeaderNames(), _ALL)
-            with task_errors():
-                rows = shares.frame(spark).mapInArrow(job, SCANNED).collect()  # a row a share
-            raise_first(row.error for row in rows)
+        run_shares(ScanJob(reader.destinations(), shares, HeaderNames()), SCANNED, shares, spark)
         counts.update(entries=made.entries, bytes=made.bytes)
     return f"{files} files of its snapshot and {made.entries} messages restored"
-
-
-def _look_at(storage: Storage, file: ConfigFile) -> None:
-    content = storage.get(file.path)
-    if hashlib.sha256(content).hexdigest() != file.sha256:
-        raise Damaged(f"{file.path} is not what was written (sha256).")
-    if file.role == "schema":
-        schema_history.parse(content, file.path)
