@@ -12,9 +12,9 @@ from lakebackup.errors import Busy, Refused
 from lakebackup.storage import open_storage
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.queues.backup import open_transactions as ending
 from lakebackup_jobs.queues.backup.execute import QueueBackup
-from lakebackup_jobs.queues.restore import restore_state as prepared
+from lakebackup_jobs.queues.backup.listing import Listing
+from lakebackup_jobs.queues.restore.restore_state import Done, RestoreState
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.upkeep import policies
 
@@ -39,7 +39,7 @@ def test_a_backup_that_was_cut_off_is_ended_as_planned(
     own = social.send(social.delta)
     front = (social.delta, 0, 1)
 
-    with cut_off(monkeypatch, ending, "put_rows"):
+    with cut_off(monkeypatch, Listing, "put"):
         social.backup(mode)
     left = read_draft(open_storage(str(social.place)), "social", QueueBackup)
     assert left is not None
@@ -92,7 +92,7 @@ def test_another_mode_discards_what_was_cut_off(social: Social, monkeypatch: pyt
     social.full()
     own = social.send(social.delta)
 
-    with cut_off(monkeypatch, ending, "put_rows"):
+    with cut_off(monkeypatch, Listing, "put"):
         social.backup("incremental")
     left = {path for path in social.tree() if path.endswith(".data")}
     found = social.backup("differential")
@@ -109,7 +109,7 @@ def test_a_full_goes_on_when_its_snapshot_is_there_and_else_starts_over(
     with cut_off(monkeypatch, backup_snapshot, "run"):
         social.full()
     social.send(social.delta)
-    with cut_off(monkeypatch, ending, "put_rows"):
+    with cut_off(monkeypatch, Listing, "put"):
         social.full()
     left = read_draft(open_storage(str(social.place)), "social", QueueBackup)
     assert left is not None
@@ -136,7 +136,7 @@ def test_a_full_is_not_ended_with_another_snapshot(social: Social, monkeypatch: 
 
     social.send(social.delta)
     social.tell(1, places(1))
-    with cut_off(monkeypatch, ending, "put_rows"):
+    with cut_off(monkeypatch, Listing, "put"):
         social.full()
     social.send(social.delta)
     social.tell(2, places(2))
@@ -154,14 +154,14 @@ def test_a_full_is_not_ended_with_another_snapshot(social: Social, monkeypatch: 
 def test_the_snapshot_of_a_discarded_full_is_no_longer_held(
     social: Social, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with cut_off(monkeypatch, ending, "put_rows"):
+    with cut_off(monkeypatch, Listing, "put"):
         social.full()
     assert len(social.rows("SELECT backup_id FROM holds")) == 1
     with cut_off(monkeypatch, Workspace, "empty"):
         social.full(note="another one")
     assert social.rows("SELECT backup_id FROM holds") == []
     # The same command goes on, and holds it again. A person's hold stays.
-    with cut_off(monkeypatch, ending, "put_rows"):
+    with cut_off(monkeypatch, Listing, "put"):
         social.full()
     snapshot = social.rows("SELECT backup_id FROM holds")[0]["backup_id"]
     policies.hold(str(social.place), None, snapshot, reason="for the auditors")
@@ -203,7 +203,12 @@ MODES = ("auto", "incremental", "differential")
 def left_half_done(social: Social, monkeypatch: pytest.MonkeyPatch, modes: Sequence[str]) -> None:
     """A restore writes everything behind what its queues hold, and then dies; backups find it at work."""
 
-    def dies(*_: Any) -> None:
+    write = RestoreState.write
+
+    def dies(self: RestoreState, record: Any) -> None:
+        if not isinstance(record, Done):
+            write(self, record)
+            return
         for mode in modes:
             with pytest.raises(
                 Busy, match=rf"Restore .* is writing into topic ({social.delta}|{social.journal})"
@@ -212,7 +217,7 @@ def left_half_done(social: Social, monkeypatch: pytest.MonkeyPatch, modes: Seque
         raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepared, "write_done", dies)
+        patch.setattr(RestoreState, "write", dies)
         with pytest.raises(Cut):
             put_back(social, "put back")
 

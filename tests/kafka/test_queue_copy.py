@@ -31,10 +31,10 @@ from lakebackup_jobs.queues import transaction_scan as seen_module
 from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob
 from lakebackup_jobs.queues.transaction_scan import (
     SCAN_SCHEMA,
+    TaskScans,
     behind_marks,
     marks_of,
     read_ranges,
-    read_scans,
 )
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Lab:
 
     def seen(self, task: int = 0) -> dict[tuple[str, str], tuple[int, int, int, bool]]:
         rows = pa.Table.from_batches(
-            read_scans(self.storage, "graph", BACKUP, [task]), SCAN_SCHEMA
+            TaskScans(self.storage.uri, "graph", BACKUP, {}).rows(task), SCAN_SCHEMA
         ).to_pylist()
         return {
             (r["transaction_id"], r["region"]): (
@@ -193,7 +193,7 @@ def test_messages_in_front_are_those_of_open_transactions(queue_lab: Lab, topic:
         ("new", "0"): (10, 18, 1, False),
         ("short", "0"): (12, 20, 2, True),
     }
-    (found,) = read_ranges(queue_lab.storage, "graph", BACKUP, 0).ranges
+    ((found,), _) = read_ranges(queue_lab.storage, "graph", BACKUP, 0)
     assert (found.entries, found.carried, found.first_tid) == (8, 2, 10)
     assert (found.last_tid, found.last_tid_position) == (21, 13)
     assert (found.scope, found.epoch, found.region) == (name, span.epoch, "0")
@@ -220,7 +220,7 @@ def test_a_look_alone_stores_nothing(queue_lab: Lab, topic: Topic) -> None:
         old = wanted.get((f"t{tid % 7}", region), (tid // 2, tid, 0, False))
         wanted[f"t{tid % 7}", region] = (old[0], old[1], old[2] + 1, old[3] or tid > 90)
     assert queue_lab.seen() == wanted
-    ranges = read_ranges(queue_lab.storage, "graph", BACKUP, 0).ranges
+    ranges, _ = read_ranges(queue_lab.storage, "graph", BACKUP, 0)
     assert [(r.region, r.start, r.end, r.entries, r.last_tid_position) for r in ranges] == [
         ("0", 10, 50, 40, 49),
         ("1", 0, 40, 40, 39),
@@ -265,7 +265,7 @@ def test_what_stands_before_the_last_watermark_does_not_count(
     job = queue_lab.job(*spans[:3], keep=False, tasks=(tuple(spans[:3]), tuple(spans[3:])))
     for task in range(2):
         job.run(task)
-    ranges = [r for task in range(2) for r in read_ranges(queue_lab.storage, "graph", BACKUP, task).ranges]
+    ranges = [r for task in range(2) for r in read_ranges(queue_lab.storage, "graph", BACKUP, task)[0]]
     assert [(r.watermark, r.restore_id, r.restored_tid) for r in ranges] == [
         (None, None, None), (100, "r1", 20), (103, "r2", 30), (None, None, None), (None, None, None)
     ]  # fmt: skip
@@ -278,10 +278,9 @@ def test_what_stands_before_the_last_watermark_does_not_count(
         (50, 102, None),
         (102, 105, 103),
     ]
-    found = read_scans(queue_lab.storage, "graph", BACKUP, [0, 1], marks_of(ranges))
-    rows = [
-        (r["transaction_id"], r["region"], r["first_position"]) for batch in found for r in batch.to_pylist()
-    ]
+    scans = TaskScans(queue_lab.storage.uri, "graph", BACKUP, marks_of(ranges))
+    found = [row for task in range(2) for batch in scans.rows(task) for row in batch.to_pylist()]
+    rows = [(row["transaction_id"], row["region"], row["first_position"]) for row in found]
     assert rows == [("t2", "0", 104), ("t9", "0", 105), ("t2", "1", 0)]
 
 
@@ -389,5 +388,5 @@ def test_an_empty_range_holds_nothing(queue_lab: Lab, topic: Topic) -> None:
     for keep in (True, False):
         queue_lab.job(queue_lab.span(name, 0, 0), keep=keep).run(0)
         assert queue_lab.files() == []
-        (found,) = read_ranges(queue_lab.storage, "graph", BACKUP, 0).ranges
+        ((found,), _) = read_ranges(queue_lab.storage, "graph", BACKUP, 0)
         assert (found.entries, found.first_tid, found.last_tid) == (0, None, None)

@@ -184,7 +184,12 @@ def test_restores_of_queues(queues: MadeQueues, spark: SparkSession, tmp_path: P
         storage = open_storage(str(tmp_path / name))
         shares = queue_splits.deal(storage, plan.chosen, "here/", partitions)
         scanned = queue_splits.deal_scan(storage, plan.chosen, "scan/", 0)
-        dealt.append([[storage.get(path) for path in task] for task in (*shares.tasks, *scanned.tasks)])
+        dealt.append(
+            [
+                [[storage.get(path) for path in task] for task in shares.tasks],
+                [row for (path,) in scanned.tasks for row in rows_in(storage, path)],
+            ]
+        )
     assert dealt[0] == dealt[1]
 
 

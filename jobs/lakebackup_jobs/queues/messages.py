@@ -7,7 +7,7 @@ message without a known tid could be restored to no point.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from lakebackup.formats.queues.headers import WATERMARK, Kind
 from lakebackup.formats.queues.watermark import read_watermark
 from lakebackup_jobs.kafka.format.records import HEADER_COUNT, OFFSET, VALUE, VALUE_LENGTH, Columns
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, load8, load64
-from lakebackup_jobs.queues.transaction_ids import TransactionIds, same_bytes
+from lakebackup_jobs.queues.transaction_ids import members
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ _BEGIN, _COMMIT, _ROLLBACK, _WATERMARK = (
 )
 _UNKNOWN = 255
 #: What may be wrong with a message.
-_FINE, _NO_TID, _BAD_TID, _TWO_TIDS, _TWO_TRANSACTIONS, _TWO_KINDS, _BAD_KIND, _NOBODY = range(8)
+_FINE, _NO_TID, _BAD_TID, _TWO_TIDS, _TWO_TRANSACTIONS, _TWO_KINDS, _BAD_KIND, _NOBODY, _NOT_UTF8 = range(9)
 #: Slots of the reading's state: what is wrong, of which row, in which header; whether an id is not ASCII.
 _WRONG, _ROW, _HEADER, _WIDE, _STATE = range(5)
 _MOST = 2**63 - 1
@@ -64,8 +64,13 @@ class Messages:
 
 
 @compiled
-def _is(base: int, at: int, length: int, name: Bytes) -> bool:
-    return length == name.shape[0] and same_bytes(base + at, name.ctypes.data, length)
+def _is(block: Bytes, at: int, length: int, name: Bytes) -> bool:
+    if length != name.shape[0]:
+        return False
+    for i in range(length):  # noqa: SIM110 - compiled
+        if block[at + i] != name[i]:
+            return False
+    return True
 
 
 @compiled
@@ -140,13 +145,13 @@ def _read(  # noqa: C901 (one pass over each message's headers)
         transactions[i, 0], transactions[i, 1] = 0, -1
         for j in range(at, end):
             name, name_length, value, length = found[j, 0], found[j, 1], found[j, 2], found[j, 3]
-            if _is(base, name, name_length, tid):
+            if _is(block, name, name_length, tid):
                 if number > -2:
                     wrong, header = _TWO_TIDS, j
                 number = _number(block, value, length, binary)
                 if number < 0 and wrong == _FINE:
                     wrong, header = _BAD_TID, j
-            elif _is(base, name, name_length, transaction):
+            elif _is(block, name, name_length, transaction):
                 if named >= 0 and wrong == _FINE:
                     wrong, header = _TWO_TRANSACTIONS, j
                 named = j
@@ -154,13 +159,13 @@ def _read(  # noqa: C901 (one pass over each message's headers)
                     transactions[i, 0], transactions[i, 1] = value, length
                     if _wide(base, value, length):
                         state[_WIDE] = 1
-            elif _is(base, name, name_length, kind):
+            elif _is(block, name, name_length, kind):
                 if done >= 0 and wrong == _FINE:
                     wrong, header = _TWO_KINDS, j
                 done = _kind(block, value, length, words, ends) if length >= 0 else _UNKNOWN
                 if done == _UNKNOWN and wrong == _FINE:
                     wrong, header = _BAD_KIND, j
-            elif _is(base, name, name_length, watermark):
+            elif _is(block, name, name_length, watermark):
                 ours = True
         if ours:
             tids[i], kinds[i], transactions[i, 1] = -1, _WATERMARK, -1
@@ -211,12 +216,6 @@ def read_messages(columns: Columns, names: HeaderNames, where: str) -> Messages:
     return made
 
 
-def without(columns: Columns, offsets: Sequence[int]) -> Columns:
-    """The records but those at some offsets, over the same bytes."""
-    rows = ~np.isin(columns.rows[:, OFFSET], offsets)
-    return columns if rows.all() else replace(columns, rows=columns.rows[rows])
-
-
 def _check_ids(columns: Columns, made: Messages, names: HeaderNames, where: str) -> None:
     """Refuse ids that are not UTF-8: the catalog has them as text."""
     import pyarrow as pa
@@ -231,13 +230,8 @@ def _check_ids(columns: Columns, made: Messages, names: HeaderNames, where: str)
             try:
                 (one or b"").decode()
             except UnicodeDecodeError:
-                raise Refused(
-                    f"{where} at offset {columns.rows[i, OFFSET]}: the header {names.transaction!r} is "
-                    f"{_shown(one)}, which is not UTF-8.",
-                    hint=_HINT.format("--transaction-header", "id of a transaction")
-                    + " "
-                    + _SKIP.format(f"{where}@{columns.rows[i, OFFSET]}"),
-                ) from None
+                offset = int(columns.rows[i, OFFSET])
+                raise _refused(_NOT_UTF8, names, one, where, offset) from None
 
 
 _HINT = "Set with {} which header holds the {}."
@@ -255,6 +249,7 @@ def _refused(wrong: int, names: HeaderNames, value: bytes | None, where: str, of
         _BAD_TID: (f"the header {names.tid!r} is {_shown(value)}, not a tid as {digits}", tid),
         _TWO_TIDS: (f"the message has more than one header {names.tid!r}", tid),
         _TWO_TRANSACTIONS: (f"the message has more than one header {names.transaction!r}", transaction),
+        _NOT_UTF8: (f"the header {names.transaction!r} is {_shown(value)}, which is not UTF-8", transaction),
         _TWO_KINDS: (f"the message has more than one header {names.kind!r}", kind),
         _BAD_KIND: (f"the header {names.kind!r} is {_shown(value)}, none of {kinds}", kind),
         _NOBODY: (
@@ -275,15 +270,14 @@ def _shown(value: bytes | None) -> str:
 
 def watermarks(columns: Columns, messages: Messages) -> list[tuple[int, Watermark | None]]:
     """The rows that are watermarks, in order, with their content; None: it cannot be read. They are few."""
-    found = []
+    found: list[tuple[int, Watermark | None]] = []
     for row in np.flatnonzero(messages.kinds == _WATERMARK).tolist():
         at, length = columns.rows[row, VALUE], columns.rows[row, VALUE_LENGTH]
         value = columns.data[at : at + length].tobytes() if length >= 0 else None
         try:
-            found_mark = read_watermark([(WATERMARK, None)], value)
+            found.append((row, read_watermark(value)))
         except (Damaged, UsageProblem):
-            found_mark = None
-        found.append((row, found_mark))
+            found.append((row, None))
     return found
 
 
@@ -292,36 +286,31 @@ def chosen(
     messages: Messages,
     *,
     upto_tid: int | None = None,
-    leave_out: TransactionIds | None = None,
-    only: TransactionIds | None = None,
+    leave_out: Any = None,
+    only: Any = None,
     before: int | None = None,
 ) -> Chosen:
-    """Which rows `keep` keeps."""
+    """Which messages have a tid up to `upto_tid`, and are of none of the transactions `leave_out`.
+
+    Those at offsets below `before` only if their transaction is one of `only`. Watermarks never are.
+    """
     found: Chosen = messages.kinds != _WATERMARK
     if upto_tid is not None:
         found &= messages.tids <= upto_tid
-    if leave_out is not None and len(leave_out):
-        found &= ~leave_out.members(columns.data, messages.transactions)
+    if leave_out is not None:
+        found &= ~members(columns.data, messages.transactions, leave_out)
     if before is not None:
         front = columns.rows[:, OFFSET] < before
         if front.any():
-            known = TransactionIds() if only is None else only
-            found &= ~front | known.members(columns.data, messages.transactions)
+            found &= ~front if only is None else ~front | members(columns.data, messages.transactions, only)
     return found
 
 
-def keep(
-    columns: Columns,
-    messages: Messages,
-    *,
-    upto_tid: int | None = None,
-    leave_out: TransactionIds | None = None,
-    only: TransactionIds | None = None,
-    before: int | None = None,
-) -> Columns:
-    """The records with a tid up to `upto_tid`, of none of the transactions `leave_out`, over the same bytes.
-
-    Those at offsets below `before` are kept only if their transaction is one of `only`. Watermarks never are.
-    """
-    rows = chosen(columns, messages, upto_tid=upto_tid, leave_out=leave_out, only=only, before=before)
+def taken(columns: Columns, rows: Chosen) -> Columns:
+    """Some of the records, over the same bytes."""
     return columns if rows.all() else replace(columns, rows=columns.rows[rows])
+
+
+def without(columns: Columns, offsets: Sequence[int]) -> Columns:
+    """The records but those at some offsets, over the same bytes."""
+    return taken(columns, ~np.isin(columns.rows[:, OFFSET], offsets))

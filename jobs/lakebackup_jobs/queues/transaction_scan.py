@@ -7,6 +7,7 @@ several rows: they are added up over all tasks anyway.
 
 from __future__ import annotations
 
+import io
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,55 +17,48 @@ import pyarrow.parquet as pq
 
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.formats.queues.headers import Kind
+from lakebackup.plan.partitions import Partition
 from lakebackup.rules import layout
+from lakebackup.sql_engine.worker import PerNumber
+from lakebackup.storage import open_storage
 from lakebackup.store.manifest import get_sealed, put_sealed
+from lakebackup_jobs.kafka.format.arrow import binary
 from lakebackup_jobs.kafka.format.records import OFFSET
-from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled
-from lakebackup_jobs.queues.transaction_ids import IdTable, put
+from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from pyspark.sql import SparkSession
+
     from lakebackup.plan.partitions import Place
     from lakebackup.storage import ObjectWriter, Storage
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.kafka.format.records import Columns
+    from lakebackup_jobs.kafka.memory import Longs
     from lakebackup_jobs.queues.messages import Messages
     from lakebackup_jobs.queues.transaction_ids import Chosen
 
 #: `first_tid`: of the message at `first_position`. `entries` may be 0: only messages in front were found,
 #: which the backup before has counted. `ended`: a commit or a rollback was found.
-SCAN_SCHEMA = pa.schema(
-    [
-        pa.field("transaction_id", pa.string(), nullable=False),
-        pa.field("scope", pa.string(), nullable=False),
-        pa.field("epoch", pa.string(), nullable=False),
-        pa.field("region", pa.string(), nullable=False),
-        pa.field("first_position", pa.int64(), nullable=False),
-        pa.field("first_tid", pa.int64(), nullable=False),
-        pa.field("entries", pa.int64(), nullable=False),
-        pa.field("ended", pa.bool_(), nullable=False),
-    ]
-)
-#: The same, as Spark reads a schema.
 SCAN_COLUMNS = (
     "transaction_id STRING, scope STRING, epoch STRING, region STRING, first_position BIGINT, "
     "first_tid BIGINT, entries BIGINT, ended BOOLEAN"
 )
-#: So many transactions are held at once (about 8 MB), and so many bytes of their ids.
+SCAN_SCHEMA = arrow_schema(SCAN_COLUMNS)
+#: So many messages of transactions are held before they are added up.
 HELD = 1 << 16
-_ROOM = 4 << 20
 #: A third of the time and half the bytes: ids and positions are much like the ones before them.
 _ENCODINGS = {
     "transaction_id": "DELTA_BYTE_ARRAY",
     "first_position": "DELTA_BINARY_PACKED",
     "first_tid": "DELTA_BINARY_PACKED",
 }
-_COMMIT, _ROLLBACK = int(Kind.COMMIT), int(Kind.ROLLBACK)
-_WATERMARK = int(Kind.WATERMARK)
+_FIGURES = (("first_position", "first"), ("first_tid", "first"), ("entries", "sum"), ("ended", "max"))
 
 
 @dataclass(frozen=True, slots=True)
-class RangeScan:
+class RangeScan(Partition):
     """What a range held of messages: those kept, and among them those in front (`carried`).
 
     `last_tid` is the greatest tid, at offset `last_tid_position`; None when there was no message.
@@ -72,9 +66,6 @@ class RangeScan:
     `restored_tid`: the restore that wrote it, and the tid that it restored the engine to; None: unknown.
     """
 
-    scope: str
-    epoch: str
-    region: str
     start: int
     end: int
     entries: int
@@ -86,120 +77,76 @@ class RangeScan:
     restore_id: str | None = None
     restored_tid: int | None = None
 
-    @property
-    def place(self) -> Place:
-        """Topic, epoch and partition."""
-        return self.scope, self.epoch, self.region
-
-
-@compiled
-def _see(
-    block: Bytes, rows: Longs, begin: int, chosen: Chosen, tids: Longs, kinds: Bytes, transactions: Longs,
-    own_from: int, slots: Longs, hashes: Longs, starts: Longs, data: Bytes, state: Longs, figures: Longs
-) -> int:  # fmt: skip
-    """Take in the rows from `begin` on; returns the first that found no room, or the number of rows."""
-    base = block.ctypes.data
-    count = state[0]
-    for i in range(begin, rows.shape[0]):
-        if not chosen[i] or transactions[i, 1] < 0:
-            continue
-        number = put(slots, hashes, starts, data, state, base + transactions[i, 0], transactions[i, 1])
-        if number < 0:
-            return i
-        offset = rows[i, OFFSET]
-        if state[0] > count:
-            count = state[0]
-            figures[number, 0], figures[number, 1], figures[number, 2], figures[number, 3] = (
-                offset, tids[i], 0, 0
-            )  # fmt: skip
-        elif offset < figures[number, 0]:
-            figures[number, 0], figures[number, 1] = offset, tids[i]
-        if offset >= own_from:
-            figures[number, 2] += 1
-        if kinds[i] == _COMMIT or kinds[i] == _ROLLBACK:
-            figures[number, 3] = 1
-    return int(rows.shape[0])
-
 
 class TransactionScan:
-    """Collects the transactions of one range; rows go to `sink` (default: they are held) `HELD` at a time."""
+    """Collects the transactions of one range, whose messages come in the order of their offsets.
 
-    def __init__(
-        self, scope: str, epoch: str, region: str, sink: Callable[[pa.RecordBatch], object] | None = None
-    ) -> None:
-        self._place = (scope, epoch, region)
-        self._batches: list[pa.RecordBatch] = []
-        self._sink = self._batches.append if sink is None else sink
-        self._table = IdTable(HELD, _ROOM)
-        #: first_position, first_tid, entries, ended, by an id's number
-        self._figures: Longs = np.empty((HELD, 4), np.int64)
-        self._entries = self._carried = 0
+    Rows of SCAN_COLUMNS go to `sink`, about every HELD messages: one transaction may be in several.
+    """
+
+    def __init__(self, of: Partition, sink: Callable[[pa.RecordBatch], object]) -> None:
+        self._place, self._sink = of.place, sink
+        self._held: list[pa.RecordBatch] = []
+        self._rows = self._entries = self._carried = 0
         self._first: int | None = None
         self._last: tuple[int, int] | None = None  # (tid, offset)
         self._mark: tuple[int, str | None, int | None] | None = None
 
-    def add(
-        self, columns: Columns, messages: Messages, chosen: Chosen | None = None, own_from: int = 0
-    ) -> None:
-        """Take in messages, those `chosen` alone; ones before `own_from` are not counted in `entries`."""
-        own = messages.kinds != _WATERMARK
-        chosen = own if chosen is None else chosen & own
-        self._count(columns.rows[:, OFFSET], messages.tids, chosen, own_from)
-        table, at = self._table, 0
-        while True:
-            at = _see(
-                columns.data, columns.rows, at, chosen, messages.tids, messages.kinds, messages.transactions,
-                own_from, table.slots, table.hashes, table.starts, table.data, table.state, self._figures
-            )  # fmt: skip
-            if at == len(columns.rows):
-                return
-            self.flush(int(messages.transactions[at, 1]))
+    def add(self, columns: Columns, messages: Messages, chosen: Chosen, own_from: int = 0) -> None:
+        """Take in the messages `chosen`; ones before `own_from` are not counted in `entries`."""
+        offsets = columns.rows[:, OFFSET]
+        self._count(offsets[chosen], messages.tids[chosen], own_from)
+        named = chosen & (messages.transactions[:, 1] >= 0)
+        if not named.any():
+            return
+        ids, positions = messages.transactions[named], offsets[named]
+        arrays = [
+            binary(columns.data, ids[:, 0], ids[:, 1]),
+            pa.array(positions),
+            pa.array(messages.tids[named]),
+            pa.array((positions >= own_from).astype(np.int64)),
+            pa.array(np.isin(messages.kinds[named], (Kind.COMMIT, Kind.ROLLBACK))),
+        ]
+        names = ["transaction_id", *(name for name, _ in _FIGURES)]
+        self._held.append(pa.RecordBatch.from_arrays(arrays, names))
+        self._rows += len(positions)
+        if self._rows >= HELD:
+            self.flush()
 
     def forget(self, offset: int, restore_id: str | None, restored_tid: int | None) -> None:
         """A restore's watermark is at this offset: what was before it is of another history.
 
         Rows that were handed out already are left out by read_scans.
         """
-        self._table.clear()
-        self._entries = self._carried = 0
+        self._held.clear()
+        self._rows = self._entries = self._carried = 0
         self._first = self._last = None
         self._mark = offset, restore_id, restored_tid
 
-    def _count(self, offsets: Longs, tids: Longs, chosen: Chosen, own_from: int) -> None:
-        if not chosen.all():
-            offsets, tids = offsets[chosen], tids[chosen]
+    def _count(self, offsets: Longs, tids: Longs, own_from: int) -> None:
         if not len(tids):
             return
         self._entries += len(tids)
-        if offsets[0] < own_from:
-            self._carried += int((offsets < own_from).sum())
+        self._carried += int((offsets < own_from).sum())
         least, at = int(tids.min()), int(tids.argmax())
         self._first = least if self._first is None else min(self._first, least)
         if self._last is None or tids[at] > self._last[0]:
             self._last = int(tids[at]), int(offsets[at])
 
-    def flush(self, room: int = 0) -> None:
-        """Hand out the rows so far; `room` is wanted for the next id."""
-        count = self._table.count
-        if count:
-            figures = self._figures[:count]
-            self._sink(
-                pa.RecordBatch.from_arrays(
-                    [
-                        self._table.ids(),
-                        *(pa.repeat(pa.scalar(name), count) for name in self._place),
-                        *(pa.array(np.ascontiguousarray(figures[:, i])) for i in range(3)),
-                        pa.array(figures[:, 3] == 1),
-                    ],
-                    schema=SCAN_SCHEMA,
-                )
-            )
-        self._table.clear(room)
-
-    def table(self) -> pa.Table:
-        """All rows (SCAN_SCHEMA), where there is no sink."""
-        self.flush()
-        return pa.Table.from_batches(self._batches, SCAN_SCHEMA)
+    def flush(self) -> None:
+        """Hand out the rows so far."""
+        if not self._held:
+            return
+        # Without threads the first of each transaction is the first that came.
+        grouped = pa.Table.from_batches(self._held).group_by("transaction_id", use_threads=False)
+        found = grouped.aggregate(list(_FIGURES))
+        place = (pa.repeat(pa.scalar(name), len(found)) for name in self._place)
+        figures = (found[f"{name}_{how}"] for name, how in _FIGURES)
+        rows = pa.table([found["transaction_id"].cast(pa.string()), *place, *figures], SCAN_SCHEMA)
+        for batch in rows.to_batches(max_chunksize=HELD):
+            self._sink(batch)
+        self._held.clear()
+        self._rows = 0
 
     def range(self, start: int, end: int) -> RangeScan:
         """What the range [start, end) held, when all of it was added."""
@@ -233,15 +180,6 @@ def behind_marks(ranges: Sequence[RangeScan]) -> list[RangeScan]:
 # --- in the destination
 
 
-@dataclass(frozen=True, slots=True)
-class TaskScan:
-    """A task's record: its ranges, and its rows of transactions, in the object `path` (None: no rows)."""
-
-    ranges: tuple[RangeScan, ...]
-    rows: int
-    path: str | None
-
-
 class ScanWriter:
     """The objects of one task; put again, they are replaced by the same. `sink` takes rows as they come."""
 
@@ -249,15 +187,14 @@ class ScanWriter:
         self._storage = storage
         self._path = layout.seen_path(source, backup_id, task)
         self._ranges_path = layout.seen_ranges_path(source, backup_id, task)
-        self._object: ObjectWriter | None = None
+        self._stream: _Stream | None = None
         self._parquet: Any = None
         self._rows = 0
 
     def sink(self, batch: pa.RecordBatch) -> None:
         """Write some rows."""
-        if self._parquet is None:
-            self._object = self._storage.writer()
-            self._stream = _Stream(self._object)
+        if self._stream is None:
+            self._stream = _Stream(self._storage.writer())
             self._parquet = pq.ParquetWriter(
                 self._stream,
                 SCAN_SCHEMA,
@@ -272,9 +209,9 @@ class ScanWriter:
 
     def commit(self, ranges: Iterable[RangeScan]) -> None:
         """Put the objects, before the part that makes the task done."""
-        if self._parquet is not None and self._object is not None:
+        if self._stream is not None:
             self._parquet.close()
-            self._object.commit(self._path, if_absent=False)
+            self._stream.object.commit(self._path, if_absent=False)
         content = {"format": 1, "rows": self._rows, "ranges": [asdict(one) for one in ranges]}
         put_sealed(self._storage, self._ranges_path, content)
 
@@ -282,77 +219,84 @@ class ScanWriter:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self._object is not None:
+        if self._stream is not None:
             if self._parquet.is_open:  # it would write its end when it is collected
                 self._stream.dropped = True
                 self._parquet.close()
-            self._object.__exit__(*error)
+            self._stream.object.close()
 
 
-class _Stream:
+class _Stream(io.RawIOBase):
     """An object that is being written, as Parquet's writer wants it."""
 
-    closed = False
-
     def __init__(self, writer: ObjectWriter) -> None:
-        self._writer, self._at = writer, 0
-        self.dropped = False
+        super().__init__()
+        self.object, self.dropped, self._at = writer, False, 0
 
-    def write(self, data: bytes) -> int:
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
         if not self.dropped:
-            self._writer.write(data)
+            self.object.write(data)
         self._at += len(data)
         return len(data)
 
     def tell(self) -> int:
         return self._at
 
-    def flush(self) -> None:
-        pass
 
-    def close(self) -> None:
-        pass
+def read_ranges(storage: Storage, source: str, backup_id: str, task: int) -> tuple[list[RangeScan], int]:
+    """The ranges of a task, and how many rows of transactions it has recorded.
 
-
-def read_ranges(storage: Storage, source: str, backup_id: str, task: int) -> TaskScan:
-    """What a task recorded of its ranges. Raises NotFound (it is not done), Damaged."""
+    Raises NotFound (it is not done), Damaged.
+    """
     path = layout.seen_ranges_path(source, backup_id, task)
     content = get_sealed(storage, path)
     try:
-        ranges = tuple(RangeScan(**one) for one in content["ranges"])
-        rows = int(content["rows"])
+        return [RangeScan(**one) for one in content["ranges"]], int(content["rows"])
     except (KeyError, TypeError, ValueError) as error:
         raise _torn(path, source, backup_id) from error
-    return TaskScan(ranges, rows, layout.seen_path(source, backup_id, task) if rows else None)
 
 
-def read_scans(
-    storage: Storage,
-    source: str,
-    backup_id: str,
-    tasks: Iterable[int],
-    marks: Mapping[Place, int] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The transactions that tasks found (SCAN_SCHEMA), in batches. Raises NotFound, Damaged.
+@dataclass(frozen=True, slots=True)
+class TaskScans(PerNumber):
+    """By a task's number, the transactions in its ranges. Rows of before `marks`, the watermarks of
+    partitions, are left out."""
 
-    One transaction and partition may be in several rows, of one task and of many. Rows of before `marks`, the
-    watermarks of partitions, are left out.
-    """
-    for task in tasks:
-        scan = read_ranges(storage, source, backup_id, task)
-        if scan.path is None:
-            continue
-        rows = 0
+    uri: str
+    source: str
+    backup_id: str
+    marks: Mapping[Place, int]
+
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Rows of SCAN_COLUMNS. Raises NotFound, Damaged."""
+        storage, path = open_storage(self.uri), layout.seen_path(self.source, self.backup_id, number)
+        _, left = read_ranges(storage, self.source, self.backup_id, number)
+        if not left:
+            return
         try:
-            data = pa.BufferReader(storage.get(scan.path))
+            data = pa.BufferReader(storage.get(path))
             for batch in pq.ParquetFile(data, page_checksum_verification=True).iter_batches():
-                rows += len(batch)
+                left -= len(batch)
                 found = batch.cast(SCAN_SCHEMA)
-                yield _behind(found, marks) if marks else found
+                yield _behind(found, self.marks) if self.marks else found
         except (NotFound, pa.ArrowException, OSError) as error:
-            raise _torn(scan.path, source, backup_id) from error
-        if rows != scan.rows:
-            raise _torn(scan.path, source, backup_id)
+            raise _torn(path, self.source, self.backup_id) from error
+        if left:
+            raise _torn(path, self.source, self.backup_id)
+
+
+def give_scans(
+    reader: CatalogReader, spark: SparkSession | None, relation: str, scans: PerNumber, count: int
+) -> None:
+    """Let statements call the transactions that `count` tasks have found `relation`: in this process, or on
+    Spark, where no row of them passes through the driver."""
+    if spark is None:
+        batches = [batch for number in range(count) for batch in scans.rows(number)]
+        reader.give(relation, pa.Table.from_batches(batches, SCAN_SCHEMA))
+    else:
+        scans.over(spark, range(count), SCAN_COLUMNS).createOrReplaceTempView(relation)
 
 
 def _behind(batch: pa.RecordBatch, marks: Mapping[Place, int]) -> pa.RecordBatch:

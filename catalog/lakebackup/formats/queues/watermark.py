@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from lakebackup.errors import Damaged, UsageProblem
 from lakebackup.formats.queues.headers import WATERMARK, HeaderNames
 from lakebackup.store.manifest import from_json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FORMAT = 1
 _VERSION = b"1"
@@ -45,13 +41,11 @@ def headers_of(names: HeaderNames) -> list[tuple[str, bytes]]:
     return [(WATERMARK, _VERSION), (names.kind, _KIND)]
 
 
-def read_watermark(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -> Watermark | None:
-    """The content of a watermark message; None for any other message.
+def read_watermark(value: bytes | None) -> Watermark:
+    """The content of a watermark message, which has the header WATERMARK.
 
     Raises UsageProblem for one of a newer version, Damaged for one that cannot be read.
     """
-    if not any(name == WATERMARK for name, _ in headers):
-        return None
     try:
         found = json.loads(value or b"")
         version = found.pop("format")

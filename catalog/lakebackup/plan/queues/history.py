@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from lakebackup.plan.partitions import TopicState
+    from lakebackup.plan.partitions import Place, TopicState
     from lakebackup.store.reader import CatalogReader
 
 Mode = Literal["auto", "full", "differential", "incremental"]
+Decision = tuple[Literal["restore", "backup"], str]
 TAKE_FULL = "Take a snapshot of the engine and a new full of it with --mode full."
 
 
@@ -44,21 +45,15 @@ class History:
     whole: bool | None = None
     restored_tid: int | None = None
 
-    def restored_since(self, started_at: int | None) -> bool:
-        """Whether the newest restore into it came after a backup that began at that instant."""
-        return self.restored_at is not None and (started_at is None or self.restored_at >= started_at)
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """A restore that a backup continues. `at` in us; `last_tid` is the engine's then."""
-
-    restore_id: str
-    at: int
-    backup_id: str
-    full_id: str
-    whole: bool
-    last_tid: int
+    def continued_by(self, mode: Mode) -> Decision | None:
+        """What the next backup of the topic continues: the newest restore into it if that came after its
+        newest backup (for a differential: its newest full), else that backup."""
+        differential = mode == "differential"
+        began = self.full_started_at if differential else self.started_at
+        name = self.full_id if differential else self.backup_id
+        if self.restore_id and self.restored_at is not None and self.restored_at >= (began or 0):
+            return "restore", self.restore_id
+        return ("backup", name) if name else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +79,13 @@ class Watermark(Partition):
 class Continuation:
     """What the next backup continues. `parent` None: there is no backup of the engine.
 
-    `last_tid`: the engine's state at the start. `open_at`: the backup whose open transactions are open at the
-    start; None: none is. `watermarks`: of all restores into these queues that the catalog knows.
+    `restored`: the history of a restore that it continues. `last_tid`: the engine's state at the start.
+    `open_at`: the backup whose open transactions are open at the start; None: none is. `watermarks`: of all
+    restores into these queues that the catalog knows.
     """
 
     parent: Parent | None = None
-    restored: Restored | None = None
+    restored: History | None = None
     starts: tuple[Start, ...] = ()
     last_tid: int | None = None
     open_at: str | None = None
@@ -100,44 +96,35 @@ class Continuation:
     def start_ts(self) -> int | None:
         """The instant its coverage begins at, in ms."""
         if self.restored:
-            return self.restored.at // 1000
+            return (self.restored.restored_at or 0) // 1000
         return self.parent.end_ts if self.parent else None
 
+    @property
+    def restore_id(self) -> str | None:
+        """The restore that it continues."""
+        return self.restored.restore_id if self.restored else None
 
-Decision = tuple[Literal["restore", "backup"], str]
+    def begins(self, place: Place, position: int) -> int:
+        """Where the history of a partition begins that goes up to a position: what was before, a restore has
+        left."""
+        return max((w.base for w in self.watermarks if w.place == place and w.base <= position), default=0)
 
 
 def decide(histories: Iterable[History], topics: Sequence[TopicState], mode: Mode) -> History | None:
     """The history of the topics that the next backup continues; None: there is none.
 
-    Its restore counts if it came after its newest backup (for a differential: its newest full). Raises
-    NeedsFull when topics are of different histories.
+    Raises NeedsFull when topics are of different histories.
     """
     known = {(h.scope, h.epoch): h for h in histories}
-    found: dict[Decision, tuple[History, str]] = {}
+    found: dict[Decision, History] = {}
     for topic in topics:
         history = known.get((topic.scope, topic.epoch))
-        decision = _decision(history, mode) if history else None
-        if history and decision:
-            found.setdefault(decision, (history, topic.scope))
+        if history and (decision := history.continued_by(mode)):
+            found.setdefault(decision, history)
     if len(found) > 1:
-        of = [f"{scope} continues {what} {name}" for (what, name), (_, scope) in found.items()]
+        of = [f"{history.scope} continues {what} {name}" for (what, name), history in found.items()]
         raise NeedsFull(f"The queues are not of one history: {', '.join(of)}.", hint=TAKE_FULL)
-    return next((history for history, _ in found.values()), None)
-
-
-def _decision(history: History, mode: Mode) -> Decision | None:
-    differential = mode == "differential"
-    began = history.full_started_at if differential else history.started_at
-    name = history.full_id if differential else history.backup_id
-    if history.restore_id and history.restored_since(began):
-        return "restore", history.restore_id
-    return ("backup", name) if name else None
-
-
-def behind(history: History, mode: Mode) -> bool:
-    """Whether the next backup continues the newest restore into these queues."""
-    return (_decision(history, mode) or ("", ""))[0] == "restore"
+    return next(iter(found.values()), None)
 
 
 def read_histories(reader: CatalogReader, source: str, cluster: str) -> list[History]:
@@ -169,12 +156,10 @@ def find_continuation(
     history = decide(histories, topics, mode)
     if history is None and mode != "full":  # after a restore that was reset a full has lost nothing
         history = _namesake(histories, topics)
-    if history and behind(history, mode):
+    if history and (history.continued_by(mode) or ("", ""))[0] == "restore":
         return _behind_restore(reader, history, mode)
     history = history or max(histories, key=lambda h: h.number or 0, default=None)
-    if history is None:
-        return Continuation()
-    backup_id = history.full_id if mode == "differential" else history.backup_id
+    backup_id = history and (history.full_id if mode == "differential" else history.backup_id)
     if backup_id is None:
         return Continuation()
     row = reader.one("queue_parent", backup_id=backup_id)
@@ -201,42 +186,34 @@ def _namesake(histories: Iterable[History], topics: Sequence[TopicState]) -> His
     return max(own, key=lambda h: max(h.started_at or 0, h.restored_at or 0), default=None)
 
 
-def _behind_restore(reader: CatalogReader, history: History, mode: Mode) -> Continuation:
-    restored = Restored(
-        restore_id=str(history.restore_id),
-        at=int(history.restored_at or 0),
-        backup_id=str(history.restored_id),
-        full_id=str(history.restored_full_id),
-        whole=bool(history.whole),
-        last_tid=int(history.restored_tid or 0),
-    )
-    notes = []
+def _behind_restore(reader: CatalogReader, restored: History, mode: Mode) -> Continuation:
+    full_id = restored.restored_full_id
+    notes: tuple[str, ...] = ()
     row = None
     if restored.whole and mode != "differential":
-        row = reader.one("queue_parent", backup_id=restored.backup_id)
+        row = reader.one("queue_parent", backup_id=restored.restored_id)
     if row and (row["reason"] or (row["open_transactions"] and row["kind"] != "full")):
         # What a backup holds of transactions that were open at its end, the restore has left out: a backup
         # that continues it could not distinguish them from others that have their ids by now.
         why = _why(row) or ", at whose end transactions were open"
-        notes = [f"this one continues the full {restored.full_id}, not {restored.backup_id}{why}"]
+        notes = (f"this one continues the full {full_id}, not {restored.restored_id}{why}",)
         row = None
-    row = row or reader.one("queue_parent", backup_id=restored.full_id)
+    row = row or reader.one("queue_parent", backup_id=full_id)
     if row is None or row["reason"]:
         raise NeedsFull(
-            f"The queues were restored from the full {restored.full_id}, which cannot be continued"
-            f"{_why(row)}.",
+            f"The queues were restored from the full {full_id}, which cannot be continued{_why(row)}.",
             hint=TAKE_FULL,
         )
-    starts = []
-    for r in reader.rows("queue_restored", restore_id=restored.restore_id):
-        start = r["base_position"] if row["kind"] == "full" else r["end_position"]
-        starts.append(Start(r["scope"], r["epoch"], r["region"], start, start))
+    name = "base_position" if row["kind"] == "full" else "end_position"
     return Continuation(
         parent=pick(Parent, row),
         restored=restored,
-        starts=tuple(starts),
-        last_tid=max(row["last_tid"], restored.last_tid),
-        notes=tuple(notes),
+        starts=tuple(
+            Start(r["scope"], r["epoch"], r["region"], r[name], r[name])
+            for r in reader.rows("queue_restored", restore_id=restored.restore_id)
+        ),
+        last_tid=max(row["last_tid"], restored.restored_tid or 0),
+        notes=notes,
     )
 
 

@@ -66,6 +66,14 @@ class RestorePath:
         """Whether it is the beginning of another path."""
         return len(self.links) < len(other.links) and self.links == other.links[: len(self.links)]
 
+    def done_by(self, upto_tid: int | None) -> int:
+        """The place of the last backup all of whose messages are up to a tid (None: any), whatever they are;
+        the transactions open at its end are known."""
+        done = [
+            place for place, link in enumerate(self.links) if upto_tid is None or link.last_tid <= upto_tid
+        ]
+        return max(done, default=0)
+
     def segments(self) -> list[int]:
         """The number of restores of the engine before each link: transactions do not live on behind one."""
         return list(accumulate((link.restore_id is not None for link in self.links[1:]), initial=0))

@@ -5,6 +5,7 @@ Planning writes nothing.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping  # noqa: TC003 - read by pydantic
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -89,34 +90,34 @@ class ConfigFile:
     bytes: int
     sha256: str
 
+    @property
+    def name(self) -> str:
+        """Its name in the engine's folder."""
+        return self.path.rpartition("/")[2]
 
-@dataclass(frozen=True, slots=True)
-class QueueRestorePlan:
-    """A restore as a value: the snapshot of `restore_path.full`, then messages up to `upto_tid` (None: all)
-    out of the files `chosen`.
 
-    `reached`: the backup in which that lies; `whole`: its end. `to_tid`: the tid that the engine then has.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineState:
+    """The state that a restore brings an engine to: the snapshot `snapshot_id` of the full `full_id`, then
+    messages up to `upto_tid` (None: all). `selection`: the SQL that chooses their files.
+
+    `backup_id`: the backup in which that lies; `whole`: its end. `first_tid`, `to_tid`: the tids of the
+    snapshot and of the engine in the end.
     """
 
     source: str
-    restore_path: RestorePath
-    reached: Point
+    selection: str
+    full_id: str
+    snapshot_id: str
+    backup_id: str
+    whole: bool
+    first_tid: int
+    to_tid: int
     upto_tid: int | None
     to_ts: int | None
-    to_tid: int
-    whole: bool
     queues: tuple[Queue, ...]
     config: tuple[ConfigFile, ...]
-    parameters: Mapping[str, Any]
-    chosen: Selection = field(compare=False)
-    obstacles: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
     from_ts: None = None
-
-    @property
-    def selection(self) -> str:
-        """The SQL that chooses the files."""
-        return load("queries", "queue_restore_files")
 
     @property
     def files(self) -> int:
@@ -131,19 +132,30 @@ class QueueRestorePlan:
         """Messages in the chosen files; the restore leaves out those behind the point."""
         return sum(queue.entries for queue in self.queues)
 
-    @property
-    def done_by(self) -> int:
-        """The place in the path of the last backup all of whose messages are restored, whatever they are; the
-        transactions open at its end are known."""
-        return _done_by(self.restore_path, self.upto_tid)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRestorePlan(EngineState):
+    """A restore as a value: messages come out of the files `chosen`, of the backups of `restore_path`."""
+
+    restore_path: RestorePath
+    parameters: Mapping[str, Any]
+    chosen: Selection = field(compare=False)
+    obstacles: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
-def _done_by(restore_path: RestorePath, upto_tid: int | None) -> int:
-    if upto_tid is None:
-        return len(restore_path.links) - 1
-    return max(
-        (place for place, link in enumerate(restore_path.links) if link.last_tid <= upto_tid), default=0
-    )
+def content_of(file: ConfigFile, reader: CatalogReader) -> bytes:
+    """What a file held. Raises Damaged."""
+    try:
+        content = reader.destinations().open(file.destination).get(file.path)
+    except NotFound:
+        content = b""
+    if len(content) != file.bytes or hashlib.sha256(content).hexdigest() != file.sha256:
+        raise Damaged(
+            f"{file.path} is missing, or not what was written (size or sha256).",
+            hint="Bring the file back from a copy of the destination, or choose another backup.",
+        )
+    return content
 
 
 def plan_restore(
@@ -231,14 +243,18 @@ def _plan(
     whole = (upto is None or upto >= reached.last_tid) and reached == restore_path.last
     queues = _queues(request, files, restore_path.last)
     renamed = any(queue.scope != queue.target for queue in queues)
-    config, torn = _config(
-        request, reader, restore_path.last, restore_path.links[_done_by(restore_path, upto)]
-    )
+    before = restore_path.links[restore_path.done_by(upto)]
+    config, torn = _config(request, reader, restore_path.last, before)
     newest = upto is None and not request.backup
+    full = restore_path.full
     return QueueRestorePlan(
         source=request.source,
+        selection=load("queries", "queue_restore_files"),
+        full_id=full.backup_id,
+        snapshot_id=full.snapshot_id or "",
+        backup_id=reached.backup_id,
+        first_tid=full.last_tid,
         restore_path=restore_path,
-        reached=reached,
         upto_tid=upto,
         to_ts=request.to_ts,
         to_tid=restore_path.last.last_tid if upto is None else upto,
@@ -250,7 +266,7 @@ def _plan(
         chosen=files,
         obstacles=(
             *_obstacles(files, parameters, unread),
-            *_snapshot(request, reader, restore_path.full),
+            *_snapshot(request, reader, full),
             *torn,
         ),
         notes=tuple(passed_over(request.source, restore_path.last.number, reader)) if newest else (),

@@ -1,9 +1,13 @@
-"""Rows on their way between the steps of a backup: Parquet objects in the destination."""
+"""Rows on their way between the steps of a run: Parquet objects in the destination."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.storage import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -11,6 +15,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebackup.storage import Storage
+    from lakebackup.store.reader import CatalogReader
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An object in the destination that holds `rows` rows."""
+
+    path: str
+    bytes: int
+    rows: int
+    sha256: str
 
 
 def write_rows(
@@ -48,3 +63,35 @@ def read_table(storage: Storage, path: str) -> pa.Table:
     import pyarrow.parquet as pq
 
     return pq.read_table(pa.BufferReader(storage.get(path)), page_checksum_verification=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _QueryWriter:
+    """Over the rows of a statement, in one task: writes them as an object; returns the fields of Written."""
+
+    uri: str
+    path: str
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        tables = (pa.Table.from_batches([b]).select(self.schema.names).cast(self.schema) for b in batches)
+        rows = chain.from_iterable(table.to_batches() for table in tables)
+        size, count, sha256 = write_rows(open_storage(self.uri), self.path, self.schema, rows)
+        yield pa.RecordBatch.from_pydict({"bytes": [size], "rows": [count], "sha256": [sha256]})
+
+
+def write_query(
+    reader: CatalogReader, uri: str, path: str, schema: pa.Schema, query: str, **parameters: Any
+) -> Written:
+    """Write the rows that a statement gives as one object, whichever engine runs it."""
+    found = reader.map(
+        _QueryWriter(uri, path, schema),
+        "bytes BIGINT, rows BIGINT, sha256 STRING",
+        query,
+        spread=lambda rows: rows.coalesce(1),
+        **parameters,
+    )
+    # Spark leaves a task out that it knows to have no row.
+    return Written(path, **found[0]) if found else Written(path, 0, 0, "")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
 from lakebackup.formats.queues.headers import NAMES
@@ -16,13 +17,13 @@ from lakebackup_jobs.kafka.client.consume import Progress, reader
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.records import OFFSET, Block
 from lakebackup_jobs.queues.backup.skipped import by_partition
-from lakebackup_jobs.queues.messages import chosen, read_messages, watermarks, without
-from lakebackup_jobs.queues.transaction_ids import TransactionIds, read_ids
-from lakebackup_jobs.queues.transaction_scan import RangeScan, ScanWriter, TransactionScan
+from lakebackup_jobs.queues.messages import chosen, read_messages, taken, watermarks, without
+from lakebackup_jobs.queues.transaction_ids import read_ids
+from lakebackup_jobs.queues.transaction_scan import ScanWriter, TransactionScan
 from lakebackup_jobs.topics.tasks.copy import OffsetsTask
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lakebackup.formats.queues.headers import HeaderNames
     from lakebackup.plan.queues.backup import QueueRange
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.queues.backup.skipped import Place
     from lakebackup_jobs.queues.messages import Messages
     from lakebackup_jobs.queues.transaction_ids import Chosen
+    from lakebackup_jobs.queues.transaction_scan import RangeScan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,7 @@ class QueueCopyJob(OffsetsTask):
         done = self.counter(storage, task)
         rows: list[DataFile] = []
         ranges: list[RangeScan] = []
-        front = _Front(storage, self.carried)
+        read = cache(partial(read_ids, storage))
         skipped = by_partition(self.skipped)
         metadata = {NAMES: self.names.text}
         with (
@@ -65,19 +67,14 @@ class QueueCopyJob(OffsetsTask):
             ScanWriter(storage, self.source, self.backup_id, task) as writer,
         ):
             for span in self.tasks[task]:
-                look = _Look(
-                    span,
-                    self.names,
-                    front,
-                    TransactionScan(span.scope, span.epoch, span.region, writer.sink),
-                    self.watermarks if self.keep else None,
-                    skipped.get((span.scope, span.epoch, span.region), ()),
-                )
+                scan = TransactionScan(span, writer.sink)
+                look = _Look(self, span, scan, skipped.get(span.place, ()), read)
                 if self.keep:
                     rows += self.copy(storage, span, keys, done, metadata=metadata, look=look)
                 else:
                     self._scan(span, look, done)
-                ranges.append(look.finish())
+                scan.flush()
+                ranges.append(scan.range(span.start, span.end))
             keys.commit()
             writer.commit(ranges)
         return rows
@@ -92,58 +89,42 @@ class QueueCopyJob(OffsetsTask):
                 look(block)
 
 
-class _Front:
-    """The transactions that messages in front are of, read when the first range asks for them."""
-
-    def __init__(self, storage: Storage, path: str | None) -> None:
-        self._storage, self._path = storage, path
-        self._ids: TransactionIds | None = None
-
-    def ids(self) -> TransactionIds:
-        """Raises Damaged when they are gone or torn."""
-        if self._ids is None:
-            self._ids = TransactionIds() if self._path is None else read_ids(self._storage, self._path)
-        return self._ids
-
-
+@dataclass(frozen=True, slots=True)
 class _Look:
     """Looks at the blocks of one range in order, see consume.Look.
 
-    `watermarks`: as of QueueCopyJob; None: what is before one, whichever it is, is forgotten. `skipped`:
-    offsets of messages that are left out.
+    `skipped`: offsets of messages that are left out. `read`: the ids of transactions in an object; it is
+    called when the first block in front comes.
     """
 
-    def __init__(
-        self,
-        span: QueueRange,
-        names: HeaderNames,
-        front: _Front,
-        scan: TransactionScan,
-        watermarks: frozenset[tuple[str, str, str, str]] | None,
-        skipped: Sequence[int],
-    ) -> None:
-        self._span, self._names, self._front, self._scan = span, names, front, scan
-        self._watermarks, self._skipped = watermarks, skipped
-        self._where = f"{span.scope}[{span.region}]"
+    job: QueueCopyJob
+    span: QueueRange
+    scan: TransactionScan
+    skipped: Sequence[int]
+    read: Callable[[str], Any]
+
+    @property
+    def where(self) -> str:
+        return f"{self.span.scope}[{self.span.region}]"
 
     def __call__(self, block: Block) -> Block | None:
-        span, where = self._span, self._where
-        whole = block.columns(where)
-        columns = without(whole, self._skipped)
-        messages = read_messages(columns, self._names, where)
+        job, span = self.job, self.span
+        whole = block.columns(self.where)
+        columns = without(whole, self.skipped)
+        messages = read_messages(columns, job.names, self.where)
         in_front = block.stats.start_position < span.own_from
         kept = chosen(
             columns,
             messages,
-            only=self._front.ids() if in_front else None,
+            only=self.read(job.carried) if in_front and job.carried else None,
             before=span.own_from if in_front else None,
         )
         self._mark(columns, messages, kept)
-        self._scan.add(columns, messages, kept, span.own_from)
+        self.scan.add(columns, messages, kept, span.own_from)
         if kept.all() and columns is whole:
             made: Block | None = block
         else:
-            columns, messages = replace(columns, rows=columns.rows[kept]), messages.take(kept)
+            columns, messages = taken(columns, kept), messages.take(kept)
             made = columns.packed()
         bounds = messages.bounds
         if made is None or bounds is None:
@@ -156,24 +137,15 @@ class _Look:
         """Check watermarks: behind one of a restore that the backup does not continue, messages are old
         ones that come a second time. Raises Refused."""
         for row, found in watermarks(columns, messages):
-            offset = int(columns.rows[row, OFFSET])
-            if self._watermarks is None:
-                self._scan.forget(offset, found.restore if found else None, found.to_tid if found else None)
+            offset, restore_id = int(columns.rows[row, OFFSET]), found.restore if found else None
+            if not self.job.keep:
+                self.scan.forget(offset, restore_id, found.to_tid if found else None)
                 kept[:row] = False
-            elif offset >= self._span.own_from and not (found and self._known(found.restore)):
-                restore = f"restore {found.restore}" if found else "a restore whose watermark cannot be read"
+            elif offset >= self.span.own_from and (*self.span.place, restore_id) not in self.job.watermarks:
+                restore = f"restore {restore_id}" if found else "a restore whose watermark cannot be read"
                 raise Refused(
-                    f"{self._where} at offset {offset}: what follows was written by {restore}, and "
+                    f"{self.where} at offset {offset}: what follows was written by {restore}, and "
                     "this backup does not continue that one.",
                     hint="Nothing of it is visible. Run its command again to finish that restore; if it is "
                     "not in this catalog, or is given up, take a new full with --mode full.",
                 )
-
-    def _known(self, restore_id: str) -> bool:
-        span = self._span
-        return (span.scope, span.epoch, span.region, restore_id) in (self._watermarks or ())
-
-    def finish(self) -> RangeScan:
-        """What the range held."""
-        self._scan.flush()
-        return self._scan.range(self._span.start, self._span.end)

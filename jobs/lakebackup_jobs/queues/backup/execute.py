@@ -4,19 +4,20 @@ beside the messages are written.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from lakebackup.errors import NotFound, Refused
+from lakebackup.errors import Refused
 from lakebackup.formats.queues import snapshot_json
 from lakebackup.plan.queues import backup as planning
+from lakebackup.plan.queues.backup import QueuePlan  # noqa: TC001 - read by pydantic
 from lakebackup.rows.base import QUEUES
+from lakebackup.rows.queues import QueueSchema
 from lakebackup.rules import layout
-from lakebackup.store import manifest as sidecar
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.run import backup_row, result_of
@@ -24,32 +25,56 @@ from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
 from lakebackup_jobs.lifecycle.tasks.part import Parts, parts_of, run_tasks
 from lakebackup_jobs.lifecycle.tasks.totals import Totals, totals
-from lakebackup_jobs.queues.backup import open_transactions as ending
 from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob
 from lakebackup_jobs.queues.backup.full_snapshot import FullSnapshot
+from lakebackup_jobs.queues.backup.listing import Listing
+from lakebackup_jobs.queues.backup.open_transactions import Open
 from lakebackup_jobs.queues.backup.request import CONFIG, SCHEMA, keep_files
-from lakebackup_jobs.queues.backup.resume import InProgress
 from lakebackup_jobs.queues.transaction_ids import write_ids
-from lakebackup_jobs.topics.resume import discard_files, tasks_done
+from lakebackup_jobs.topics.resume import discard_files, tasks_done, unread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakebackup.formats.queues.schema_history import Version
-    from lakebackup.plan.queues.backup import QueuePlan
+    from lakebackup.plan.queues.backup import Tasks
     from lakebackup.rows.backups import Backup, DataFile
     from lakebackup.rows.queues import QueuePoint
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.workspace import Workspace
     from lakebackup_jobs.queues.backup.planner import QueuePlanner
     from lakebackup_jobs.queues.backup.request import Files, QueueRequest
-    from lakebackup_jobs.queues.transaction_scan import RangeScan
 
 ISOLATION = "read_committed"
 
 
+@dataclass(frozen=True, slots=True)
+class InProgress:
+    """What a backup is going to be; `started_at` in us. `asked`: what makes two requests the same backup.
+
+    `first`: (topic, partition, first number of a file) where the catalog had files already.
+    """
+
+    backup_id: str
+    number: int
+    started_at: int
+    plan: QueuePlan
+    asked: dict[str, Any]
+    first: list[tuple[str, str, int]]
+
+    @property
+    def note(self) -> str:
+        """By which the backup of a full's snapshot is found again."""
+        return f"for the full {self.backup_id} of its queues"
+
+
 class QueueBackup(Source[InProgress]):
-    """The queues of one engine."""
+    """The queues of one engine.
+
+    A resumed backup is completed as it was planned: it counts once, whatever came to the queues meanwhile. A
+    full is resumed only when its snapshot is backed up already, and no other is there by now; else its
+    positions would not be those of that snapshot.
+    """
 
     DRAFT = TypeAdapter(InProgress)
 
@@ -85,15 +110,23 @@ class QueueBackup(Source[InProgress]):
         )
 
     def resume_blocker(self, draft: InProgress) -> str | None:
-        work, reader = self.workspace, self.workspace.reader()
-        return draft.blocker(
-            self.planner.asked(draft.plan),
-            latest_number(reader, work.source) + 1,
-            self.planner.continuation(reader),
-            self.planner.regions,
-            self.snapshots.found(draft, reader),
-            tasks_done(work, draft.backup_id),
-        )
+        work, plan, reader = self.workspace, draft.plan, self.workspace.reader()
+        if plan.kind == "full" and self.snapshots.found(draft, reader) is None:
+            return "its snapshot was not backed up yet"
+        if latest_number(reader, work.source) + 1 != draft.number:
+            return "another backup was taken since"
+        asked = self.planner.asked(plan)
+        if asked.get("snapshot_is") != draft.asked.get("snapshot_is"):
+            return "the engine's snapshot is another one now"
+        if asked != draft.asked:
+            return "its options are different now"
+        now = self.planner.continuation(reader)
+        parent = now.parent.backup_id if now.parent else None
+        if now.restore_id != plan.restore_id or (plan.parent and parent != plan.parent.backup_id):
+            return "the next backup depends on another one now"
+        done = tasks_done(work, draft.backup_id)
+        rest = (span for task, spans in enumerate(plan.tasks) if task not in done for span in spans)
+        return unread(rest, self.planner.regions)
 
     def is_asked_for(self, draft: InProgress) -> bool:
         return draft.asked == self.planner.asked(draft.plan)
@@ -105,18 +138,17 @@ class QueueBackup(Source[InProgress]):
         """
         work, plan, reader = self.workspace, draft.plan, self.workspace.reader()
         files = keep_files(work.storage, work.source, draft.backup_id, self.planner.files)
-        found, tasks, made = self._read(draft, reader)
-        ranges = ending.ranges_of(work.storage, work.source, draft.backup_id, len(plan.tasks))
+        found, made = self._read(draft, reader)
         if plan.snapshot_tid is not None:
-            self._require_true(plan.snapshot_tid, ranges, found)
-        self._warn_of_schema(ranges, files.versions)
-        self._warn_of_lost(found)
+            self._require_true(plan.snapshot_tid, found)
+        self._warn(found, files.versions)
         snapshot_id = self.snapshots.take(draft, reader) if plan.kind == "full" else None
         self.lease.renew()
-        point = ending.point_row(plan, work.source, draft.backup_id, ranges, snapshot_id, found.count)
-        rows = self._list(draft, found, ranges, tasks, point, files)
-        made.add([SimpleNamespace(**totals(tasks, rows), error=None)])
-        self._point, self._parts = asdict(point), tasks + 1
+        point = found.point(snapshot_id)
+        parts = Parts(**parts_of(work, draft, draft.plan.level, draft.plan.parent))
+        rows = parts.once(work.storage, found.tasks, lambda: self._list(parts, found, point, files))
+        made.add([SimpleNamespace(**totals(found.tasks, rows), error=None)])
+        self._point, self._parts = asdict(point), found.tasks + 1
         return made
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:
@@ -159,72 +191,41 @@ class QueueBackup(Source[InProgress]):
             name: point[name] for name in ("last_tid", "carried", "open_transactions")
         }
 
-    def _read(self, draft: InProgress, reader: CatalogReader) -> tuple[ending.Open, int, Totals]:
-        """Do the tasks; what is open afterwards, how many tasks they were and what they wrote."""
-        plan, made = draft.plan, Totals()
-        carried = None
+    def _read(self, draft: InProgress, reader: CatalogReader) -> tuple[Open, Totals]:
+        """Do the tasks; what is open afterwards, and what they wrote."""
+        work, plan, made = self.workspace, draft.plan, Totals()
+        folder, carried = layout.seen_folder(work.source, draft.backup_id), None
         if plan.open_at and any(r.start < r.own_from for task in plan.tasks for r in task):
-            carried = f"{layout.seen_folder(self.workspace.source, draft.backup_id)}carried.parquet"
-            write_ids(reader, self.workspace.storage.uri, carried, "queue_carried", backup_id=plan.open_at)
-        self.workspace.reporter.start(plan.offsets, None, "backup")
-        self._do(draft, plan.tasks, range(len(plan.tasks)), carried, plan.keep, made)
-        found = self._open(draft, plan.tasks, reader)
+            carried = f"{folder}carried.parquet"
+            write_ids(reader, work.storage.uri, carried, "queue_carried", backup_id=plan.open_at)
+        work.reporter.start(plan.offsets, None, "backup")
+        made.merge(self._do(draft, plan.tasks, 0, carried=carried, keep=plan.keep))
+        found = Open(work, draft, plan.tasks, reader)
         if not plan.look_back or not found.count:
-            return found, len(plan.tasks), made
-        path = f"{layout.seen_folder(self.workspace.source, draft.backup_id)}candidates.parquet"
-        oldest = found.suspects(path)
+            return found, made
+        suspects = f"{folder}candidates.parquet"
+        oldest = found.suspects(suspects)
         if oldest is None:
-            return found, len(plan.tasks), made
+            return found, made
         back = self._back(plan, oldest, reader)
         tasks = (*plan.tasks, *back)
-        self.workspace.reporter.start(planning.offsets_of(back), None, "look for ends of transactions")
-        self._do(draft, tasks, range(len(plan.tasks), len(tasks)), path, False, made)
-        return (
-            self._open(draft, tasks, self.workspace.reader()),
-            len(tasks),
-            made,
-        )
+        work.reporter.start(planning.offsets_of(back), None, "look for ends of transactions")
+        made.merge(self._do(draft, tasks, len(plan.tasks), carried=suspects, keep=False))
+        return Open(work, draft, tasks, work.reader()), made
 
-    def _back(
-        self, plan: QueuePlan, oldest: int, reader: CatalogReader
-    ) -> tuple[tuple[planning.QueueRange, ...], ...]:
+    def _back(self, plan: QueuePlan, oldest: int, reader: CatalogReader) -> Tasks:
         """Where ends of transactions with messages from tid `oldest` on may be, if it is still there."""
         rows = reader.rows("queue_open_since", source=self.workspace.source, tid=oldest)
         lows = {(r["scope"], r["epoch"], r["region"]): int(r["end_position"]) for r in rows}
         for at in self.planner.cluster.positions(self.planner.topics, ISOLATION)[1]:
-            place = at.scope, at.epoch, at.region
-            lows[place] = max(lows.get(place, 0), at.low)
+            lows[at.place] = max(lows.get(at.place, 0), at.low)
         return planning.from_lows(plan.look_back, lows)
 
-    def _open(
-        self, draft: InProgress, tasks: tuple[tuple[planning.QueueRange, ...], ...], reader: CatalogReader
-    ) -> ending.Open:
-        spark = None if planning.are_little(tasks) else self.workspace.spark
-        return ending.Open(
-            self.workspace.storage,
-            self.workspace.source,
-            draft.backup_id,
-            len(tasks),
-            draft.plan,
-            reader,
-            spark,
-        )
-
-    def _do(
-        self,
-        draft: InProgress,
-        tasks: tuple[tuple[planning.QueueRange, ...], ...],
-        numbers: range,
-        carried: str | None,
-        keep: bool,
-        made: Totals,
-    ) -> None:
-        request, plan = self.request, draft.plan
-        if not numbers:
-            return
-        work = self.workspace
+    def _do(self, draft: InProgress, tasks: Tasks, first: int, *, carried: str | None, keep: bool) -> Totals:
+        """Do the tasks from the `first` on."""
+        request = self.request
         job = QueueCopyJob(
-            **parts_of(work, draft, plan.level, plan.parent),
+            **parts_of(self.workspace, draft, draft.plan.level, draft.plan.parent),
             client=dict(request.kafka),
             isolation=ISOLATION,
             codec=request.codec,
@@ -235,90 +236,70 @@ class QueueBackup(Source[InProgress]):
             names=request.names,
             carried=carried,
             keep=keep,
-            watermarks=frozenset(plan.watermarks),
+            watermarks=frozenset(draft.plan.watermarks),
             skipped=self.planner.skipped,
         )
-        made.merge(
-            run_tasks(work, job, numbers, here=planning.are_little(tasks[number] for number in numbers))
-        )
-        work.reporter.update(made.entries, made.bytes)
+        here = planning.are_little(tasks[first:])
+        return run_tasks(self.workspace, job, range(first, len(tasks)), here=here)
 
-    def _require_true(self, tid: int, ranges: Sequence[RangeScan], found: ending.Open) -> None:
+    def _require_true(self, tid: int, found: Open) -> None:
         """Refused when the queues contradict snapshot.json."""
-        for one in ranges:
+        where = self.planner.report.where
+        for one in found.ranges:
             place = f"topic {one.scope}, partition {one.region}"
-            snapshot_json.require_true(
-                tid, self.planner.report.where, one.last_tid, place, one.last_tid_position
-            )
-        early = found.early()
-        if early:
+            snapshot_json.require_true(tid, where, one.last_tid, place, one.last_tid_position)
+        if early := found.early():
             raise Refused(
-                f"{self.planner.report.where}: max_no_transaction_pos is behind a message of an open "
-                f"transaction: {early}, and is not ended.",
+                f"{where}: max_no_transaction_pos is behind a message of an open transaction: {early}, and "
+                "is not ended.",
                 hint="What depends on this snapshot would lose messages. Take another one.",
             )
-        unlike = found.unlike()
-        if unlike:
+        if unlike := found.unlike():
             raise Refused(
-                f"{self.planner.report.where} lists transaction {unlike[0]} as open, and in the queues it is "
-                "not: it has no message before the snapshot's positions, or it was ended there.",
+                f"{where} lists transaction {unlike[0]} as open, and in the queues it is not: it has no "
+                "message before the snapshot's positions, or it was ended there.",
                 hint="What depends on this snapshot would lose or repeat messages. Take another one.",
             )
 
-    def _warn_of_schema(self, ranges: Sequence[RangeScan], versions: Sequence[Version]) -> None:
-        first = min((one.first_tid for one in ranges if one.first_tid is not None), default=None)
+    def _warn(self, found: Open, versions: Sequence[Version]) -> None:
+        warning = self.workspace.reporter.warning
+        first = min((one.first_tid for one in found.ranges if one.first_tid is not None), default=None)
         if versions and first is not None and first < versions[0].tid:
-            self.workspace.reporter.warning(
+            warning(
                 f"there are messages from tid {first} on, and {self.request.schema} has no version "
                 f"before tid {versions[0].tid}"
             )
-
-    def _warn_of_lost(self, found: ending.Open) -> None:
         count, some = found.lost()
         if count:
-            self.workspace.reporter.warning(
+            warning(
                 f"{count} transactions are open and have messages that the queues hold no more, such as "
                 f"{some[0]}: no backup of this full continues them"
             )
 
-    # --- what is published
-
-    def _list(
-        self,
-        draft: InProgress,
-        found: ending.Open,
-        ranges: Sequence[RangeScan],
-        tasks: int,
-        point: QueuePoint,
-        files: Files,
-    ) -> list[DataFile]:
-        """The rows beside those of the messages, put once: an earlier attempt's, if it came so far."""
-        storage, source, backup_id = self.workspace.storage, self.workspace.source, draft.backup_id
-        part = layout.parts_path(source, backup_id, tasks)
-        try:
-            return sidecar.read_part(storage, part)
-        except NotFound:
-            pass
-        plan = draft.plan
-        parts = Parts(**parts_of(self.workspace, draft, plan.level, plan.parent))
-        listing = ending.Listing(parts, plan.end_ts)
-        count = found.count
-        positions = ending.position_rows(plan, source, backup_id, ranges, found.places() if count else {})
-        listing.add("queue_points", ending.put_rows(storage, source, backup_id, "queue_points", [point]))
-        listing.add(
-            "queue_positions", ending.put_rows(storage, source, backup_id, "queue_positions", positions)
-        )
-        if count:
-            path = ending.listing_path(source, backup_id, "queue_transactions")
-            listing.add("queue_transactions", found.write(path))
+    def _list(self, parts: Parts, found: Open, point: QueuePoint, files: Files) -> list[DataFile]:
+        """The rows beside those of the messages."""
+        source, backup_id = parts.source, parts.backup_id
+        listing = Listing(self.workspace.storage, parts, found.plan.end_ts)
+        listing.put("queue_points", [point])
+        listing.put("queue_positions", found.positions())
+        if found.count:
+            listing.add("queue_transactions", found.write(listing.path("queue_transactions")))
         if files.versions:
-            rows = ending.schema_rows(source, backup_id, files.versions)
-            listing.add("queue_schemas", ending.put_rows(storage, source, backup_id, "queue_schemas", rows))
-        if files.config is not None:
-            listing.file(layout.queue_file_path(source, backup_id, CONFIG), "config", files.config)
-        if files.schema is not None:
-            listing.file(layout.queue_file_path(source, backup_id, SCHEMA), "schema", files.schema)
-        return sidecar.write_part(storage, part, listing.rows)
+            versions = [
+                QueueSchema(
+                    backup_id=backup_id,
+                    source=source,
+                    version=one.version,
+                    from_tid=one.tid,
+                    change=one.change,
+                    definition=one.schema,
+                )
+                for one in files.versions
+            ]
+            listing.put("queue_schemas", versions)
+        listing.file(layout.queue_file_path(source, backup_id, CONFIG), "config", files.config)
+        listing.file(layout.queue_file_path(source, backup_id, SCHEMA), "schema", files.schema)
+        return listing.rows
 
 
 def summary(plan: QueuePlan, source: str) -> dict[str, Any]:

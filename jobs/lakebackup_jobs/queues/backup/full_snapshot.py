@@ -14,8 +14,8 @@ from lakebackup_jobs.snapshots import backup as backup_snapshot
 if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.workspace import Workspace
+    from lakebackup_jobs.queues.backup.execute import InProgress
     from lakebackup_jobs.queues.backup.request import QueueRequest
-    from lakebackup_jobs.queues.backup.resume import InProgress
 
 
 class FullSnapshot:

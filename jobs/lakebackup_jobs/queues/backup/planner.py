@@ -7,12 +7,14 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import NeedsFull, UsageProblem
+from lakebackup.errors import Busy, NeedsFull, Refused, UsageProblem
 from lakebackup.formats.queues import schema_history, snapshot_json
 from lakebackup.plan.queues import backup as planning
+from lakebackup.plan.queues.backup import Queues
 from lakebackup.plan.queues.history import (
     Continuation,
     find_continuation,
+    last_ended,
     read_histories,
     read_watermarks,
     require_all,
@@ -21,16 +23,21 @@ from lakebackup.rows.base import QUEUES
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import patterns
 from lakebackup.rules.kinds import require_kind_of
+from lakebackup.store.lease import is_held
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.queues.backup import skipped
 from lakebackup_jobs.queues.backup.cut import Tails
 from lakebackup_jobs.queues.backup.execute import ISOLATION
 from lakebackup_jobs.queues.backup.request import QueueRequest, files_of, read_report
-from lakebackup_jobs.queues.incomplete import require_restored
+from lakebackup_jobs.queues.restore.restore_state import Prepared, RestoreState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lakebackup.plan.partitions import TopicState
     from lakebackup.plan.queues.backup import QueuePlan
+    from lakebackup.plan.queues.history import History
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
@@ -70,7 +77,7 @@ class QueuePlanner:
         cluster = self.cluster.cluster_id()
         histories = read_histories(reader, self._work.source, cluster)
         if self.request.mode != "full":
-            require_restored(self._work.storage, reader, self._work.source, histories, self.topics)
+            _require_restored(self._work, reader, histories, self.topics)
         try:
             continuation = find_continuation(reader, histories, self.topics, self.request.mode)
         except NeedsFull:
@@ -83,19 +90,17 @@ class QueuePlanner:
 
     def plan(self, backup_id: str, reader: CatalogReader | None) -> QueuePlan:
         request, mode, continuation = self.request, self.request.mode, self.continuation(reader)
-        full = mode == "full" or (mode == "auto" and continuation.parent is None)
-        start_ts = continuation.start_ts
-        common: dict[str, Any] = {
-            "backup_id": backup_id,
-            "source": self._work.source,
-            "continuation": continuation,
-            "topics": self.topics,
-            "regions": self.regions,
+        queues = Queues(
+            backup_id,
+            self._work.source,
+            continuation,
+            self.topics,
+            self.regions,
             # Times of a chain follow each other, whatever a clock says.
-            "end_ts": max(self._end_ts, (start_ts or 0) + 1),
-            "parallelism": request.parallelism,
-        }
-        if full:
+            end_ts=max(self._end_ts, (continuation.start_ts or 0) + 1),
+            parallelism=request.parallelism,
+        )
+        if mode == "full" or (mode == "auto" and continuation.parent is None):
             if request.snapshot is None:
                 raise UsageProblem(
                     f"A full of {self._work.source} needs a snapshot of the engine.",
@@ -104,24 +109,22 @@ class QueuePlanner:
             snapshot = self.report.read
             if snapshot:
                 snapshot_json.require_fits(snapshot, self.report.where, self._work.source, self.regions)
-            return planning.plan_full(snapshot=snapshot, **common)
-        plan = planning.plan_child(mode="differential" if mode == "differential" else "incremental", **common)
+            return queues.full(snapshot)
+        plan = queues.child("differential" if mode == "differential" else "incremental")
         if reader:
-            self._require_not_in_others(plan, reader, common)
+            if mode == "differential" and plan.lost:
+                self._require_not_in_others(plan, reader, queues)
             self._compare_files(reader, continuation)
         return plan
 
-    def _require_not_in_others(self, plan: QueuePlan, reader: CatalogReader, common: dict[str, Any]) -> None:
+    def _require_not_in_others(self, plan: QueuePlan, reader: CatalogReader, queues: Queues) -> None:
         """Raise NeedsFull for a differential which would need what other backups since have in its place."""
-        if self.request.mode != "differential" or not plan.lost:
-            return
         histories = read_histories(reader, self._work.source, self.cluster.cluster_id())
         newest = replace(
             find_continuation(reader, histories, self.topics, "incremental"),
-            watermarks=common["continuation"].watermarks,
+            watermarks=queues.continuation.watermarks,
         )
-        other = planning.plan_child(mode="incremental", **{**common, "continuation": newest})
-        if not other.lost:
+        if not replace(queues, continuation=newest).child("incremental").lost:
             raise planning.only_incremental(plan.lost)
 
     def require_there(self, plan: QueuePlan) -> None:
@@ -129,13 +132,8 @@ class QueuePlanner:
         if plan.kind == "full" or not plan.lost:
             return
         if not self.request.dry_run:
-            gaps = [
-                {
-                    name: getattr(gap, name)
-                    for name in ("scope", "epoch", "region", "from_position", "to_position")
-                }
-                for gap in plan.lost[:100]
-            ]
+            names = ("scope", "epoch", "region", "from_position", "to_position")
+            gaps = [{name: getattr(gap, name) for name in names} for gap in plan.lost[:100]]
             self._work.writer().append_audit(
                 Audit(
                     at=time.time_ns() // 1000,
@@ -163,4 +161,37 @@ class QueuePlanner:
             self._work.reporter.warning(
                 f"{self.request.schema} does not continue that of backup {continuation.parent.backup_id}: "
                 f"version {lacking[0]}, valid from tid {lacking[1]}, is not in it"
+            )
+
+
+def _require_restored(
+    work: Workspace,
+    reader: CatalogReader,
+    histories: Iterable[History],
+    topics: Sequence[TopicState],
+) -> None:
+    """Raise Busy while a restore of the source writes into these topics, Refused when one was left half done.
+
+    One that was left before the newest full, or before another restore was done, does not matter.
+    """
+    names = {topic.epoch: topic.scope for topic in topics}
+    ended = last_ended(histories, topics)
+    for row in reader.rows("prune_restores", source=work.source):
+        restore_id = row["restore_id"]
+        made = RestoreState(work.storage, restore_id).read(Prepared)
+        hit = next((names[epoch] for epoch in made.epochs.values() if epoch in names), None) if made else None
+        if hit is None:
+            continue
+        digest = json.loads(row["detail"] or "{}").get("digest")
+        if digest is not None and is_held(work.storage, f"restore-{digest}"):
+            raise Busy(
+                f"Restore {restore_id} is writing into topic {hit}.",
+                hint="Wait until it is done, and run again.",
+            )
+        if row["at"] >= ended:
+            raise Refused(
+                f"Restore {restore_id} started to write into topic {hit} and did not finish: what a backup "
+                "would read there is of two histories.",
+                hint="Nothing was written. Run its command again to finish that restore; if it is given up, "
+                "take a snapshot of the engine and a new full of it with --mode full.",
             )

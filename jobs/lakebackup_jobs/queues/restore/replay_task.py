@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.formats.queues.headers import HeaderNames
+from lakebackup.formats.queues.watermark import headers_of
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
@@ -21,19 +22,21 @@ from lakebackup_jobs.kafka.format.records import decode_block, encode_record
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.errors import RESTORED
 from lakebackup_jobs.lifecycle.tasks.task import Task
-from lakebackup_jobs.queues.messages import keep, read_messages
+from lakebackup_jobs.queues.messages import chosen, read_messages, taken
 from lakebackup_jobs.queues.transaction_ids import read_ids
 from lakebackup_jobs.targets.replay_task import TRANSACTION_BYTES, producer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from lakebackup.formats.queues.watermark import Watermark
     from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.records import Columns
     from lakebackup_jobs.lifecycle.tasks.task import Work
     from lakebackup_jobs.queues.restore.splits import Partition, QueueFile, QueueShares
-    from lakebackup_jobs.queues.transaction_ids import TransactionIds
 
+    # The ids of transactions in an object, which is read when the first file of its stretch is.
+    ReadIds = Callable[[str], Any]
 
 # What a task reports of each partition. `position`: where it ends; `base`: the offset that the watermark came
 # at or behind; `others`: how many offsets since are not the restore's.
@@ -41,26 +44,14 @@ REPLAYED = RESTORED.replace(", error", ", base BIGINT, others BIGINT, error")
 
 
 @dataclass(frozen=True, slots=True)
-class WatermarkMessage:
-    """The message that is in front: its value, headers and time (ms), the same whenever it is made."""
-
-    value: bytes
-    headers: tuple[tuple[str, bytes], ...]
-    ts: int
-
-    def columns(self, topic: str, partition: int) -> Columns:
-        """As a block of one record."""
-        record = encode_record(topic, partition, 0, self.ts, 0, None, self.value, self.headers)
-        return decode_block(record, 1)
-
-
-@dataclass(frozen=True, slots=True)
 class QueueReplayJob(Task):
     """Restores the partitions of a split, one after another: a row of REPLAYED each.
 
-    `upto_tid`: messages behind it are left out, None: none are. `segments`: of a link of the chain, the
-    number of the stretch between two restores of the engine that it is of; `leave_out`: of each stretch the
-    object in the destination that names the transactions that did not end in it, None: there are none.
+    `watermark` is the message in front, `stamp` its time in ms, `watermark_names` its headers. `names`: by
+    which messages are understood whose file has no names. `upto_tid`: messages behind it are left out, None:
+    none are. `segments`: of a link of the chain, the number of the stretch between two restores of the engine
+    that it is of; `leave_out`: of each stretch the object in the destination that names the transactions that
+    did not end in it, None: there are none.
     """
 
     COLUMNS = REPLAYED
@@ -70,18 +61,20 @@ class QueueReplayJob(Task):
     group: str
     client: Mapping[str, str]
     names: HeaderNames
-    watermark: WatermarkMessage
+    watermark: Watermark
+    stamp: int
+    watermark_names: HeaderNames
     upto_tid: int | None
     segments: Mapping[int, int]
     leave_out: tuple[str | None, ...]
     zero_as_one: bool = False
 
     def works(self, number: int) -> Iterator[Work]:
-        left = _LeftOut(self)
+        read = cache(partial(read_ids, open_storage(self.shares.uri)))
         for place, files in self.shares.partitions(number):
-            yield partial(self._partition, place, files, left)
+            yield partial(self._partition, place, files, read)
 
-    def _partition(self, place: Partition, files: Iterable[QueueFile], left: _LeftOut) -> dict[str, Any]:
+    def _partition(self, place: Partition, files: Iterable[QueueFile], read: ReadIds) -> dict[str, Any]:
         topic, partition = place.target, int(place.region)
         mark = (topic, partition)
         count = self.shares.board().counter(f"{topic}-{partition}")
@@ -95,13 +88,13 @@ class QueueReplayJob(Task):
                 # As of now: what was written since the restore was prepared is of the history that is left.
                 reached = _Reached(base=producer.begins(mark))
                 producer.begin()
-                producer.produce_block(topic, partition, self.watermark.columns(*mark))
+                producer.produce_block(topic, partition, self._in_front(*mark))
                 pending = 1
             for number, file in enumerate(files):
                 if number >= reached.files:
                     if not pending:
                         producer.begin()
-                    entries = self._file(producer, file, mark, left)
+                    entries = self._file(producer, file, mark, read)
                     reached = replace(
                         reached,
                         files=number + 1,
@@ -126,18 +119,24 @@ class QueueReplayJob(Task):
             "others": end - reached.end,
         }
 
-    def _file(self, producer: RestoreProducer, file: QueueFile, mark: tuple[str, int], left: _LeftOut) -> int:
+    def _in_front(self, topic: str, partition: int) -> Columns:
+        """The watermark's message, the same whenever it is made, as a block of one record."""
+        value, headers = self.watermark.value, tuple(headers_of(self.watermark_names))
+        return decode_block(encode_record(topic, partition, 0, self.stamp, 0, None, value, headers), 1)
+
+    def _file(self, producer: RestoreProducer, file: QueueFile, mark: tuple[str, int], read: ReadIds) -> int:
         sent = 0
-        ids = left.of(self.segments[file.link])
+        path = self.leave_out[self.segments[file.link]]
+        ids = read(path) if path else None
         where = f"{file.path}, {file.scope}[{file.region}]"
         reader = open_verified(self.roots, file)
         names = HeaderNames.read(reader.metadata) or self.names
         for columns in reader:
-            chosen = columns
-            if self.upto_tid is not None or ids:
+            rows = columns
+            if self.upto_tid is not None or path:
                 messages = read_messages(columns, names, where)
-                chosen = keep(columns, messages, upto_tid=self.upto_tid, leave_out=ids)
-            sent += producer.produce_block(*mark, chosen)
+                rows = taken(columns, chosen(columns, messages, upto_tid=self.upto_tid, leave_out=ids))
+            sent += producer.produce_block(*mark, rows)
         return sent
 
 
@@ -170,17 +169,3 @@ def _committed(producer: RestoreProducer, mark: tuple[str, int], reached: _Reach
     reached = replace(reached, markers=reached.markers + (mark in producer.sent))
     producer.commit({mark: reached.progress()})
     return reached
-
-
-class _LeftOut:
-    """The transactions that are left out, read when the first file of a stretch is."""
-
-    def __init__(self, job: QueueReplayJob) -> None:
-        self._job = job
-        self._known: dict[int, TransactionIds | None] = {}
-
-    def of(self, segment: int) -> TransactionIds | None:
-        if segment not in self._known:
-            path = self._job.leave_out[segment]
-            self._known[segment] = read_ids(open_storage(self._job.shares.uri), path) if path else None
-        return self._known[segment] or None

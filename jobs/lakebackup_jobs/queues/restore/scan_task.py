@@ -10,29 +10,30 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lakebackup.formats.queues.headers import HeaderNames, Kind
+from lakebackup.plan.partitions import Partition
 from lakebackup.sql_engine.worker import PerNumber
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.records import TIMESTAMP
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
-from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
+from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.queues.messages import read_messages
-from lakebackup_jobs.queues.restore.splits import QueueFile, deal_scan
+from lakebackup_jobs.queues.restore.splits import QueueFile, deal_scan, run_shares
 from lakebackup_jobs.queues.transaction_ids import write_ids
-from lakebackup_jobs.queues.transaction_scan import SCAN_COLUMNS, SCAN_SCHEMA, TransactionScan
+from lakebackup_jobs.queues.transaction_scan import SCAN_SCHEMA, TransactionScan, give_scans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from lakebackup.plan.queues.restore import QueueRestorePlan
     from lakebackup.storage import Storage
     from lakebackup.store.roots import Roots
     from lakebackup.store.selection import Selection
@@ -40,14 +41,15 @@ if TYPE_CHECKING:
     from lakebackup_jobs.queues.messages import Messages
     from lakebackup_jobs.queues.restore.splits import QueueShares
 
-_BEYOND = 2**63 - 1
+#: A tid that is beyond all.
+ALL = 2**63 - 1
 
 
 def tid_at(files: Selection, ts: int, names: HeaderNames) -> int:
     """The greatest tid such that no message in chosen files up to it is later than `ts` (ms); if none is, a
     huge one. Raises Damaged, Refused (a message that cannot be understood)."""
     (later,) = files.rows("queue_restore_later", to_ts=ts)
-    least = _BEYOND if later["tid"] is None else int(later["tid"])
+    least = ALL if later["tid"] is None else int(later["tid"])
     if not later["straddling"]:
         return least - 1
     roots = files.reader.destinations()
@@ -69,10 +71,10 @@ def _rows(files: Selection, tid: int, ts: int) -> Iterator[dict[str, Any]]:
 
 
 def _least_after(roots: Roots, ts: int, names: HeaderNames, file: QueueFile) -> int:
-    least = _BEYOND
+    least = ALL
     for columns, messages in _messages(roots, file, names):
         later = messages.tids[(columns.rows[:, TIMESTAMP] > ts) & (messages.kinds != Kind.WATERMARK)]
-        least = min(least, int(later.min(initial=_BEYOND)))
+        least = min(least, int(later.min(initial=ALL)))
     return least
 
 
@@ -93,7 +95,7 @@ class ScanJob(Task):
     roots: Roots
     shares: QueueShares
     names: HeaderNames
-    upto_tid: int
+    upto_tid: int = ALL
 
     def run(self, number: int) -> dict[str, Any]:
         storage = open_storage(self.shares.uri)
@@ -102,19 +104,18 @@ class ScanJob(Task):
 
     def _transactions(self, number: int) -> Iterator[pa.RecordBatch]:
         held: list[pa.RecordBatch] = []
-        scan: TransactionScan | None = None
         count = self.shares.board().counter(f"{number:06d}")
-        for file in self.shares.files(number):
-            scan = scan or TransactionScan(file.scope, file.epoch, file.region, held.append)
-            for columns, messages in _messages(self.roots, file, self.names):
-                wanted = (messages.tids <= self.upto_tid) & (messages.kinds != Kind.WATERMARK)
-                scan.add(columns, messages, np.asarray(wanted))
-                yield from held
-                held.clear()
-            count(file.entries, file.bytes)
-        if scan is not None:
+        for place, files in groupby(self.shares.scanned(number), attrgetter("scope", "epoch", "region")):
+            scan = TransactionScan(Partition(*place), held.append)
+            for file in files:
+                for columns, messages in _messages(self.roots, file, self.names):
+                    wanted = (messages.tids <= self.upto_tid) & (messages.kinds != Kind.WATERMARK)
+                    scan.add(columns, messages, wanted)
+                    yield from held
+                    held.clear()
+                count(file.entries, file.bytes)
             scan.flush()
-            yield from held
+        yield from held
 
 
 def _scan_path(folder: str, number: int) -> str:
@@ -123,8 +124,8 @@ def _scan_path(folder: str, number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ScanRows(PerNumber):
-    """The transactions in a split."""
+class _Scanned(PerNumber):
+    """By a task's number, the transactions that it found."""
 
     uri: str
     folder: str
@@ -134,71 +135,46 @@ class ScanRows(PerNumber):
             yield rows.cast(SCAN_SCHEMA)
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of transactions at the last backup whose end lies before a tid: `open_at` names the one
-    whose open transactions are open then, None: none are; `link` and `last_tid` are its place in the chain
-    and its end. `next_link`: of the backup behind it, in which the tid lies; None: there is none.
-    """
+def write_open(
+    plan: QueueRestorePlan, spark: SparkSession | None, uri: str, folder: str, path: str, names: HeaderNames
+) -> int:
+    """Write the ids of the transactions that are open at the plan's tid as the object `path`; returns how
+    many they are. What is needed meanwhile is below `folder`. `spark` None: all is done in this process."""
+    try:
+        return _write_open(plan, spark, uri, folder, path, names)
+    finally:
+        storage = open_storage(uri)
+        for one in list(storage.list(folder)):
+            storage.delete(one.path)
 
-    open_at: str | None
-    link: int
-    last_tid: int
-    next_link: int | None
 
+def _write_open(
+    plan: QueueRestorePlan, spark: SparkSession | None, uri: str, folder: str, path: str, names: HeaderNames
+) -> int:
+    links, segments = plan.restore_path.links, plan.restore_path.segments()
+    # The last backup whose end lies before the tid. Behind a restore of the engine nothing is open.
+    place = max(plan.restore_path.done_by(plan.upto_tid), segments.index(segments[-1]) - 1)
+    last = links[place]
+    parent = last.backup_id if segments[place] == segments[-1] else None
+    reader = plan.chosen.reader if spark is None else plan.chosen.reader.on(spark)
 
-class OpenAt:
-    """Finds the transactions that are open at a tid in `files`, which were chosen with `parameters`;
-    `folder` is for what is needed meanwhile. `spark` None: all is done in this process."""
+    def scan(files: Selection, relation: str, upto_tid: int) -> None:
+        """Read the files of backups behind the last; their transactions are called `relation`."""
+        shares = deal_scan(open_storage(uri), files, f"{folder}{relation}/", last.link)
+        run_shares(ScanJob(reader.destinations(), shares, names, upto_tid), shares, spark)
+        give_scans(reader, spark, relation, _Scanned(uri, shares.folder), len(shares.tasks))
 
-    def __init__(
-        self,
-        files: Selection,
-        spark: SparkSession | None,
-        uri: str,
-        folder: str,
-        names: HeaderNames,
-        parameters: Mapping[str, Any],
-    ) -> None:
-        self._files, self._spark, self._uri, self._folder = files, spark, uri, folder
-        self._names, self._parameters = names, parameters
-        self._reader = files.reader if spark is None else files.reader.on(spark)
-
-    def write(self, path: str, upto_tid: int, known: Known) -> int:
-        """Put their ids as the object `path`; returns how many they are."""
-        try:
-            return self._write(path, upto_tid, known)
-        finally:
-            storage = open_storage(self._uri)
-            for one in list(storage.list(self._folder)):
-                storage.delete(one.path)
-
-    def _write(self, path: str, upto_tid: int, known: Known) -> int:
-        self._scan(self._files, "queue_seen", f"{self._folder}upto/", known.link, upto_tid)
-        self._reader.define("queue_unended", "queue_open", parent=known.open_at)
-        before = {"parent": known.open_at, "tid": known.last_tid}
-        (suspects,) = self._reader.rows("queue_restore_suspects", **before)
-        if suspects["transactions"] and known.next_link is not None:
-            whole = {**self._parameters, "to_tid": None, "link": known.next_link}
-            later = self._files.reader.choose("selected", "queue_restore_files", **whole)
-            self._scan(later, "queue_later", f"{self._folder}later/", known.link, _BEYOND)
-        else:
-            self._reader.give("queue_later", SCAN_SCHEMA.empty_table())
-        return write_ids(self._reader, self._uri, path, "queue_restore_unended", **before)
-
-    def _scan(self, files: Selection, relation: str, folder: str, link: int, upto_tid: int) -> None:
-        """Read the chosen files of backups behind a link; the transactions in them get a name."""
-        shares = deal_scan(open_storage(self._uri), files, folder, link)
-        numbers = shares.numbers
-        run_all(ScanJob(self._reader.destinations(), shares, self._names, upto_tid), numbers, self._spark)
-        found = ScanRows(self._uri, folder)
-        if self._spark is None:
-            import pyarrow as pa
-
-            rows = chain.from_iterable(map(found.rows, numbers))
-            self._reader.give(relation, pa.Table.from_batches(rows, SCAN_SCHEMA))
-        else:
-            found.over(self._spark, numbers, SCAN_COLUMNS).createOrReplaceTempView(relation)
+    scan(plan.chosen, "queue_seen", plan.to_tid)
+    reader.define("queue_unended", "queue_open", parent=parent)
+    before = {"parent": parent, "tid": last.last_tid}
+    (suspects,) = reader.rows("queue_restore_suspects", **before)
+    if suspects["transactions"] and place + 1 < len(links):
+        # The backup behind it, in which the tid lies.
+        whole = {**plan.parameters, "to_tid": None, "link": links[place + 1].link}
+        scan(plan.chosen.reader.choose("selected", "queue_restore_files", **whole), "queue_later", ALL)
+    else:
+        reader.give("queue_later", SCAN_SCHEMA.empty_table())
+    return write_ids(reader, uri, path, "queue_restore_unended", **before)
 
 
 def first_ids(storage: Storage, path: str, count: int) -> list[str]:

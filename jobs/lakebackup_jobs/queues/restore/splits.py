@@ -6,14 +6,15 @@ too. Then come its files in the order in which their messages were written, whic
 
 from __future__ import annotations
 
-import hashlib
+import os
 from dataclasses import asdict, dataclass
-from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
+from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN as PATHS
+from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowShares
 from lakebackup_jobs.lifecycle.tasks.splits import (
     PARTITION,
     WRITTEN,
@@ -21,22 +22,25 @@ from lakebackup_jobs.lifecycle.tasks.splits import (
     ShareWriter,
     read_index,
     write_index,
-    write_lines,
 )
+from lakebackup_jobs.lifecycle.tasks.task import run_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
-    import pyarrow as pa
+    from pyspark.sql import SparkSession
 
     from lakebackup.storage import Storage
     from lakebackup.store.roots import Roots
     from lakebackup.store.selection import Selection
+    from lakebackup_jobs.lifecycle.tasks.task import Task
 
 # One partition after another, in the order in which its messages were written.
 _ORDER = ("scope", "region", "link", "start_position", "path")
 # So many stored bytes of files are scanned by one task.
-_SCANNED = 256 << 20
+_SCANNED = 64 << 20
+# So many shares are carried out at once in this process.
+AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +69,19 @@ class QueueShares(Shares):
         for rows in self.lines(number):
             yield Partition(**next(rows)), (QueueFile(**row) for row in rows)
 
-    def files(self, number: int) -> Iterator[QueueFile]:
-        """The files of a task, where shares are of files alone."""
-        for rows in self.lines(number):
-            yield from (QueueFile(**row) for row in rows)
+    def scanned(self, number: int) -> Iterator[QueueFile]:
+        """The files of a task, where shares are of files to scan."""
+        import pyarrow as pa
+
+        for path in self.tasks[number]:
+            with pa.ipc.open_stream(open_storage(self.uri).get(path)) as stream:
+                for batch in stream:
+                    yield from (QueueFile(**row) for row in batch.to_pylist())
+
+
+def run_shares(job: Task, shares: QueueShares, spark: SparkSession | None) -> list[Any]:
+    """Carry out all shares in Spark's tasks, or without a session by a few threads of this process."""
+    return run_all(job, shares.numbers, spark, None if spark else min(AT_ONCE, 4 * (os.cpu_count() or 2)))
 
 
 def found(storage: Storage, folder: str) -> QueueShares | None:
@@ -98,39 +111,11 @@ def deal(storage: Storage, files: Selection, folder: str, partitions: Iterable[P
     return QueueShares(storage.uri, folder, write_index(storage, folder, list(numbered)))
 
 
-@dataclass(frozen=True, slots=True)
-class ScanShareWriter:
-    """Over files that have those of a partition one after another: writes shares of each partition's, about
-    _SCANNED bytes each, and returns their paths. In this process or in a task of Spark."""
-
-    uri: str
-    folder: str
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        storage, size, number = open_storage(self.uri), 0, 0
-
-        def weigh(row: Mapping[str, Any]) -> tuple[Any, ...]:
-            nonlocal size, number
-            number += bool(size) and size + row["bytes"] > _SCANNED
-            size = row["bytes"] if size + row["bytes"] > _SCANNED else size + row["bytes"]
-            return *(row[name] for name in PARTITION), number
-
-        for _, rows in groupby(chain.from_iterable(batch.to_pylist() for batch in batches), key=weigh):
-            first = next(rows)
-            # By its first file, so that a task that is run again writes the same.
-            name = hashlib.sha256(f"{first['destination']} {first['path']}".encode()).hexdigest()[:24]
-            path = f"{self.folder}plan/{name}.jsonl"
-            write_lines(storage, path, chain([first], rows))  # noqa: B031
-            yield pa.RecordBatch.from_pydict({"path": [path]})
-
-
 def deal_scan(storage: Storage, files: Selection, folder: str, link: int) -> QueueShares:
-    """Write shares of the chosen files behind a link of the chain, to be looked at."""
+    """Write shares of the chosen files behind a link of the chain, to be scanned."""
     rows = files.map(
-        ScanShareWriter(storage.uri, folder),
-        "path STRING",
+        ArrowShares(storage.uri, f"{folder}plan/", _SCANNED, weight="bytes"),
+        PATHS,
         "queue_restore_shares",
         spread=lambda rows: rows.repartition(*PARTITION).sortWithinPartitions(*_ORDER),
         link=link,

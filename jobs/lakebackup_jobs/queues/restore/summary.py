@@ -9,59 +9,30 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.rows.queues import QueueRestore
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
-from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.identity import holder, micros
-from lakebackup_jobs.queues.restore import restore_state
-from lakebackup_jobs.queues.restore.restore_state import Done
+from lakebackup_jobs.queues.restore.restore_state import Done, TopicsBefore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakebackup.plan.queues.restore import ConfigFile, Queue, QueueRestorePlan, QueueRestoreRequest
-    from lakebackup.storage import Storage
+    from lakebackup.plan.queues.restore import EngineState, Queue, QueueRestorePlan
+    from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import CatalogWriter
-    from lakebackup_jobs.queues.restore.restore_state import Prepared
+    from lakebackup_jobs.queues.restore.restore_state import Prepared, RestoreState
 
 
 def publish(
-    request: QueueRestoreRequest,
-    storage: Storage,
-    writer: CatalogWriter,
-    restore_id: str,
-    made: Prepared,
-    done: Done,
+    reader: CatalogReader, writer: CatalogWriter, state: RestoreState, made: Prepared, done: Done
 ) -> None:
     """Record in the catalog where the messages are, once. An earlier run may have been about to: backups
     that came in between did not know of it, so it counts as of now."""
-    reader = CatalogReader(request.destination, request.catalog)
-    if list(reader.rows("queue_restored", restore_id=restore_id)):
+    if reader.rows("queue_restored", restore_id=state.restore_id):
         return
-    name = f"queue-restore-{restore_id}"
-    if done.at is not None:
-        for number in range(len(_rows(restore_id, made, done, done.at))):
-            storage.delete(layout.audit_path(done.at, f"{name}-{number:06d}"))
-    at = micros(datetime.now(UTC))
-    restore_state.write_done(storage, restore_id, replace(done, at=at))
-    writer.record_once(_rows(restore_id, made, done, at), name)
-
-
-def warnings_of(done: Done) -> Iterator[str]:
-    """Warnings for partitions in which not all is the restore's."""
-    for topic, counts in done.others.items():
-        for partition, count in enumerate(counts):
-            if count:
-                yield (
-                    f"topic {topic}, partition {partition}: {abs(count)} offsets among what was restored are "
-                    "from another writer, or from an interrupted run: the next backup depends on the full, "
-                    "with all of it"
-                )
-
-
-def _rows(restore_id: str, made: Prepared, done: Done, at: int) -> list[QueueRestore]:
-    """What the next backup of these queues continues; `at` in us."""
-    return [
+    name, at = f"queue-restore-{state.restore_id}", micros(datetime.now(UTC))
+    rows = [
+        # What the next backup of these queues continues.
         QueueRestore(
-            restore_id=restore_id,
+            restore_id=state.restore_id,
             at=at,
             actor=holder(),
             source=made.source,
@@ -79,6 +50,23 @@ def _rows(restore_id: str, made: Prepared, done: Done, at: int) -> list[QueueRes
         for topic, bases in done.bases.items()
         for partition, base in enumerate(bases)
     ]
+    if done.at is not None:
+        for number in range(len(rows)):
+            state.storage.delete(layout.audit_path(done.at, f"{name}-{number:06d}"))
+    state.write(replace(done, at=at))
+    writer.tell_once(rows, name)
+
+
+def warnings_of(done: Done) -> Iterator[str]:
+    """Warnings for partitions in which not all is the restore's."""
+    for topic, counts in done.others.items():
+        for partition, count in enumerate(counts):
+            if count:
+                yield (
+                    f"topic {topic}, partition {partition}: {abs(count)} offsets among what was restored are "
+                    "from another writer, or from an interrupted run: the next backup depends on the full, "
+                    "with all of it"
+                )
 
 
 def is_whole(made: Prepared, done: Done) -> bool:
@@ -100,10 +88,10 @@ def done_of(rows: Iterable[Any], made: Prepared) -> Done:
     return Done(of("base"), of("position"), of("others"))
 
 
-def suspended(storage: Storage, restore_id: str) -> str:
+def suspended(state: RestoreState) -> str:
     """What a person must know of topics that were there, after a run that failed."""
-    before = restore_state.read_settings(storage, restore_id)
-    topics = [topic for topic, one in before.items() if one.epoch is not None]
+    before = state.read(TopicsBefore)
+    topics = [topic for topic, one in before.topics.items() if one.epoch is not None] if before else []
     if not topics:
         return ""
     return (
@@ -112,42 +100,37 @@ def suspended(storage: Storage, restore_id: str) -> str:
     )
 
 
-def name_of(file: ConfigFile) -> str:
-    return file.path.rpartition("/")[2]
-
-
 def summary(made: QueueRestorePlan) -> dict[str, Any]:
     return {
-        "source": made.source,
-        "full": made.restore_path.full.backup_id,
-        "snapshot": made.restore_path.full.snapshot_id,
-        "backups": [link.backup_id for link in made.restore_path.links],
-        "backup_id": made.reached.backup_id,
-        "whole": made.whole,
-        "first_tid": made.restore_path.full.last_tid,
-        "to_tid": made.to_tid,
-        "to_time": format_ts(made.to_ts) if made.to_ts is not None else None,
+        **_state(made, backups=[link.backup_id for link in made.restore_path.links]),
         "files": made.files,
         "bytes": made.bytes,
         "entries_in_files": made.entries,
-        "config": [name_of(file) for file in made.config],
+        "config": [file.name for file in made.config],
     }
 
 
 def result(made: Prepared) -> dict[str, Any]:
     return {
+        **_state(made),
+        "open_transactions": made.open_transactions,
+        "open_ids": made.open_ids,
+        "bytes": made.bytes,
+        "queues": [of_queue(queue) for queue in made.queues],
+    }
+
+
+def _state(made: EngineState, **backups: Any) -> dict[str, Any]:
+    return {
         "source": made.source,
         "full": made.full_id,
-        "snapshot": made.snapshot_id,
+        "snapshot": made.snapshot_id or None,
+        **backups,
         "backup_id": made.backup_id,
         "whole": made.whole,
         "first_tid": made.first_tid,
         "to_tid": made.to_tid,
         "to_time": format_ts(made.to_ts) if made.to_ts is not None else None,
-        "open_transactions": made.open_transactions,
-        "open_ids": made.open_ids,
-        "bytes": made.bytes,
-        "queues": [of_queue(queue) for queue in made.queues],
     }
 
 

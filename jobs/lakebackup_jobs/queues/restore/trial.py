@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
-from lakebackup.errors import Damaged
-from lakebackup.formats.queues import schema_history
 from lakebackup.formats.queues.headers import HeaderNames
-from lakebackup.plan.queues.restore import QueueRestoreRequest, plan_restore, require_restorable
+from lakebackup.plan.queues.restore import (
+    QueueRestoreRequest,
+    content_of,
+    plan_restore,
+    require_restorable,
+)
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.deletion.lock import noted
-from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.queues.restore.scan_task import ScanJob
-from lakebackup_jobs.queues.restore.splits import deal_scan
+from lakebackup_jobs.queues.restore.scan_task import ALL, ScanJob
+from lakebackup_jobs.queues.restore.splits import deal_scan, run_shares
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.queues.restore import ConfigFile
-    from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
-
-_ALL = 2**63 - 1
 
 
 def run(
@@ -49,7 +46,7 @@ def run(
     request = QueueRestoreRequest(
         destination=destination, source=source, target="", folder=folder, catalog=catalog, backup=backup_id
     )
-    made = plan_restore(request, reader, lambda *_: _ALL)
+    made = plan_restore(request, reader, lambda *_: ALL)
     require_restorable(made)
     snapshot = SnapshotRestoreRequest(
         destination=destination,
@@ -67,16 +64,8 @@ def run(
     ) as (_, counts):
         files = restore_snapshot.run(snapshot, spark=spark, reporter=reporter)["files"]
         for file in made.config:
-            _look_at(reader.destinations().open(file.destination), file)
+            content_of(file, reader)
         shares = deal_scan(open_storage(folder), made.chosen, "messages/", 0)
-        run_all(ScanJob(reader.destinations(), shares, HeaderNames(), _ALL), shares.numbers, spark)
+        run_shares(ScanJob(reader.destinations(), shares, HeaderNames()), shares, spark)
         counts.update(entries=made.entries, bytes=made.bytes)
     return f"{files} files of its snapshot and {made.entries} messages restored"
-
-
-def _look_at(storage: Storage, file: ConfigFile) -> None:
-    content = storage.get(file.path)
-    if hashlib.sha256(content).hexdigest() != file.sha256:
-        raise Damaged(f"{file.path} is not what was written (sha256).")
-    if file.role == "schema":
-        schema_history.parse(content, file.path)

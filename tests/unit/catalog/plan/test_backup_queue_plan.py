@@ -13,18 +13,15 @@ from lakebackup.formats.queues.snapshot_json import QueueAt, SnapshotJson
 from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup.plan.queues.backup import (
     QueueRange,
+    Queues,
     from_lows,
     needs_full,
-    plan_child,
-    plan_full,
 )
 from lakebackup.plan.queues.history import (
     Continuation,
     History,
-    Restored,
     Start,
     Watermark,
-    behind,
     decide,
     find_continuation,
     last_ended,
@@ -53,28 +50,20 @@ CHILD = Parent("i2", "f1", 2, 1, 1, 2, 2, 0, 2000)
 
 
 def standing(
-    parent: Parent = FULL, *starts: Start, open_at: str | None = None, restored: Restored | None = None
+    parent: Parent = FULL, *starts: Start, open_at: str | None = None, restored: History | None = None
 ) -> Continuation:
     return Continuation(parent, restored, starts, 50, open_at)
 
 
 def child(on: Continuation, *regions: RegionState, **changes: Any) -> Any:
     given = {"mode": "incremental", "topics": TOPICS, **changes}
-    return plan_child(backup_id="b", source="social", continuation=on, regions=regions, end_ts=5000, **given)
+    return Queues("b", "social", on, given["topics"], regions, 5000).child(given["mode"])
 
 
 def full(
     on: Continuation, *regions: RegionState, told: SnapshotJson | None = None, topics: Any = TOPICS
 ) -> Any:
-    return plan_full(
-        backup_id="b",
-        source="social",
-        continuation=on,
-        snapshot=told,
-        topics=topics,
-        regions=regions,
-        end_ts=5000,
-    )
+    return Queues("b", "social", on, topics, regions, 5000).full(told)
 
 
 def told(position: int, before: int, **changes: Any) -> SnapshotJson:
@@ -153,7 +142,7 @@ def test_new_partitions_are_taken_from_their_beginning_and_it_must_be_there() ->
 
 
 def test_behind_a_restore_coverage_begins_with_it() -> None:
-    restored = Restored("r1", 3_000_000, "i2", "f1", whole=True, last_tid=30)
+    restored = history(**PUT_BACK, restored_at=3_000_000)
     plan = child(standing(CHILD, Start("delta.0", E1, "0", 20, 20), restored=restored), region(25))
     assert (plan.restore_id, plan.start_ts, plan.tasks) == ("r1", 3000, ((span(20, 25),),))
 
@@ -268,7 +257,7 @@ def test_a_full_records_what_was_lost_and_continues() -> None:
 
 
 def test_a_full_behind_a_restore_has_lost_nothing() -> None:
-    restored = Restored("r1", 3_000_000, "i2", "f1", whole=True, last_tid=30)
+    restored = history(**PUT_BACK, restored_at=3_000_000)
     on = standing(CHILD, Start("delta.0", E1, "0", 20, 20), restored=restored)
     plan = full(on, region(25, low=22))
     assert (plan.lost, plan.restore_id) == ((), "r1")
@@ -288,6 +277,10 @@ BACKED: dict[str, Any] = {
 PUT_BACK: dict[str, Any] = {
     "restore_id": "r1", "restored_id": "i2", "restored_full_id": "f1", "whole": True, "restored_tid": 30,
 }  # fmt: skip
+
+
+def behind(found: History, mode: Any) -> bool:
+    return (found.continued_by(mode) or ("", ""))[0] == "restore"
 
 
 def test_the_newest_backup_of_these_queues_is_continued() -> None:

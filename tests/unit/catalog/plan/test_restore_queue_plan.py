@@ -143,7 +143,7 @@ def test_a_day_needs_the_incrementals_up_to_it(made: Made) -> None:
         found = made.plan(**asked)
         assert [link.number for link in found.restore_path.links] == [1, 2, 3]
         assert (found.files, found.to_tid, found.whole) == (2, 30, True)
-        assert found.reached.number == 3
+        assert found.backup_id == made.name(3)
     found = made.plan(to_tid=29)
     assert ([link.number for link in found.restore_path.links], found.files, found.whole) == (
         [1, 2, 3],
@@ -228,8 +228,8 @@ def test_what_came_late_to_a_queue_is_taken_from_the_next_backup(made: Made) -> 
     found = made.plan(to_tid=200)
     assert [link.number for link in found.restore_path.links] == [1, 2, 3]
     # Who stands on backup 2 would miss what came late: it is looked for behind the full again.
-    assert (found.reached.number, found.whole) == (2, False)
-    assert found.done_by == 1
+    assert (found.backup_id, found.whole) == (made.name(2), False)
+    assert found.restore_path.done_by(200) == 1
     # What came late may need a version of the schema that backup 2 did not have yet.
     assert [file.path for file in found.config] == [schemas[3]]
     # A way without backup 3 would lack that, and look whole.
@@ -262,7 +262,7 @@ def test_a_differential_in_place_of_incrementals(made: Made) -> None:
     found = made.plan(to_tid=150)
     assert [link.number for link in found.restore_path.links] == [1, 4]
     # Behind a restore to there, all from the first incremental on is another history.
-    assert found.reached.number == 2
+    assert found.backup_id == made.name(2)
     made.torn(torn)
     assert made.restore_path(to_tid=150) == [1, 2]
     with pytest.raises(Refused, match=f"{torn} was damaged"):

@@ -1,0 +1,73 @@
+"""The rows of `files` beside the messages of a backup of queues: files of the engine, and objects of rows."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
+from lakebackup.store.delta_append import LISTED
+from lakebackup_jobs.lifecycle.tasks.rows import Written, write_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakebackup.rows.backups import DataFile
+    from lakebackup.rows.queues import QueuePoint, QueuePosition, QueueSchema
+    from lakebackup.storage import Storage
+    from lakebackup_jobs.lifecycle.tasks.part import Parts
+
+Table = Literal["queue_points", "queue_positions", "queue_transactions", "queue_schemas"]
+
+
+@dataclass
+class Listing:
+    """Collects the rows. `end_ts` in ms: the time of the files."""
+
+    storage: Storage
+    parts: Parts
+    end_ts: int
+    rows: list[DataFile] = field(default_factory=list)
+
+    def path(self, table: Table) -> str:
+        """A place for rows of a table; another one each time."""
+        return f"{self.parts.folder}listing/{LISTED[table]}-{secrets.token_hex(4)}.parquet"
+
+    def put(self, table: Table, rows: Sequence[QueuePoint | QueuePosition | QueueSchema]) -> None:
+        """Put rows that are few as an object."""
+        schema, path = ARROW_SCHEMAS[table], self.path(table)
+        batch = pa.RecordBatch.from_pylist([as_row(row) for row in rows], schema)
+        self.add(table, Written(path, *write_rows(self.storage, path, schema, [batch])))
+
+    def add(self, table: Table, put: Written) -> None:
+        """An object of rows; one without rows is left out."""
+        if put.rows:
+            self.rows.append(self.parts.listing(table, put.path, put.bytes, put.sha256))
+
+    def file(self, path: str, role: Literal["config", "schema"], data: bytes | None) -> None:
+        """A file of the engine; None: there is none."""
+        if data is None:
+            return
+        self.rows.append(
+            self.parts.row(
+                path=path,
+                scope="-",
+                epoch="-",
+                region="-",
+                role=role,
+                format="file",
+                codec="null",
+                bytes=len(data),
+                raw_bytes=len(data),
+                sha256=hashlib.sha256(data).hexdigest(),
+                entries=0,
+                min_ts=self.end_ts,
+                max_ts=self.end_ts,
+                start_position=0,
+                end_position=1,
+            )
+        )
