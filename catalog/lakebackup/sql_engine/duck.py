@@ -22,6 +22,7 @@ from lakebackup.sql_engine import (
     NOW,
     RAW,
     Asked,
+    SqlEngine,
     new_record,
     shown_views,
     steps,
@@ -64,7 +65,7 @@ _MACROS = (
 _TORN = re.compile(r"stream registered as 'raw_|IOError|CRC|checksum|[Pp]arquet")
 
 
-class DuckEngine:
+class DuckEngine(SqlEngine):
     """Queries over the Delta tables in the folder `catalog_uri`, as they were when each was first read, or
     at the instant `as_of` (us since 1970); then `now_<relation>` is what a relation is now.
 
@@ -89,7 +90,6 @@ class DuckEngine:
         self._connection = _database(as_written).cursor()
 
     def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
-        """The rows of a statement of `sql/queries`."""
         text = load("queries", name)
         self.asked.append(Asked(self.name, name, text, parameters))
         return self.run(to_duckdb(text), steps(text), parameters)
@@ -97,7 +97,6 @@ class DuckEngine:
     batches = query
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
-        """The rows of a statement that gives few, column name -> value."""
         return [row for batch in self.query(name, **parameters) for row in batch.to_pylist()]
 
     def select(self, checked: Checked) -> pa.RecordBatchReader:
@@ -106,12 +105,10 @@ class DuckEngine:
         return self.run(checked.duckdb, steps_for(checked.relations), {})
 
     def define(self, relation: str, text: str, **parameters: Any) -> None:
-        """Give the rows of a SELECT in Spark's dialect a name that later queries can use."""
         self.asked.append(Asked(self.name, relation, text, parameters))
         self._create(relation, to_duckdb(text), steps(text), parameters)
 
     def define_checked(self, relation: str, checked: Checked) -> None:
-        """As `define`, of a person's SELECT that was checked. Raises TimedOut after five minutes."""
         self.asked.append(Asked(self.name, relation, checked.spark, {}))
         with Limits(self.interrupt).running():
             self._create(relation, checked.duckdb, steps_for(checked.relations), {})
@@ -124,12 +121,10 @@ class DuckEngine:
         return kept
 
     def show(self, relation: str, kept: str) -> None:
-        """Give rows that are kept a name that later queries can use."""
         self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {_name(relation)} AS FROM {_name(kept)}")
 
     def give(self, relation: str, rows: pa.Table) -> None:
-        """Give rows from outside the catalog a name that later queries can use: a new one, or one of the
-        catalog's in its place, as long as nothing was asked of that yet."""
+        # In the place of one of the catalog's only as long as nothing was asked of that yet.
         self._connection.register(relation, rows)
         self._registered.add(relation)
 
@@ -138,7 +133,6 @@ class DuckEngine:
         self._connection.interrupt()
 
     def columns(self, relation: str) -> list[str]:
-        """The columns of a relation that was defined or given."""
         return list(self._connection.table(_name(relation)).columns)
 
     def relation(self, name: str) -> pa.Table:

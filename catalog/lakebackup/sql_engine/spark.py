@@ -13,6 +13,7 @@ from lakebackup.sql_engine import (
     NOW,
     RAW,
     Asked,
+    SqlEngine,
     new_record,
     shown_views,
     steps,
@@ -42,7 +43,7 @@ _FEW_ROWS = 10_000
 _ROWS_AT_ONCE = 10_000
 
 
-class SparkEngine:
+class SparkEngine(SqlEngine):
     """Queries over the Delta tables in the folder `catalog_uri`, as they are, or at the instant `as_of` (us
     since 1970); then `now_<relation>` is what a relation is now. `opened`: how to open the table of a step,
     for those that are to stay as they were when they were opened first.
@@ -78,7 +79,6 @@ class SparkEngine:
         return self._run(name, load("queries", name), parameters)
 
     def batches(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
-        """The same rows, some at a time."""
         return streamed(self.query(name, **parameters))
 
     def select(self, sql: str) -> DataFrame:
@@ -89,13 +89,11 @@ class SparkEngine:
         return self._checked("select", check_select(sql, view_columns(now=self._as_of is not None)))
 
     def define(self, relation: str, text: str, **parameters: Any) -> None:
-        """Give the rows of a SELECT a name that later queries can use."""
         rows = self._run(relation, text, parameters)
         # One in a view's place may read that view.
         self._name(relation, rows.localCheckpoint() if relation in names("views") else rows)
 
     def define_checked(self, relation: str, checked: Checked) -> None:
-        """As `define`, of a person's SELECT that was checked. Raises TimedOut after five minutes."""
         with Limits(self._spark.interruptAll, memory=False).running(), task_errors():
             self._name(relation, self._checked(relation, checked).localCheckpoint())
 
@@ -105,21 +103,16 @@ class SparkEngine:
             return self._run(relation, text, parameters).localCheckpoint()
 
     def show(self, relation: str, kept: DataFrame) -> None:
-        """Give rows that are kept a name that later queries can use."""
         kept.createOrReplaceTempView(relation)
 
     def columns(self, relation: str) -> list[str]:
-        """The columns of a relation that was defined or given."""
         return self._spark.table(relation).columns
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
-        """The rows of a statement that gives few, column name -> value."""
         with task_errors():
             return [row.asDict() for row in self.query(name, **parameters).collect()]
 
     def give(self, relation: str, rows: pa.Table) -> None:
-        """Give rows from outside the catalog a name that later queries can use: a new one, or one of the
-        catalog's in its place."""
         self._name(relation, self._given(rows))
 
     def replace(self, relation: str, rows: DataFrame) -> None:
