@@ -54,7 +54,7 @@ def publish(
         for number in range(len(rows)):
             state.storage.delete(layout.audit_path(done.at, f"{name}-{number:06d}"))
     state.write(replace(done, at=at))
-    writer.tell_once(rows, name)
+    writer.record_once(rows, name)
 
 
 def warnings_of(done: Done) -> Iterator[str]:

@@ -22,7 +22,7 @@ FILE = {"backup_id": "s1", "path": "a", "bytes": 1}
 
 def rows_of(table: str, path: Path, backups: frozenset[str] | None = None) -> list[dict[str, Any]]:
     given = Given(table, tuple(given_files(table, str(path))), whole=False, backups=backups)
-    return [row for number in range(len(given.files)) for row in given.rows(number)]
+    return [row for number in range(len(given.files)) for row in given.read(number)]
 
 
 def problem_of(table: str, path: Path, text: str) -> str | None:
