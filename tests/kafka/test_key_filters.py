@@ -14,7 +14,6 @@ from tests.support.compacted import put
 from tests.support.disks import flip
 
 from lakebackup.rows.backups import DataFile
-from lakebackup.rows.tables import from_row
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.format.key_filter import may_hold
@@ -33,7 +32,7 @@ def files(lab: Lab) -> list[DataFile]:
     opened = CatalogReader.require(str(lab.folder))
     names = ", ".join(column.name for column in fields(DataFile))
     found = opened.select(f"SELECT {names} FROM files ORDER BY path").read_all().to_pylist()
-    return [from_row(DataFile, row) for row in found]
+    return [DataFile(**row) for row in found]
 
 
 def keys_in(lab: Lab, file: DataFile) -> set[bytes]:

@@ -359,7 +359,7 @@ class _Rebuild:
 
     def _marked(self, backup: Backup, marker: str) -> bool:
         path = f"{layout.backup_folder(backup.source, backup.backup_id)}{marker}"
-        return sidecar.marked(self.storage, path)
+        return self.storage.exists(path)
 
     def _name_destination(self, name: str) -> None:
         """Restore the destination's id from its rows when its own file was lost too."""

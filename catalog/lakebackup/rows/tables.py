@@ -11,15 +11,14 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from lakebackup.rows import backups, logs, queues, snapshots, topics, upkeep
-from lakebackup.rows.base import Row
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-R = TypeVar("R", bound=Row)
+    from lakebackup.rows.base import Row
 
 TABLES: Mapping[str, type[Row]] = {
     "backups": backups.Backup,
@@ -75,7 +74,6 @@ class Column:
     choices: tuple[str, ...] = ()
 
 
-_PYTHON: Mapping[str, type] = {"string": str, "int32": int, "int64": int, "bool": bool}
 SPARK_TYPES: Mapping[str, str] = {"string": "STRING", "int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
 
 
@@ -139,25 +137,6 @@ def as_row(row: Row) -> dict[str, Any]:
 def table_of(kind: type[Any]) -> str:
     """The table whose rows a class holds."""
     return _TABLE_OF[kind]
-
-
-def from_row(kind: type[R], values: Mapping[str, Any]) -> R:
-    """A row from column name -> value; ValueError for a missing or unknown column, or one of another type."""
-    known = columns(table_of(kind))
-    unknown = values.keys() - {column.name for column in known}
-    if unknown:
-        raise ValueError(f"unknown column {', '.join(sorted(unknown))}")
-    for column in known:
-        if column.name not in values:
-            raise ValueError(f"column {column.name} is missing")
-        value = values[column.name]
-        if value is None and column.nullable:
-            continue
-        if type(value) is not _PYTHON[column.type]:
-            raise ValueError(f"column {column.name} is {value!r}, expected {column.type}")
-        if column.choices and value not in column.choices:
-            raise ValueError(f"column {column.name} is {value!r}, not one of {', '.join(column.choices)}")
-    return kind(**values)
 
 
 def json_line(row: Row) -> str:

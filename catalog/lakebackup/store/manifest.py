@@ -19,7 +19,7 @@ from annotated_types import Ge
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
-from lakebackup.rows.tables import from_row, json_line
+from lakebackup.rows.tables import json_line
 from lakebackup.rows.topics import Group  # noqa: TC001 - read by pydantic
 from lakebackup.rules import layout
 from lakebackup.rules.layout import FORMAT
@@ -78,10 +78,10 @@ def read_part(storage: Storage, path: str) -> list[DataFile]:
     rows = []
     for number, line in enumerate(lines, 1):
         try:
-            row = from_row(DataFile, _object(json.loads(line)))
+            row = from_json(DataFile, line)
             if json_line(row).encode() != line:
                 raise ValueError("it is not as it was written")
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise Damaged(f"{path}, line {number}: {error}.", hint=_RESTORE_HINT) from error
         rows.append(row)
     return rows
@@ -137,7 +137,7 @@ def from_json(kind: type[T], text: str | bytes) -> T:
         return adapter.validate_json(text, strict=True, extra="forbid")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise ValueError(": ".join([".".join(map(str, first["loc"])), first["msg"]])) from error
+        raise ValueError(": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))) from error
 
 
 @cache
@@ -161,7 +161,9 @@ def get_sealed(storage: Storage, path: str) -> dict[str, Any]:
     if not seal or hashlib.sha256(body).hexdigest().encode() != seal[1]:
         raise Damaged(f"{path}: its contents do not match the SHA-256 at its end.", hint=_RESTORE_HINT)
     try:
-        content = _object(json.loads(body + b"}"))
+        content = json.loads(body + b"}")
+        if not isinstance(content, dict):
+            raise ValueError(f"{content!r:.80} is no JSON object")
         version = content.pop("format", None)
         if type(version) is int and version > FORMAT:
             raise UsageProblem(
@@ -203,14 +205,3 @@ def mark(storage: Storage, path: str, payload: Mapping[str, object] | None = Non
     """Put a marker, with `payload` as JSON or empty; an existing one stays as it is."""
     with suppress(AlreadyExists):
         storage.put(path, json.dumps(payload).encode() if payload else b"", if_absent=True)
-
-
-def marked(storage: Storage, path: str) -> bool:
-    """Whether the marker is there."""
-    return storage.exists(path)
-
-
-def _object(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{value!r:.80} is no JSON object")
-    return value

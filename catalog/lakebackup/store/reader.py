@@ -32,14 +32,10 @@ class Catalog:
     """Where a catalog and its destinations are."""
 
     def __init__(self, destination: str, catalog: str | None) -> None:
-        self._home = open_storage(destination)
-        self._storage = open_storage(catalog or f"{self._home.uri}/{layout.CATALOG_FOLDER}")
+        #: The storage of the destination that this was opened with.
+        self.home: Storage = open_storage(destination)
+        self._storage = open_storage(catalog or f"{self.home.uri}/{layout.CATALOG_FOLDER}")
         self.catalog_uri = self._storage.uri
-
-    @property
-    def home(self) -> Storage:
-        """The storage of the destination that this was opened with."""
-        return self._home
 
     def root_of(self, uri: str) -> str:
         """The root of a destination as the table `destinations` has it: empty is relative to the catalog."""
@@ -92,12 +88,12 @@ class CatalogReader(Catalog):
         """The same catalog, with the same versions of its tables, whose statements run on Spark; a person's
         SELECT for rows stays on DuckDB."""
         return CatalogReader(
-            self._home.uri, self.catalog_uri, as_of=self._as_of, spark=spark, tables=self._duck
+            self.home.uri, self.catalog_uri, as_of=self._as_of, spark=spark, tables=self._duck
         )
 
     def apart(self) -> CatalogReader:
         """The same catalog by the same engine, without what this one was given and has defined."""
-        return CatalogReader(self._home.uri, self.catalog_uri, as_of=self._as_of, spark=self._spark)
+        return CatalogReader(self.home.uri, self.catalog_uri, as_of=self._as_of, spark=self._spark)
 
     @property
     def engine(self) -> EngineName:
@@ -244,7 +240,7 @@ class CatalogReader(Catalog):
 
         from lakebackup.sql_engine.dataset import rows_of
 
-        reader = CatalogReader(self._home.uri, self.catalog_uri, as_of=self._as_of)
+        reader = CatalogReader(self.home.uri, self.catalog_uri, as_of=self._as_of)
         rows = rows_of(f"{self.catalog_uri}/backups")
         found = zip(rows["backup_id"].to_pylist(), rows["state"].to_pylist(), strict=True)
         state = pa.array([states.get(backup_id, state) for backup_id, state in found], rows["state"].type)
@@ -262,5 +258,5 @@ class CatalogReader(Catalog):
         rows = rows_of(f"{self.catalog_uri}/destinations").to_pylist()
         found = {row["destination"]: self.root_of(row["uri"]) for row in rows}
         with suppress(NotFound):
-            found[destination_id(self._home, create=False)] = self._home.uri
+            found[destination_id(self.home, create=False)] = self.home.uri
         return Roots(found)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists, open_storage
-from lakebackup.store.manifest import marked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,7 +108,7 @@ def _require_new(storage: Storage) -> None:
     """A new id beside old backups would cut them off: their rows have the one that was lost."""
     for source in storage.folders():
         for name in storage.folders(f"{source}/backups/"):
-            if layout.is_backup_id(name) and marked(storage, f"{source}/backups/{name}/complete"):
+            if layout.is_backup_id(name) and storage.exists(f"{source}/backups/{name}/complete"):
                 raise Refused(
                     f"{storage.uri} holds backups of {source}, but no {layout.ROOT_FILE}.",
                     hint=f'Put it back: {{"format": {FORMAT}, "destination": "<id>"}}; the id is the column '

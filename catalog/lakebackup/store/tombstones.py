@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.rows.backups import Floor, Removal
-from lakebackup.rows.tables import ARROW_SCHEMAS, from_row
+from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle, task_number
 from lakebackup.storage import open_storage
-from lakebackup.store.manifest import get_whole, mark, marked, read_record, write_record
+from lakebackup.store.manifest import from_json, get_whole, mark, read_record, write_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -88,13 +88,13 @@ def prune_ids(storage: Storage) -> Iterator[str]:
     """Ids of all prunes that came to exist, in the order of their time."""
     for prune_id in storage.folders(f"{layout.PRUNES_FOLDER}/"):
         with suppress(UsageProblem):
-            if marked(storage, layout.prune_path(prune_id)):
+            if storage.exists(layout.prune_path(prune_id)):
                 yield prune_id
 
 
 def unfinished(storage: Storage) -> list[str]:
     """Ids of the prunes of which some object may still be there."""
-    return [name for name in prune_ids(storage) if not marked(storage, layout.prune_done_path(name))]
+    return [name for name in prune_ids(storage) if not storage.exists(layout.prune_done_path(name))]
 
 
 def require_staying(storage: Storage, source: str, *backup_ids: str) -> None:
@@ -116,7 +116,7 @@ def sweep(storage: Storage, source: str) -> None:
     """
     for name in storage.folders(f"{layout.PRUNES_FOLDER}/"):
         with suppress(UsageProblem, ValueError):
-            if marked(storage, layout.prune_path(name)):
+            if storage.exists(layout.prune_path(name)):
                 continue
             for found in list(storage.list(layout.prune_folder(name))):
                 with storage.open(found.path) as lines:
@@ -133,7 +133,7 @@ def finish(storage: Storage, prune_id: str) -> None:
 def read_removals(storage: Storage, chunk: Chunk) -> list[Removal]:
     """The rows of one chunk, all or none. Raises NotFound, Damaged (not as it was written)."""
     data = get_whole(storage, chunk.path, chunk.sha256)
-    return [from_row(Removal, json.loads(line)) for line in data.splitlines()]
+    return [from_json(Removal, line) for line in data.splitlines()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ class CatalogWriter(Catalog):
     def prepare(self) -> None:
         """Have a catalog that a run can add backups to: `migrate`, then Refused when it is behind."""
         self.migrate()
-        current_catalog(self._home.uri, self.catalog_uri)
+        current_catalog(self.home.uri, self.catalog_uri)
 
     @property
     def _spark(self) -> SparkSession:
@@ -205,7 +205,7 @@ class CatalogWriter(Catalog):
         they record as departed from a log still counts.
         """
         with self._lease():
-            _side_by_side(*self._parts(self._home, manifests, transaction, doubtful))
+            _side_by_side(*self._parts(self.home, manifests, transaction, doubtful))
 
     def replace_frame(self, table: str, rows: DataFrame) -> None:
         """Put rows in the place of all that a table holds."""
@@ -248,7 +248,7 @@ class CatalogWriter(Catalog):
     def register_home(self) -> str:
         """Have a row for the destination that this was opened with; returns its id."""
         with self._lease():
-            return self._register(self._home)
+            return self._register(self.home)
 
     def append_audit(self, entry: Audit, audit_id: str | None = None) -> None:
         """Record what was done: an object in the destination, for a lost catalog, and a row.
@@ -290,7 +290,7 @@ class CatalogWriter(Catalog):
         self.append(entries, f"audit-{name}")
 
     def _keep_audit(self, entry: Audit, audit_id: str) -> None:
-        mark(self._home, layout.audit_path(entry.at, audit_id), as_row(entry))
+        mark(self.home, layout.audit_path(entry.at, audit_id), as_row(entry))
 
     def _parts(
         self,

@@ -25,7 +25,6 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
-from lakebackup.store.manifest import marked
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import Roots, destination_id
 from lakebackup.store.writer import CatalogWriter
@@ -144,7 +143,7 @@ class _Run:
         """Import what is new."""
         writer = CatalogWriter.open(self.spark, self.request.destination, self.request.catalog)
         writer.migrate()  # a catalog that is behind may get its rows back by this
-        if marked(writer.home, layout.import_path(self.import_id)):
+        if writer.home.exists(layout.import_path(self.import_id)):
             made = read_import(writer.home, self.import_id)
             there = {row["backup_id"] for row in self._reader().rows("every_backup")}
             new = [backup for backup in made.backups if backup.backup_id not in there]

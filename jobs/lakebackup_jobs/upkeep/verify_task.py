@@ -22,7 +22,7 @@ from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rows.upkeep import Check, StorageObject
 from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
-from lakebackup.store.manifest import marked, read_manifest
+from lakebackup.store.manifest import read_manifest
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, whole
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
@@ -293,7 +293,7 @@ class CheckSidecars(_Task):
             return "changed", f"{parts} parts are beside it, {manifest.parts} were written"
         if digest != backup["digest"]:
             return "changed", "its parts hold other rows than were written"
-        if not marked(storage, layout.marker_path(backup["source"], backup["backup_id"], "complete")):
+        if not storage.exists(layout.marker_path(backup["source"], backup["backup_id"], "complete")):
             return (
                 "unconfirmed",
                 "its marker `complete` is missing; a rebuilt catalog would list it as unconfirmed",

@@ -24,7 +24,6 @@ from lakebackup.formats.logs.logfile import MOST_RAW
 from lakebackup.formats.logs.metafile import write_stream_meta
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.base import CHANGES
-from lakebackup.rows.tables import from_row
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store import manifest as sidecar
@@ -235,7 +234,7 @@ class LogCompaction(Source[InProgress]):
         count = 1 + files // _LISTED_ROWS
         with task_errors():
             listed = work.spark.table("to_compact").repartition(count).mapInArrow(job, LISTED_ROW).collect()
-        made.add([self._part(draft, tasks, [from_row(DataFile, json.loads(one.row)) for one in listed])])
+        made.add([self._part(draft, tasks, [sidecar.from_json(DataFile, one.row) for one in listed])])
         backup = backup_row(
             work,
             draft,

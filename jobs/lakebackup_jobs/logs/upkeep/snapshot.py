@@ -22,7 +22,6 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import task_number
 from lakebackup.storage import open_storage
-from lakebackup.store import manifest as sidecar
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
 from lakebackup.store.manifest import Manifest
@@ -103,7 +102,7 @@ def sweep(work: Workspace) -> None:
         # In this order: a run writes the marker before it releases its lease.
         if (
             is_held(work.storage, _lease_name(backup_id))
-            or sidecar.marked(work.storage, layout.marker_path(source, backup_id, "complete"))
+            or work.storage.exists(layout.marker_path(source, backup_id, "complete"))
             or work.reader().rows("show_backup", backup_id=backup_id)
         ):
             continue

@@ -18,7 +18,6 @@ from lakebackup.store.manifest import (
     Manifest,
     get_record,
     mark,
-    marked,
     put_sealed,
     read_manifest,
     read_part,
@@ -100,16 +99,13 @@ def without(column: str) -> str:
     [
         (json_line(FILE)[:-5], "line 2"),
         ("", "line 2"),
-        ("[]", "line 2: .* no JSON object"),
-        ("null", "line 2: .* no JSON object"),
-        (row(colour="red"), "line 2: unknown column colour"),
-        (without("sha256"), "line 2: column sha256 is missing"),
-        (without("key_id"), "line 2: column key_id is missing"),
-        (row(bytes="10"), "line 2: column bytes is '10'"),
-        (row(bytes=10.0), "line 2: column bytes is 10.0"),
-        (row(bytes=True), "line 2: column bytes is True"),
-        (row(bytes=None), "line 2: column bytes is None"),
-        (row(role="nothing"), "line 2: column role"),
+        ("[]", "line 2: .* object"),
+        ("null", "line 2: .* object"),
+        (row(colour="red"), "line 2: colour: "),
+        (without("sha256"), "line 2: sha256: "),
+        (without("key_id"), "line 2: it is not as it was"),
+        *((row(bytes=wrong), "line 2: bytes: .* valid integer") for wrong in ("10", 10.0, True, None)),
+        (row(role="nothing"), "line 2: role: "),
         (json_line(FILE).replace('"bytes":10', '"bytes":NaN'), "line 2"),
         (
             json_line(FILE).replace('{"destination"', '{"path":"other","destination"'),
@@ -158,7 +154,7 @@ def test_a_manifest_comes_back_as_it_was(storage: Storage) -> None:
 )
 @given(st.data())
 def test_any_flipped_bit_or_cut_is_noticed(storage: Storage, tmp_path: Path, data: st.DataObject) -> None:
-    if not marked(storage, "written"):
+    if not storage.exists("written"):
         write_manifest(storage, "written", WHOLE)
         mark(storage, MANIFEST)
     content = bytearray(storage.get("written"))
@@ -242,9 +238,7 @@ def test_a_record_comes_back(storage: Storage) -> None:
 
 
 def test_markers(storage: Storage) -> None:
-    assert not marked(storage, "c/backups/b/complete")
     mark(storage, "c/backups/b/complete")
-    assert marked(storage, "c/backups/b/complete")
     assert storage.get("c/backups/b/complete") == b""
     mark(storage, "c/backups/b/deleted", {"by": "me"})
     mark(storage, "c/backups/b/deleted", {"by": "another"})
