@@ -300,6 +300,18 @@ def local_folder(folder: str, hint: str = "Give a folder.") -> Path:
     return Path(uri.removeprefix("file://"))
 
 
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Raises EnvironmentProblem when the operating system refuses what is done in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"Cannot write to {folder}: {error}.",
+            hint="Make room or give the right to write there, or name another folder.",
+        ) from error
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

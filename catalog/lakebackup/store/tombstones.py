@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebackup.storage import Storage
+    from lakebackup.store.reader import CatalogReader
 
 CHUNK_ROWS = 20_000
 # What a task that wrote removals reports of each object it wrote.
@@ -106,6 +107,22 @@ def require_staying(storage: Storage, source: str, *backup_ids: str) -> None:
             raise Refused(
                 f"Prune {name} was interrupted while it deleted backup {min(going)}.",
                 hint="Run `lakebackup prune --delete` again to resume it.",
+            )
+
+
+def require_recorded(storage: Storage, source: str, reader: CatalogReader) -> None:
+    """Refused when the catalog counts objects of a source as stored that a prune deletes when it resumes.
+    The caller holds the source's lease, and is about to refer to what is stored.
+    """
+    for name in unfinished(storage):
+        found = read_prune(storage, name)
+        # Once its removals are in the catalog, what it deletes does not count as stored.
+        if found.source != source or not found.chunks:
+            continue
+        if not reader.rows("prune_on_record", prune_id=name)[0]["removals"]:
+            raise Refused(
+                f"Prune {name} was interrupted before the catalog knew what it deletes.",
+                hint="Run `lakebackup prune --delete` again to resume it. Then back up.",
             )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.storage import Storage, open_storage
-from lakebackup.storage.local import local_folder, sync_folder
+from lakebackup.storage.local import local_folder, sync_folder, writing_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,14 +41,9 @@ class Staged:
 
     def begin(self) -> None:
         """Delete what an earlier run left, and start. Raises EnvironmentProblem."""
-        try:
+        with writing_to(self.folder):
             shutil.rmtree(self._partial, ignore_errors=True)
             self._partial.mkdir(parents=True)
-        except OSError as error:
-            raise EnvironmentProblem(
-                f"Cannot write to {self.folder}: {error}.",
-                hint="Make room or give the right to write there, or name another folder.",
-            ) from error
 
     def finish(self, changed: Mapping[str, float] | None = None) -> None:
         """Move everything into place.

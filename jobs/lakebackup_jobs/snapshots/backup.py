@@ -22,13 +22,13 @@ from lakebackup.rows.backups import Scope
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.store.manifest import Manifest
+from lakebackup.store.tombstones import require_recorded
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.part import run_tasks
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.compare import Comparison, compare, counted
-from lakebackup_jobs.snapshots.consistency_check import require_kept
 from lakebackup_jobs.snapshots.find import find, root_of
 from lakebackup_jobs.snapshots.resume import InProgress
 from lakebackup_jobs.snapshots.splits import SplitWriter
@@ -116,7 +116,7 @@ def run(request: SnapshotRequest, *, spark: SparkSession | None = None, reporter
     with work.lease() as lease:
         work.writer().prepare()
         snapshots.reader = work.reader()
-        require_kept(work.storage, source, snapshots.reader)
+        require_recorded(work.storage, source, snapshots.reader)
         chosen = snapshots.choose()
         snapshots.next = chosen[0] if chosen else None
         life = Life(snapshots, lease)

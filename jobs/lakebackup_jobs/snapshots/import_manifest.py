@@ -26,6 +26,7 @@ from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.store.manifest import write_part
 from lakebackup.store.roots import Roots
+from lakebackup.store.tombstones import require_recorded
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.run import Life
 from lakebackup_jobs.lifecycle.source import Source
@@ -33,7 +34,6 @@ from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.totals import Totals, totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.backup import manifest_of
-from lakebackup_jobs.snapshots.consistency_check import require_kept
 from lakebackup_jobs.snapshots.ranges import Ranges
 from lakebackup_jobs.snapshots.tasks.copy import put_listing
 
@@ -82,7 +82,7 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
     work = Workspace(request, source, reporter, spark)
     with work.lease() as lease:
         work.writer().prepare()
-        require_kept(work.storage, source, work.reader())
+        require_recorded(work.storage, source, work.reader())
         manifest = ManifestImport(work, request)
         result = Life(manifest, lease).take(manifest.plan())
         detail = {"source": source, "file": str(request.file.absolute()), "files": manifest.files}

@@ -16,7 +16,7 @@ from lakebackup.errors import Busy, EnvironmentProblem, Refused
 from lakebackup.formats.snapshots.names import OWN, Limits
 from lakebackup.plan.snapshots.restore import linked_bytes
 from lakebackup.storage import open_storage
-from lakebackup.storage.local import local_folder, sync_folder
+from lakebackup.storage.local import local_folder, sync_folder, writing_to
 from lakebackup_jobs.snapshots.tasks.write import UNFINISHED
 
 if TYPE_CHECKING:
@@ -127,11 +127,15 @@ class Target:
 
         Raises Busy, EnvironmentProblem.
         """
-        try:
+        with writing_to(self.folder):
             self._own.mkdir(parents=True, exist_ok=True)
-            lock = (self._own / "lock").open("ab")
-            with lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with (self._own / "lock").open("ab") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise Busy(
+                        f"Another restore into {self.folder} is at work.", hint="Wait until it is done."
+                    ) from None
                 resumed = (self._read() or {}).get("digest") == digest
                 for own in ("plan", UNFINISHED, "progress"):
                     shutil.rmtree(self._own / own, ignore_errors=True)
@@ -139,15 +143,6 @@ class Target:
                 state = {"digest": digest, "source": made.source, "backup_id": made.backup_id}
                 self.storage.put(self._state.name, json.dumps(state).encode())
                 yield resumed
-        except BlockingIOError:
-            raise Busy(
-                f"Another restore into {self.folder} is at work.", hint="Wait until it is done."
-            ) from None
-        except OSError as error:
-            raise EnvironmentProblem(
-                f"Cannot write to {self.folder}: {error}.",
-                hint="Make room or give the right to write there, or name another folder.",
-            ) from error
 
     def finish(self) -> None:
         """Delete what is only needed until the restore is done."""

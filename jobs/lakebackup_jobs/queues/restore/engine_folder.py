@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lakebackup.errors import EnvironmentProblem, Refused
+from lakebackup.errors import Refused
 from lakebackup.formats.snapshots.names import OWN
-from lakebackup.storage.local import local_folder, sync_folder
+from lakebackup.storage.local import local_folder, sync_folder, writing_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
 SNAPSHOT = "snapshot"
@@ -44,7 +43,7 @@ class EngineFolder:
     def begin(self, restore_id: str, asked: str = "") -> None:
         """Take the folder for a restore; `asked`: options of its command that may mean another
         instant later. Raises Refused when it is another's, EnvironmentProblem."""
-        with _os_errors(self.folder):
+        with writing_to(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
                 with (self.folder / _MARK).open("x") as mark:
@@ -89,7 +88,7 @@ class EngineFolder:
             or all(path.name == OWN for path in being.iterdir())
         ):
             return False
-        with _os_errors(self.folder):
+        with writing_to(self.folder):
             shutil.rmtree(own, ignore_errors=True)
             being.rename(done)
             sync_folder(self.folder)
@@ -100,7 +99,7 @@ class EngineFolder:
         mark goes last."""
         if not self.is_own(restore_id):
             return
-        with _os_errors(self.folder):
+        with writing_to(self.folder):
             for folder in (self.folder / SNAPSHOT, self.snapshot_being(restore_id)):
                 if folder.exists():
                     shutil.rmtree(folder)
@@ -111,7 +110,7 @@ class EngineFolder:
     def put(self, name: str, content: bytes) -> None:
         """Write a file in place of an older one, whole or not at all."""
         being = self.folder / f".{name}"
-        with _os_errors(self.folder):
+        with writing_to(self.folder):
             with being.open("wb") as stream:
                 stream.write(content)
                 stream.flush()
@@ -121,16 +120,5 @@ class EngineFolder:
 
     def finish(self) -> None:
         """Release the folder: the restore is finished."""
-        with _os_errors(self.folder):
+        with writing_to(self.folder):
             (self.folder / _MARK).unlink(missing_ok=True)
-
-
-@contextmanager
-def _os_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"Cannot write to {folder}: {error}.",
-            hint="Make room or give the right to write there, or name another folder.",
-        ) from error
