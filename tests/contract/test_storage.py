@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import threading
 from typing import TYPE_CHECKING
@@ -66,6 +67,7 @@ def test_put_then_get(storage: Storage) -> None:
     assert storage.get("a/b/c") == b"\0\xff" * 3
     with storage.open("a/b/c") as stream:
         assert stream.read(1) + stream.read() == b"\0\xff" * 3
+    assert storage.sha256("a/b/c") == hashlib.sha256(b"\0\xff" * 3).hexdigest()
 
 
 def test_an_empty_object_is_an_object(storage: Storage) -> None:

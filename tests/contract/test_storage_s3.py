@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import multiprocessing
 import pickle
 import random
 import subprocess
@@ -19,7 +18,7 @@ from tests.support.s3 import SECRET_KEY
 from tests.support.s3_storage import LARGE, PART, options
 
 from lakebackup.errors import Damaged, EnvironmentProblem, UsageProblem
-from lakebackup.storage import AlreadyExists, open_storage
+from lakebackup.storage import AlreadyExists
 from lakebackup.storage.s3 import S3Storage
 
 if TYPE_CHECKING:
@@ -273,30 +272,6 @@ def test_one_of_many_wins_with_parts_too(storage: S3Storage, s3: S3Proxy, bucket
     assert len(won) == 1
     assert storage.get("a") == b"%d" % won[0] * (PART + 1)
     assert uploads(s3, bucket) == []
-
-
-def _contend(uri: str, number: int) -> list[int]:
-    storage, won = open_storage(uri), []
-    for turn in range(25):
-        try:
-            storage.put(f"turn/{turn}", b"%d" % number, if_absent=True)
-        except AlreadyExists:
-            continue
-        won.append(turn)
-    return won
-
-
-def test_one_of_many_processes_wins(bucket: str) -> None:
-    uri = f"s3://{bucket}/root"
-    with multiprocessing.get_context("forkserver").Pool(4) as pool:
-        won = pool.starmap(_contend, [(uri, number) for number in range(4)])
-        # Ended, not killed: a process that is measured may miss the signal and never end.
-        pool.close()
-        pool.join()
-    assert sorted(turn for turns in won for turn in turns) == list(range(25))
-    storage = open_storage(uri)
-    for number, turns in enumerate(won):
-        assert all(storage.get(f"turn/{turn}") == b"%d" % number for turn in turns)
 
 
 FORKED = """

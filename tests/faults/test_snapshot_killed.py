@@ -184,34 +184,6 @@ def test_killed_again_and_again_it_ends_as_one_backup(
     assert not list((to / "db").rglob("work/*"))
 
 
-@pytest.mark.long
-def test_one_whose_taking_away_was_cut_off_is_not_gone_on_with(
-    first_backup: tuple[Path, Path], tmp_path: Path
-) -> None:
-    tree, before = first_backup
-    cut = tmp_path / "cut"
-    shutil.copytree(before, cut)
-    with dying(None) as taken:
-        back_up(tree, shutil.copytree(before, tmp_path / "all"), "s2")
-    at = next(number for number, path in enumerate(taken) if path.endswith("manifest.json"))
-    with dying(at), pytest.raises(Killed):
-        back_up(tree, cut, "s2")
-    expire_leases(cut)
-    with dying(None) as taken:
-        back_up(tree, shutil.copytree(cut, tmp_path / "other"), "s2", note="other")
-    first = next(number for number, path in enumerate(taken) if path.endswith("begun.json"))
-    last = next(number for number, path in enumerate(taken) if path.endswith("begun.json") and number > first)
-    assert sum("/snapshots/" in path for path in taken[first:last]) == 3
-    for number in (first, first + 1, (first + last) // 2, last):
-        to = shutil.copytree(cut, tmp_path / str(number))
-        with dying(number), pytest.raises(Killed):
-            back_up(tree, to, "s2", note="other")
-        expire_leases(to)
-        back_up(tree, to, "s2")
-        assert contents(to) == AFTER, taken[number]
-        assert objects(to) == set(), taken[number]
-
-
 def test_one_at_a_time(first_backup: tuple[Path, Path], tmp_path: Path) -> None:
     tree, before = first_backup
     shutil.copytree(before, tmp_path / "to")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 from tests.support.catalogs import EPOCH, backup_id, made_backup, made_position, made_scope, publish
-from tests.support.made_snapshots import MadeSnapshots
+from tests.support.given_snapshots import MadeSnapshots
 from tests.support.queue_objects import Message, QueueObjects
 
 from lakebackup.formats.queues.schema_history import parse

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 PACK_BYTES = 64 << 20
 _PACK_FILES = 20_000
 _BATCH = 10_000
+# Columns of snapshot_files that are as they were listed.
+_LISTED = ("scope", "region", "name", "role", "bytes", "mtime_ms", "mode", "links")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,20 +157,8 @@ class _Copier:
         """Rows of one file's names."""
         destination = names[0].same_destination or self._job.destination
         for entry in names:
-            self._files.add(
-                scope=entry.scope,
-                region=entry.region,
-                name=entry.name,
-                role=entry.role,
-                bytes=entry.bytes,
-                mtime_ms=entry.mtime_ms,
-                mode=entry.mode,
-                links=entry.links,
-                sha256=sha256,
-                destination=destination,
-                path=path,
-                position=position,
-            )
+            listed = {name: getattr(entry, name) for name in _LISTED}
+            self._files.add(**listed, sha256=sha256, destination=destination, path=path, position=position)
 
     def _object(
         self, path: str, kind: Literal["file", "pack"], entries: Sequence[Entry], size: int, sha256: str

@@ -103,19 +103,11 @@ def _batch(files: list[tuple[Unit, str, os.stat_result]], always: re.Pattern[str
         return pa.RecordBatch.from_pydict(columns, listed_schema())
     except UnicodeEncodeError:
         paths = (f"{unit.folder}/{name}" for unit, name, _ in files)
-        bad = next(path for path in paths if not _is_text(path))
+        bad = next(path for path in paths if path.encode(errors="ignore") != os.fsencode(path))
         raise Refused(
             f"The name of {os.fsencode(bad)!r} is not UTF-8.",
             hint="Rename the file, or leave it out of the snapshot.",
         ) from None
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _no_file(path: str, mode: int) -> Refused:
