@@ -12,7 +12,7 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.snapshots.splits import ORDER, WRITTEN
 from lakebackup_jobs.snapshots.tasks.hash import HASHED, HashRows
-from lakebackup_jobs.snapshots.tasks.list import COLUMNS, ListRows, list_units, listed_schema
+from lakebackup_jobs.snapshots.tasks.list import COLUMNS, ListRows, list_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,7 +115,7 @@ def list_few(units: Sequence[Unit], always: Sequence[str]) -> pa.Table | None:
         count += len(batch)
         if count > HERE:
             return None
-    return pa.Table.from_batches(batches, listed_schema())
+    return pa.Table.from_batches(batches, arrow_schema(COLUMNS))
 
 
 def counted(

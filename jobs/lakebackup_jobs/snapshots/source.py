@@ -13,6 +13,11 @@ from lakebackup_jobs.snapshots.find import STAY, reading
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+#: What is known of a file that is listed.
+LISTED = (
+    "scope STRING, region STRING, name STRING, role STRING, folder STRING, bytes BIGINT, mtime_ns BIGINT, "
+    "mtime_ms BIGINT, mode INT, links INT, device BIGINT, inode BIGINT"
+)
 _PIECE = 1 << 20
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 

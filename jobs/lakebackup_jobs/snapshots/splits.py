@@ -6,7 +6,6 @@ An interrupted backup is thereby resumed as it was planned.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from lakebackup.sql_engine.worker import runs
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
+from lakebackup_jobs.snapshots.source import LISTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,23 +24,17 @@ if TYPE_CHECKING:
 WRITTEN = "task INT, files BIGINT"
 #: The order in a split: neighbours one after the other, the name that is copied before its hard links.
 ORDER = ("task", "first_scope", "first_region", "first_name", "scope", "region", "name")
+#: Columns of the query snapshot_shares.
 _COLUMNS = (
-    "scope STRING, region STRING, name STRING, role STRING, folder STRING, bytes BIGINT, mtime_ns BIGINT, "
-    "mtime_ms BIGINT, mode INT, links INT, device BIGINT, inode BIGINT, added_in BIGINT, change STRING, "
-    "same_destination STRING, same_path STRING, same_position BIGINT, same_sha256 STRING, "
-    "first_scope STRING, first_region STRING, first_name STRING, task INT"
+    f"{LISTED}, added_in BIGINT, change STRING, same_destination STRING, same_path STRING, "
+    "same_position BIGINT, same_sha256 STRING, first_scope STRING, first_region STRING, first_name STRING, "
+    "task INT"
 )
 
 
 def split_path(folder: str, task: int) -> str:
     """Where the split of a task is, below a backup's folder."""
     return f"{folder}work/share-{task:06d}.parquet"
-
-
-@cache
-def split_schema() -> pa.Schema:
-    """Columns of the query snapshot_shares."""
-    return arrow_schema(_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +47,8 @@ class SplitWriter:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        storage = open_storage(self.uri)
+        storage, schema = open_storage(self.uri), arrow_schema(_COLUMNS)
         for task, some in groupby(runs(batches, "task"), itemgetter(0)):
-            rows = (batch.select(split_schema().names).cast(split_schema()) for _, batch in some)
-            _, count, _ = write_rows(storage, split_path(self.folder, task), split_schema(), rows)
+            rows = (batch.select(schema.names).cast(schema) for _, batch in some)
+            _, count, _ = write_rows(storage, split_path(self.folder, task), schema, rows)
             yield pa.RecordBatch.from_pylist([{"task": task, "files": count}], arrow_schema(WRITTEN))

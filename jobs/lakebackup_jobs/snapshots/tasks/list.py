@@ -7,7 +7,6 @@ import re
 import stat
 from dataclasses import dataclass
 from fnmatch import translate
-from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from lakebackup.errors import Refused
 from lakebackup.sql_engine.worker import PerNumber
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.snapshots.find import no_link, reading
-from lakebackup_jobs.snapshots.source import signed
+from lakebackup_jobs.snapshots.source import LISTED, signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,16 +25,7 @@ if TYPE_CHECKING:
 
 _BATCH = 10_000
 #: Columns of the relation `snapshot_listed`.
-COLUMNS = (
-    "scope STRING, region STRING, name STRING, role STRING, folder STRING, bytes BIGINT, mtime_ns BIGINT, "
-    "mtime_ms BIGINT, mode INT, links INT, device BIGINT, inode BIGINT, always BOOLEAN"
-)
-
-
-@cache
-def listed_schema() -> pa.Schema:
-    """As Arrow has them."""
-    return arrow_schema(COLUMNS)
+COLUMNS = f"{LISTED}, always BOOLEAN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +40,7 @@ class ListRows(PerNumber):
 
 
 def list_units(units: Sequence[Unit], always: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The files in some folders, in batches of `listed_schema`; `always`: patterns of names to copy whatever.
+    """The files in some folders, in batches of COLUMNS; `always`: patterns of names to copy whatever.
 
     Raises Refused for what is neither a file nor a folder, and for names that are no text.
     """
@@ -100,7 +90,7 @@ def _batch(files: list[tuple[Unit, str, os.stat_result]], always: re.Pattern[str
         "always": [always.fullmatch(name.rpartition("/")[2]) is not None for name in names],
     }
     try:
-        return pa.RecordBatch.from_pydict(columns, listed_schema())
+        return pa.RecordBatch.from_pydict(columns, arrow_schema(COLUMNS))
     except UnicodeEncodeError:
         paths = (f"{unit.folder}/{name}" for unit, name, _ in files)
         bad = next(path for path in paths if path.encode(errors="ignore") != os.fsencode(path))
