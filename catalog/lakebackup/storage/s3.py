@@ -69,7 +69,13 @@ class S3Storage(Storage):
         size = max(self.options.part_size, (size_hint or 0) * 11 // (MOST_PARTS * 10))
         parts = _Parts(stream, size)
         with self._explained("write", path):
-            sending = self._sending(path, if_absent, metadata)
+            sending = Sending(
+                self._target(path),
+                self.options,
+                if_absent=if_absent,
+                metadata=metadata,
+                locked=not path.startswith(_UNLOCKED),
+            )
             first = next(parts, b"")
             if len(first) < size:
                 sending.whole(first)
@@ -138,15 +144,6 @@ class S3Storage(Storage):
     def _target(self, path: str) -> dict[str, Any]:
         self._check(path)
         return {"Bucket": self._bucket, "Key": self._prefix + path}
-
-    def _sending(self, path: str, if_absent: bool, metadata: Mapping[str, str] | None) -> Sending:
-        return Sending(
-            self._target(path),
-            self.options,
-            if_absent=if_absent,
-            metadata=metadata,
-            locked=not path.startswith(_UNLOCKED),
-        )
 
     def _body(self, path: str, start: int = 0, length: int | None = None) -> Body:
         return Body(self._target(path), self.options, lambda: self._explained("read", path), start, length)

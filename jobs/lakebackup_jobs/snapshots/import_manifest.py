@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, islice
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import export_manifest
@@ -38,7 +38,7 @@ from lakebackup_jobs.snapshots.ranges import Ranges
 from lakebackup_jobs.snapshots.tasks.copy import put_listing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 _BATCH = 5_000
 _ROWS_PER_OBJECT = 200_000
 _LOOKS = 16
+_ATTEMPT = "0" * 8
 _SHOWN = 20
 # So far clocks may be apart.
 _AHEAD_MS = 60_000
@@ -148,12 +149,14 @@ class ManifestImport(Source[Imported]):
         objects: list[DataFile] = []
         for batch in rows:  # another batch means another object
             some = chain([batch], islice(rows, _ROWS_PER_OBJECT // _BATCH - 1))
-            objects.append(self._object(parts, len(objects), "snapshot_files", some))
+            objects.append(put_listing(parts, work.storage, len(objects), _ATTEMPT, "snapshot_files", some))
         self._require_right()
         gone = self.reader.query(
             "snapshot_departing", source=work.source, number=draft.number, backup_id=draft.backup_id
         )
-        objects.append(self._object(parts, 0, "snapshot_departures", gone))
+        schema = ARROW_SCHEMAS["snapshot_departures"]
+        cast = (batch.select(schema.names).cast(schema) for batch in gone)
+        objects.append(put_listing(parts, work.storage, 0, _ATTEMPT, "snapshot_departures", cast))
         path = layout.parts_path(work.source, draft.backup_id, 0)
         write_part(work.storage, path, objects)
         self._totals.add([SimpleNamespace(**totals(0, objects), error=None)])
@@ -274,14 +277,3 @@ class ManifestImport(Source[Imported]):
         self.latest = max(self.latest, row["mtime_ms"])
         self.tables.setdefault(row["scope"], set()).add(row["region"])
         return False
-
-    def _object(
-        self,
-        parts: Parts,
-        task: int,
-        table: Literal["snapshot_files", "snapshot_departures"],
-        batches: Iterable[pa.RecordBatch],
-    ) -> DataFile:
-        schema = ARROW_SCHEMAS[table]
-        cast = (batch.select(schema.names).cast(schema) for batch in batches)
-        return put_listing(parts, self.workspace.storage, task, "0" * 8, table, cast)

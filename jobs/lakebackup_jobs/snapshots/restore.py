@@ -85,8 +85,8 @@ def run(
     with target.locked(digest, made) as resumed:
         if resumed:
             reporter.note(f"resuming the restore that {target.folder} holds and that did not finish")
-        if not _is_little(made):
-            spark = spark or spark_session(remote=request.remote)
+        little = made.weight <= _LITTLE
+        spark = None if little else spark or spark_session(remote=request.remote)
         with noted(
             spark,
             reader,
@@ -114,10 +114,6 @@ def run(
     return result
 
 
-def _is_little(made: SnapshotRestorePlan) -> bool:
-    return made.weight <= _LITTLE
-
-
 def _write(
     spark: SparkSession | None,
     reader: CatalogReader,
@@ -125,15 +121,12 @@ def _write(
     target: Target,
     reporter: Reporter,
 ) -> list[Mapping[str, Any]]:
-    """Write the splits and carry them out, in Spark's tasks where there is a session and much to do.
-
-    Returns a row of WRITTEN for each split.
-    """
+    """Write the splits and carry them out, by Spark's tasks where there is a session; rows of WRITTEN."""
     splits = write_splits(target.storage, made)
     reporter.start(made.files, made.bytes, "restore")
     job = WriteJob(str(target.folder), target.storage.uri, splits, reader.destinations())
     with TaskBoard(target.storage, "").watched(reporter.update):
-        if spark is None or _is_little(made):
+        if spark is None:
             rows = _here(job)
         else:
             with task_errors():

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, Refused
@@ -95,14 +96,18 @@ class WriteJob(PerNumber):
         done = {"share": number, "entries": 0, "bytes": 0, "kept": 0, "damaged": 0}
         names: list[str] = []
         with Folder(self.folder) as folder:
-            for (destination, path), group in groupby(self._files(number), key=_object):
+            for (destination, path), group in groupby(
+                self._files(number), key=attrgetter("destination", "path")
+            ):
                 files = list(group)
                 ranges = Ranges(self.roots.open(destination), path, [(f.position, f.bytes) for f in files])
                 before: File | None = None
                 for file in files:
                     try:
                         linked = before if before and file.was_one_with(before) else None
-                        done["kept"] += not folder.write(file, partial(_chunks, ranges, file), linked)
+                        done["kept"] += not folder.write(
+                            file, partial(ranges.read, file.position, file.bytes), linked
+                        )
                         done["entries"] += 1
                         done["bytes"] += file.bytes or 0
                         before = file
@@ -121,14 +126,6 @@ class WriteJob(PerNumber):
             for batch in pa.ipc.open_stream(stream):
                 for row in batch.to_pylist():
                     yield File(**row)
-
-
-def _object(file: File) -> tuple[str, str]:
-    return file.destination, file.path
-
-
-def _chunks(ranges: Ranges, file: File) -> Iterator[memoryview]:
-    return ranges.read(file.position, file.bytes)
 
 
 class Folder:
