@@ -208,7 +208,7 @@ def test_a_lie_that_agrees_with_itself_is_found_by_counting(lab: Lab, topic: Mak
     digest.add(json_line(row))
     manifest = sidecar.read_manifest(storage, path)
     backup = replace(manifest.backup, bytes=len(data), digest=digest.hex())
-    sidecar.write_manifest(storage, path, replace(manifest, backup=backup))
+    sidecar.write_record(storage, path, replace(manifest, backup=backup))
     rebuilt(lab)
 
     with pytest.raises(Damaged, match=r"holds \d+ records, its manifest says 27"):

@@ -87,7 +87,7 @@ def _all_but_backups(storage: Storage, table: str, rows: Sequence[Row], transact
 
 
 ENDS = {
-    "no manifest": ("lakebackup.store.manifest.write_manifest", _gone),
+    "no manifest": ("lakebackup.store.manifest.write_record", _gone),
     "no row": ("lakebackup.store.writer.append", _all_but_backups),
     "no marker": ("lakebackup.store.manifest.mark", _gone),
 }

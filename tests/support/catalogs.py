@@ -213,7 +213,7 @@ def put_sidecar(storage: Storage, made: tuple[sidecar.Manifest, list[list[DataFi
             digest.add(json_line(row))
         sidecar.write_part(storage, layout.parts_path(backup.source, backup.backup_id, task), own)
     found = replace(found, backup=replace(backup, destination=name, digest=digest.hex()))
-    sidecar.write_manifest(storage, layout.manifest_path(backup.source, backup.backup_id), found)
+    sidecar.write_record(storage, layout.manifest_path(backup.source, backup.backup_id), found)
     return found
 
 

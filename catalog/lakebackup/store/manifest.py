@@ -93,11 +93,6 @@ def read_parts(storage: Storage, source: str, backup_id: str, parts: int) -> Ite
         yield from read_part(storage, layout.parts_path(source, backup_id, task))
 
 
-def write_manifest(storage: Storage, path: str, manifest: Manifest) -> None:
-    """Put the manifest as `path`; replaces an older one."""
-    write_record(storage, path, manifest)
-
-
 def read_manifest(storage: Storage, path: str) -> Manifest:
     """The manifest at `path`. Raises as `read_record` does."""
     found = read_record(storage, path, Manifest)
@@ -111,7 +106,7 @@ def read_manifest(storage: Storage, path: str) -> Manifest:
 
 
 def write_record(storage: Storage, path: str, record: DataclassInstance) -> None:
-    """Put a dataclass as sealed JSON."""
+    """Put a manifest or another dataclass as sealed JSON; replaces an older one."""
     put_sealed(storage, path, {"format": FORMAT, **asdict(record)})
 
 

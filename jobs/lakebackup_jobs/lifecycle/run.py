@@ -53,7 +53,7 @@ def publish(workspace: Workspace, manifest: Manifest, lease: Lease) -> None:
     """
     storage, backup = workspace.storage, manifest.backup
     lease.renew()
-    sidecar.write_manifest(storage, layout.manifest_path(backup.source, backup.backup_id), manifest)
+    sidecar.write_record(storage, layout.manifest_path(backup.source, backup.backup_id), manifest)
     workspace.writer().commit_backup(storage, manifest, held=lease)
     mark_complete(workspace, backup.backup_id)
 

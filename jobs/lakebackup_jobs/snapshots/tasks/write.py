@@ -49,6 +49,7 @@ _PERMISSIONS = 0o777  # the catalog is not trusted to set a user id
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FOLDERS = 64
+_OBJECT = attrgetter("destination", "path")
 _CHUNK = 1 << 20
 
 
@@ -96,18 +97,15 @@ class WriteJob(PerNumber):
         done = {"share": number, "entries": 0, "bytes": 0, "kept": 0, "damaged": 0}
         names: list[str] = []
         with Folder(self.folder) as folder:
-            for (destination, path), group in groupby(
-                self._files(number), key=attrgetter("destination", "path")
-            ):
+            for (destination, path), group in groupby(self._files(number), _OBJECT):
                 files = list(group)
                 ranges = Ranges(self.roots.open(destination), path, [(f.position, f.bytes) for f in files])
                 before: File | None = None
                 for file in files:
                     try:
                         linked = before if before and file.was_one_with(before) else None
-                        done["kept"] += not folder.write(
-                            file, partial(ranges.read, file.position, file.bytes), linked
-                        )
+                        chunks = partial(ranges.read, file.position, file.bytes)
+                        done["kept"] += not folder.write(file, chunks, linked)
                         done["entries"] += 1
                         done["bytes"] += file.bytes or 0
                         before = file

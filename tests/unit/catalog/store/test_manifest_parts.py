@@ -21,8 +21,8 @@ from lakebackup.store.manifest import (
     put_sealed,
     read_manifest,
     read_part,
-    write_manifest,
     write_part,
+    write_record,
 )
 
 if TYPE_CHECKING:
@@ -140,11 +140,11 @@ def test_a_part_cut_anywhere_but_at_the_end_of_a_line_is_damaged(storage: Storag
 
 
 def test_a_manifest_comes_back_as_it_was(storage: Storage) -> None:
-    write_manifest(storage, MANIFEST, WHOLE)
+    write_record(storage, MANIFEST, WHOLE)
     assert read_manifest(storage, MANIFEST) == WHOLE
     assert json.loads(storage.get(MANIFEST))["backup"]["backup_id"] == ID, "any JSON reader can read it"
     empty = replace(WHOLE, positions=[], scopes=[], gaps=[], parts=0)
-    write_manifest(storage, MANIFEST, empty)
+    write_record(storage, MANIFEST, empty)
     assert read_manifest(storage, MANIFEST) == empty
 
 
@@ -155,7 +155,7 @@ def test_a_manifest_comes_back_as_it_was(storage: Storage) -> None:
 @given(st.data())
 def test_any_flipped_bit_or_cut_is_noticed(storage: Storage, tmp_path: Path, data: st.DataObject) -> None:
     if not storage.exists("written"):
-        write_manifest(storage, "written", WHOLE)
+        write_record(storage, "written", WHOLE)
         mark(storage, MANIFEST)
     content = bytearray(storage.get("written"))
     if data.draw(st.booleans()):
