@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import requests
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.plan.passed_over import passed_over
 from lakebackup.plan.topics.chains import BackupSet, Cost, Step, on_path, other_sets
 from lakebackup.plan.topics.generations import is_compacted
 from lakebackup.plan.topics.restore import (
@@ -27,6 +26,7 @@ from lakebackup.plan.topics.restore import (
 from lakebackup.rows.base import TOPICS
 from lakebackup.rules import patterns, topic_settings
 from lakebackup.rules.kinds import only_one, require_kind, require_kind_of, require_source
+from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.guard import check_select
 from lakebackup_sql import load
 
@@ -383,4 +383,13 @@ def _breaks(files: Selection) -> list[Obstacle]:
             after_ts=None,
         )
         for row in files.rows("selected_breaks")
+    ]
+
+
+def passed_over(source: str, number: int, reader: CatalogReader) -> list[str]:
+    """Notes on newer backups than `number`, which is the one that the newest state is restored from."""
+    return [
+        f"backup {row['backup_id']} of {format_ts(row['end_ts'])} is passed over: it cannot be restored, "
+        "the view unusable_backups says why"
+        for row in reader.rows("passed_over", source=source, number=number)
     ]
