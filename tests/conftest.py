@@ -66,7 +66,7 @@ def empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from lakebackup.store.writer import CatalogWriter
 
     folder = tmp_path_factory.mktemp("empty")
-    CatalogWriter.open(None, str(folder)).migrate()
+    CatalogWriter(None, str(folder)).migrate()
     return folder / "catalog"
 
 

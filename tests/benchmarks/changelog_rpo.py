@@ -45,7 +45,7 @@ def rpo(broker: Broker, folder: Path, scale: float) -> str:
     """Markdown: lag of the checkpoint by events a second; CPU of the broker with and without the task."""
     place = Place(str(folder), None, {})
     spark = spark_session()
-    CatalogWriter.open(spark, str(folder)).migrate()
+    CatalogWriter(spark, str(folder)).migrate()
     spark.stop()
     head = ["events/s asked", "events/s sent", "lag, median s", "lag, most s", "flush, median s", "flushes"]
     rows = []

@@ -48,7 +48,7 @@ def make(
 ) -> list[int]:
     """A catalog of these parts; how many rows each has. `number`: the column with a backup's number."""
     session = spark_session()
-    writer = CatalogWriter.open(session, str(folder))
+    writer = CatalogWriter(session, str(folder))
     writer.migrate()
     writer.register_home()
     session.stop()

@@ -101,7 +101,7 @@ class Jobs:
 
     def init(self, destination: str) -> dict[str, Any]:
         """An empty catalog."""
-        return {"version": CatalogWriter.open(self.spark, destination).migrate()}
+        return {"version": CatalogWriter(self.spark, destination).migrate()}
 
     def backup_snapshot(self, source: str, destination: str) -> dict[str, Any]:
         """The files below a folder."""

@@ -47,7 +47,7 @@ def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Backups 1 and 2 go whole, being out of sync, and the file of the third by its topic's retention."""
     root = tmp_path_factory.mktemp("killed")
     shutil.copytree(empty_catalog, root / "catalog")
-    writer = CatalogWriter.open(None, str(root))
+    writer = CatalogWriter(None, str(root))
     for number, base in ((1, 1), (2, 1), (3, 3), (4, 3), (5, 5)):
         put(root, writer, number, base=base, regions=1)
     writer.set_states([backup_id(2), backup_id(1)], "out_of_sync", actor="me", reason="cut back")
@@ -76,7 +76,7 @@ def check_ended(root: Path) -> None:
     assert len(seen(root, "SELECT * FROM floors")) == 1
     storage = open_storage(str(root))
     assert len(list(tombstones.prune_ids(storage))) == len(list(storage.folders("prunes/"))) == 1
-    assert tombstones.unfinished(storage) == []
+    assert tombstones.incomplete(storage) == []
 
 
 @pytest.mark.long

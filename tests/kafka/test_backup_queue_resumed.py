@@ -182,7 +182,7 @@ def test_a_snapshot_that_a_prune_deleted_before_the_hold_is_taken_again(
         told = whole(*arguments, **named)
         taken.append(told["backup_id"])
         if len(taken) == 1:
-            writer = CatalogWriter.open(spark, str(social.place))
+            writer = CatalogWriter(spark, str(social.place))
             writer.set_states(taken, "deleted", actor="prune", reason="redundancy")
         return told
 

@@ -259,15 +259,15 @@ class Chains(RuleBasedStateMachine):
     @rule(fulls=st.sampled_from([None, 1, 1, 2]), which=nth, hold=st.booleans())
     def policy(self, fulls: int | None, which: int, hold: bool) -> None:
         """What stays changes: so many fulls, and one backup that is held, or not any more."""
-        writer = CatalogWriter.open(None, str(self.lab.folder))
+        writer = CatalogWriter(None, str(self.lab.folder))
         now = time.time_ns() // 1000
         if fulls != self.model.redundancy:
             removed = fulls is None
-            writer.tell(Policy(source="lab", at=now, actor="me", redundancy=fulls, removed=removed))
+            writer.record(Policy(source="lab", at=now, actor="me", redundancy=fulls, removed=removed))
             self.model.redundancy = fulls
         one = self.model.taken[which % len(self.model.taken)].backup_id
         if hold != (one in self.model.kept) and one not in self.model.leaving:
-            writer.tell(
+            writer.record(
                 Hold(backup_id=one, source="lab", at=now, actor="me", reason="why", released=not hold)
             )
             self.model.kept ^= {one}
@@ -287,7 +287,7 @@ class Chains(RuleBasedStateMachine):
         assert gone <= told | self.model.leaving | already
         if steps.dead:
             storage = open_storage(str(self.lab.folder))
-            begun = [tombstones.read_prune(storage, name) for name in tombstones.unfinished(storage)]
+            begun = [tombstones.read_prune(storage, name) for name in tombstones.incomplete(storage)]
             self.model.leaving = {name for prune in begun for name, _ in prune.backups}
         else:
             assert gone >= told | self.model.leaving

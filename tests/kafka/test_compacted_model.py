@@ -118,7 +118,7 @@ class Compacted(RuleBasedStateMachine):
     @rule(fulls=st.sampled_from([None, 1, 2]))
     def policy(self, fulls: int | None) -> None:
         if fulls != self.redundancy:
-            self._writer().tell(
+            self._writer().record(
                 Policy(source="lab", at=_now(), actor="me", redundancy=fulls, removed=fulls is None)
             )
             self.redundancy = fulls
@@ -132,7 +132,7 @@ class Compacted(RuleBasedStateMachine):
         point = "SELECT backup_id FROM restore_points WHERE covers_from < {0} AND {0} <= covers_to"
         held = self.held.pop(end_ts, None)
         one = held or self._sql(point.format(end_ts))[0]["backup_id"]
-        self._writer().tell(
+        self._writer().record(
             Hold(backup_id=one, source="lab", at=_now(), actor="me", reason="why", released=held is not None)
         )
         if not held:
@@ -183,7 +183,7 @@ class Compacted(RuleBasedStateMachine):
         return rows
 
     def _writer(self) -> CatalogWriter:
-        return CatalogWriter.open(None, str(self.lab.folder))
+        return CatalogWriter(None, str(self.lab.folder))
 
     def _restored(self, to_ts: int | None) -> Latest:
         out = Path(tempfile.mkdtemp(dir=self.folder))

@@ -148,7 +148,7 @@ class Capture:
             codec=job.codec,
         )
         manifest = sidecar.Manifest(backup=backup, positions=(), scopes=(), gaps=(), parts=len(rows))
-        CatalogWriter.open(None, str(self.folder)).commit_backup(self.storage, manifest, held=None)
+        CatalogWriter(None, str(self.folder)).commit_backup(self.storage, manifest, held=None)
 
     def records(self, files: list[DataFile]) -> list[tuple[Any, ...]]:
         """What the log files hold: (store, region, table, cf, op, key, value, start, commit, type)."""

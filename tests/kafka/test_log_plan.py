@@ -62,7 +62,7 @@ class Lab:
         work = Workspace(request, "lab", QuietReporter(io.StringIO(), io.StringIO()))
         row = publish.row_of(request, work, flush, Totals(), 5, "tso")
         rows = flush.positions if kind == "log" else ()
-        CatalogWriter.open(None, self.root).append([replace(row, kind=kind), *rows])
+        CatalogWriter(None, self.root).append([replace(row, kind=kind), *rows])
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_tables_out_of_the_filter_are_left_out_once_their_names_are_known(lab: L
         )
         for at, (db, name, table) in enumerate(names, 1)
     ]  # fmt: skip
-    CatalogWriter.open(None, lab.root).append(rows)
+    CatalogWriter(None, lab.root).append(rows)
     lab.send()
     second = Planner(request).plan(now=True)
     assert second is not None

@@ -38,7 +38,7 @@ class Topics:
     def __init__(self, spark: SparkSession, broker: Broker, folder: Path) -> None:
         self.spark, self.broker, self.folder = spark, broker, folder
         self.prefix = f"p{uuid.uuid4().hex[:8]}."
-        self.made = MadeChanges(folder, CatalogWriter.open(spark, str(folder)), domain="ms")
+        self.made = MadeChanges(folder, CatalogWriter(spark, str(folder)), domain="ms")
 
     def restore(self, **asked: Any) -> dict[str, Any]:
         request = LogRestoreRequest(

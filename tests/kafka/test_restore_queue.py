@@ -269,7 +269,7 @@ STEPS = (
     _after(prepared, "write_done"),  # type: ignore[arg-type]
     _after(prepared, "write_done"),  # type: ignore[arg-type]
     _after(CatalogWriter, "_keep_audit", 2),
-    _after(CatalogWriter, "tell_once"),
+    _after(CatalogWriter, "record_once"),
     _after(EngineFolder, "finish"),
     _after(RestoreLog, "finish"),
 )
@@ -322,7 +322,7 @@ def test_a_restore_starts_over_when_what_it_wrote_is_gone(
     graph, _ = lived(lab)
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     with monkeypatch.context() as patch:
-        _after(CatalogWriter, "tell_once")(patch) if told else _after(restore_queue._Run, "_replay")(patch)
+        _after(CatalogWriter, "record_once")(patch) if told else _after(restore_queue._Run, "_replay")(patch)
         with pytest.raises(Killed):
             lab.restore(folder, maps(graph, queues))
     queues.delete()

@@ -305,7 +305,7 @@ def test_no_prune_comes_between_what_is_read_and_its_end(
     (row,) = reader.select("SELECT state, entries, target FROM restores").read_all().to_pylist()
     assert (row["state"], row["entries"], row["target"][:9]) == ("complete", 9, "archive:/")
     archive_export.chain_of(reader, "prod")
-    CatalogWriter.open(spark, at).set_states([backup_id(3)], "deleted", actor="me", reason="old")
+    CatalogWriter(spark, at).set_states([backup_id(3)], "deleted", actor="me", reason="old")
     begun = {"destination": at, "catalog": None, "source": "prod", "target": "t", "selection": "s"}
     with (
         pytest.raises(Busy, match="A prune of prod came in"),

@@ -69,7 +69,7 @@ def log_of(catalog: Storage, table: str) -> list[str]:
 def test_spark_makes_a_catalog_there_and_both_engines_read_it(spark: SparkSession, s3: S3Proxy) -> None:
     uri = f"s3://{s3.bucket()}"
     assert CatalogReader.open(uri) is None
-    storage, writer = open_storage(uri), CatalogWriter.open(spark, uri)
+    storage, writer = open_storage(uri), CatalogWriter(spark, uri)
     assert writer.migrate() == 2
     publish(storage, writer, manifest(1))
     engine = SparkEngine(spark, writer.catalog_uri)
@@ -157,7 +157,7 @@ def test_few_requests(place: str, requests: list[str]) -> None:
 
 def test_a_lost_commit_is_noticed(place: str) -> None:
     """A backup's own row comes last: the log of `backups` notes how far the other tables were."""
-    storage, writer = open_storage(place), CatalogWriter.open(None, place)
+    storage, writer = open_storage(place), CatalogWriter(None, place)
     for number in (1, 2):
         publish(storage, writer, manifest(number))
     assert CatalogReader(place).tables_behind() == []
@@ -255,7 +255,7 @@ def test_a_checkpoint_that_cannot_be_put_does_not_fail_a_commit(
 def test_a_backup_that_comes_while_the_catalog_is_looked_at_is_seen_whole_or_not_at_all(
     spark: SparkSession, place: str, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    storage, writer = open_storage(place), CatalogWriter.open(spark, place)
+    storage, writer = open_storage(place), CatalogWriter(spark, place)
     publish(storage, writer, manifest(1))
     asked = CatalogReader.require(place) if engine == "duck" else SparkEngine(spark, writer.catalog_uri)
     commits = [manifest(2)]
@@ -279,7 +279,7 @@ def test_a_backup_that_comes_while_the_catalog_is_looked_at_is_seen_whole_or_not
 
 @pytest.mark.long
 def test_it_is_kept_small_and_looked_back_at(spark: SparkSession, place: str) -> None:
-    storage, writer = open_storage(place), CatalogWriter.open(spark, place)
+    storage, writer = open_storage(place), CatalogWriter(spark, place)
     publish(storage, writer, manifest(1))
     then = time.time_ns() // 1000
     for number in (2, 3):
@@ -301,7 +301,7 @@ def test_it_is_kept_small_and_looked_back_at(spark: SparkSession, place: str) ->
 
 @pytest.mark.long
 def test_a_lost_catalog_comes_back(spark: SparkSession, place: str, empty_catalog: Path) -> None:
-    storage, writer = open_storage(place), CatalogWriter.open(spark, place)
+    storage, writer = open_storage(place), CatalogWriter(spark, place)
     for number in (1, 2):
         publish(storage, writer, manifest(number))
     other = f"{put_catalog(f'{place}/again', empty_catalog)}/catalog"

@@ -32,13 +32,13 @@ def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.Temp
     """Three flushes, a full and a compaction of a task that is paused."""
     root = tmp_path_factory.mktemp("kept ü")
     shutil.copytree(empty_catalog, root / "catalog")
-    writer = CatalogWriter.open(spark, str(root))
+    writer = CatalogWriter(spark, str(root))
     made = MadeChanges(root, writer)
     made.flush([put(21, b"a", 5, b"1"), prewrite(21, b"b", 4, b"long")], 10, names=[named(21, "t", 1)])
     made.flush([put(21, b"c", 15, b"2"), prewrite(22, b"d", 16, b"x")], 20, names=[named(22, "u", 11)])
     made.full(20)
     made.flush([commit(21, b"b", 4, 25), commit(22, b"d", 16, 26)], 30, regions={1: 30, 2: 35})
-    writer.tell(LogTask(source="shop", at=9, actor="me", state="paused", settings="{}", detail="full"))
+    writer.record(LogTask(source="shop", at=9, actor="me", state="paused", settings="{}", detail="full"))
     request = compact.CompactLogRequest(str(root), "shop", until=20)
     compact.run(request, spark=spark, reporter=quiet())
     return root
@@ -100,7 +100,7 @@ def test_verify_takes_back_a_log_on_trial(spark: SparkSession, root: Path, *, ga
             backup_id=backup_id(4), source="shop", scope="feed", epoch="e", region="0", from_position=3,
             to_position=9, reason="purged", from_ts=20, to_ts=30, bridged=True,
         )  # fmt: skip
-        CatalogWriter.open(None, str(root)).append([row])
+        CatalogWriter(None, str(root)).append([row])
     assert checked(root, spark, mode="restore") == {}
     (trial,) = seen(root, "SELECT detail FROM checks WHERE mode = 'restore'")
     assert trial["detail"] == "4 rows restored" + (", over gaps: 1" if gap else "")

@@ -54,7 +54,7 @@ def publish(destination: Path, backup_id: str, number: int, topics: list[str]) -
         parts=1,
     )
     storage = open_storage(str(destination))
-    writer = CatalogWriter.open(None, str(destination))
+    writer = CatalogWriter(None, str(destination))
     writer.migrate()
     writer.commit_backup(storage, put_sidecar(storage, (manifest, [files])), held=None)
 

@@ -48,7 +48,7 @@ def root(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Path:
     """Three backups of two sources."""
     root = tmp_path / "here"
     shutil.copytree(empty_catalog, root / "catalog")
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     publish(storage, writer, manifest(1, topics=("orders", "payments")))
     publish(storage, writer, manifest(2))
     publish(storage, writer, manifest(4, base=4, source="other"))
@@ -178,7 +178,7 @@ def test_an_export_that_the_catalog_contradicts_is_refused(
 ) -> None:
     out = tmp_path / "rows"
     catalog_export.run(ExportRequest(str(root), str(out)), reporter=quiet())
-    storage, writer = open_storage(str(empty)), CatalogWriter.open(spark, str(empty))
+    storage, writer = open_storage(str(empty)), CatalogWriter(spark, str(empty))
     publish(storage, writer, manifest(1))  # the same id with other files
     before = all_rows(empty)
     with pytest.raises(

@@ -114,7 +114,7 @@ def load(made: MadeChanges, seed: int, flushes: int) -> None:
 def log_of(spark: SparkSession, empty_catalog: Path, folder: Path, seed: int, flushes: int) -> Log:
     root = folder / "backups ü"
     shutil.copytree(empty_catalog, root / "catalog")
-    made = MadeChanges(root, CatalogWriter.open(spark, str(root)))
+    made = MadeChanges(root, CatalogWriter(spark, str(root)))
     load(made, seed, flushes)
     return Log(spark, root, made)
 
@@ -289,7 +289,7 @@ def test_a_log_without_a_checkpoint_has_none_afterwards(
 ) -> None:
     root = tmp_path / "backups"
     shutil.copytree(empty_catalog, root / "catalog")
-    made = MadeChanges(root, CatalogWriter.open(spark, str(root)))
+    made = MadeChanges(root, CatalogWriter(spark, str(root)))
     for ts in (10, 20):
         made.end_ts = None  # type: ignore[assignment] # where the log begins is not known yet
         made.flush([put(1, b"a", ts, b"1")], 0)
@@ -310,7 +310,7 @@ def test_what_is_encrypted_stays_encrypted_and_later_flushes_stay_as_they_are(
     """By `lakebackup log compact`."""
     root, key = tmp_path / "backups", bytes(range(32))
     shutil.copytree(empty_catalog, root / "catalog")
-    made = MadeChanges(root, CatalogWriter.open(spark, str(root)), cipher=Cipher("k1", key))
+    made = MadeChanges(root, CatalogWriter(spark, str(root)), cipher=Cipher("k1", key))
     for ts in (10, 20, 30):
         made.flush([put(1, b"a", ts, b"secret")], ts)
     keys = tmp_path / "keys.json"

@@ -45,7 +45,7 @@ class Feed:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder = spark, folder
         root = folder / "backups"
-        self.made = MadeChanges(root, CatalogWriter.open(spark, str(root)), domain="ms")
+        self.made = MadeChanges(root, CatalogWriter(spark, str(root)), domain="ms")
         self.notes = io.StringIO()
 
     def restore(self, to: str = "out", **asked: Any) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.Temp
     """Six flushes with a full behind the second and the fourth; one value waits long for its commit."""
     root = tmp_path_factory.mktemp("log ü")
     shutil.copytree(empty_catalog, root / "catalog")
-    made = MadeChanges(root, CatalogWriter.open(spark, str(root)))
+    made = MadeChanges(root, CatalogWriter(spark, str(root)))
     made.flush([put(21, b"a", 5, b"1"), put(0, b"mDB1", 4, b"{}")], 10, names=[named(21, "t", 1)])
     made.flush([put(21, b"b", 15, b"2"), prewrite(21, b"late", 18, b"long")], 17)
     made.full(17)  # number 3
@@ -119,13 +119,13 @@ def test_it_is_refused_without_a_full_or_beyond_the_checkpoint(root: Path, spark
 
 def test_held_backups_stay(root: Path, cli: Commands) -> None:
     """By `lakebackup log truncate`: a full for its own instant, a flush with the log that leads to it."""
-    writer = CatalogWriter.open(None, str(root))
+    writer = CatalogWriter(None, str(root))
     law = Hold(backup_id=backup_id(1), source="shop", at=1, actor="me", reason="law")
-    writer.tell(law)
+    writer.record(law)
     with pytest.raises(Refused, match="would take what a hold keeps of shop"):
         truncate(root, 40)
-    writer.tell(replace(law, at=2, released=True))
-    writer.tell(replace(law, at=3, backup_id=backup_id(3)))
+    writer.record(replace(law, at=2, released=True))
+    writer.record(replace(law, at=3, backup_id=backup_id(3)))
     done = cli.told("log", "truncate", "shop", "--until", "40", "--yes", "--from", root)
     assert (done["deleted"], done["fulls"]) == (True, [])
     assert 1 not in stored(root)
@@ -135,7 +135,7 @@ def test_held_backups_stay(root: Path, cli: Commands) -> None:
 
 
 def test_a_restore_at_work_stops_it(root: Path, spark: SparkSession) -> None:
-    writer, now = CatalogWriter.open(None, str(root)), 2_000_000_000_000_000
+    writer, now = CatalogWriter(None, str(root)), 2_000_000_000_000_000
     row = Restore(
         restore_id="r1", at=now, source="shop", state="running", target="dir:x", selection="",
         detail=json.dumps({"digest": "r1"}),
@@ -174,14 +174,14 @@ def test_one_that_died_goes_on(
             truncate(root, 40, spark, delete=True)
     storage = open_storage(str(root))
     assert before <= files(root)
-    assert len(tombstones.unfinished(storage)) == 1
+    assert len(tombstones.incomplete(storage)) == 1
     if lost:
         shutil.rmtree(root / "catalog")
         assert rebuild(spark, str(root)).problems == []
     done = truncate(root, 40, spark, delete=True)
     assert (done["resumed"], done["files"], done["prune_id"]) == (1, 0, None)
     assert stored(root, "fulls") == {6}
-    assert tombstones.unfinished(storage) == []
+    assert tombstones.incomplete(storage) == []
     known = {row["path"] for row in seen(root, "SELECT path FROM files")}
     assert known <= files(root)
     assert {path for path in files(root) if "/log/" in path or "/fulls/" in path} <= known

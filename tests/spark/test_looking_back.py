@@ -46,7 +46,7 @@ def catalog(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
     """Two backups, then a prune of the first one's files; with the instants between."""
     root = tmp_path_factory.mktemp("it's a `place` ü")
     before = now()
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     writer.migrate()
     made = now()
     publish(storage, writer, manifest(1))

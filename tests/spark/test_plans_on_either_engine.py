@@ -161,7 +161,7 @@ def test_prunes(
 def queues(tmp_path_factory: pytest.TempPathFactory) -> MadeQueues:
     """An engine: two fulls, of which the first has an incremental one, and their snapshots."""
     folder = MadeBackups(tmp_path_factory.mktemp("queues")).folder
-    made = MadeQueues(folder, CatalogWriter.open(None, str(folder)))
+    made = MadeQueues(folder, CatalogWriter(None, str(folder)))
     made.write(5)
     made.full(10)
     made.write(12, partition=1)
@@ -210,7 +210,7 @@ def test_restores_of_snapshots(
 
 def test_restores_of_logs(spark: SparkSession, tmp_path: Path) -> None:
     folder = MadeBackups(tmp_path / "logs").folder
-    made = MadeChanges(folder, CatalogWriter.open(None, str(folder)), domain="ms")
+    made = MadeChanges(folder, CatalogWriter(None, str(folder)), domain="ms")
     made.flush([put(1, b"a", 110, b"1"), prewrite(1, b"b", 90, b"2")], 120, names=[named(1, "orders", 100)])
     made.flush([commit(1, b"b", 90, 130), put(2, b"c", 130, b"3")], 140, names=[named(2, "items", 125)])
     reader = CatalogReader(str(folder))

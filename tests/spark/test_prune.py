@@ -45,7 +45,7 @@ BACKUPS = 6
 def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("prune ü")
     shutil.copytree(empty_catalog, root / "catalog")
-    writer = CatalogWriter.open(spark, str(root))
+    writer = CatalogWriter(spark, str(root))
     put(root, writer, 1, topics=("orders", "payments"))
     for number in range(2, BACKUPS + 1):
         put(root, writer, number)
@@ -125,7 +125,7 @@ def test_key_filters_go_with_the_last_of_their_files(
 ) -> None:
     root = tmp_path / "root"
     shutil.copytree(empty_catalog, root / "catalog")
-    writer = CatalogWriter.open(spark, str(root))
+    writer = CatalogWriter(spark, str(root))
     put(root, writer, 1, topics=("orders", "payments"), keys=True)
     for number in (2, 3, 4):
         put(root, writer, number, keys=True)
@@ -251,7 +251,7 @@ def at_work(root: Path, spark: SparkSession, name: str, state: Any, *, planned: 
         restore_id=name, at=time.time_ns() // 1000, source="prod", state=state, target="dir:x", selection="",
         detail=json.dumps({"digest": "d1"}),
     )  # fmt: skip
-    CatalogWriter.open(spark, str(root)).append([row])
+    CatalogWriter(spark, str(root)).append([row])
     if planned:
         first = {
             "scope": "orders", "epoch": EPOCH, "region": "1", "start_position": 0, "end_position": 10,

@@ -38,11 +38,11 @@ def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Fulls 1, 4 and 6, with 2 and 3 on the first and 5 on the second; two are kept, and 3 for a while."""
     root = tmp_path_factory.mktemp("retention ü")
     shutil.copytree(empty_catalog, root / "catalog")
-    writer = CatalogWriter.open(None, str(root))
+    writer = CatalogWriter(None, str(root))
     for number, base in ((1, 1), (2, 1), (3, 1), (4, 4), (5, 4), (6, 6)):
         put(root, writer, number, base=base, regions=1, keys=True, settings="{}")
-    writer.tell(Policy(source="prod", at=1, actor="me", redundancy=3))
-    writer.tell(Policy(source="prod", at=2, actor="me", redundancy=2, note="ü"))
+    writer.record(Policy(source="prod", at=1, actor="me", redundancy=3))
+    writer.record(Policy(source="prod", at=2, actor="me", redundancy=2, note="ü"))
     return root
 
 
@@ -108,11 +108,11 @@ def test_what_has_gone_is_no_fault_and_gone_in_a_rebuilt_catalog(root: Path, spa
 
 
 def test_what_is_held_stays_with_what_it_needs(root: Path, spark: SparkSession) -> None:
-    writer = CatalogWriter.open(None, str(root))
-    writer.tell(Hold(backup_id=backup_id(2), source="prod", at=5, actor="me", reason="law"))
+    writer = CatalogWriter(None, str(root))
+    writer.record(Hold(backup_id=backup_id(2), source="prod", at=5, actor="me", reason="law"))
     assert states(root) == {1: "VALID", 2: "KEEP", 3: "VALID", 4: "VALID", 5: "VALID", 6: "VALID"}
     assert run(root, spark, delete=True)["prune_id"] is None
-    writer.tell(Hold(backup_id=backup_id(2), source="prod", at=6, actor="me", reason="done", released=True))
+    writer.record(Hold(backup_id=backup_id(2), source="prod", at=6, actor="me", reason="done", released=True))
     assert len(run(root)["backups"]) == 3
 
 
@@ -135,10 +135,10 @@ def test_an_object_that_cannot_be_deleted_is_told_and_tried_again(root: Path, sp
     with pinned(locked), incomplete:
         run(root, spark, delete=True)
     assert data(root) == orders(2, 4, 5, 6, regions=1)
-    assert tombstones.unfinished(open_storage(str(root)))
+    assert tombstones.incomplete(open_storage(str(root)))
     assert run(root, spark, delete=True)["resumed"] == 1
     assert data(root) == orders(4, 5, 6, regions=1)
-    assert tombstones.unfinished(open_storage(str(root))) == []
+    assert tombstones.incomplete(open_storage(str(root))) == []
 
 
 def test_clocks_that_disagree_stop_it(

@@ -46,7 +46,7 @@ PACKED = {"p", "q", "r", "s"}
 def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("snapshots ü")
     shutil.copytree(empty_catalog, root / "catalog")
-    made = MadeSnapshots(root, CatalogWriter.open(None, str(root)))
+    made = MadeSnapshots(root, CatalogWriter(None, str(root)))
     for files in SNAPSHOTS:
         made.take(files, packed=PACKED)
     return root
@@ -63,8 +63,8 @@ def run(root: Path, spark: SparkSession | None = None, **changes: Any) -> dict[s
 
 
 def keep(root: Path, redundancy: int) -> None:
-    writer = CatalogWriter.open(None, str(root))
-    writer.tell(Policy(source="tablets", at=9 - redundancy, actor="me", redundancy=redundancy))
+    writer = CatalogWriter(None, str(root))
+    writer.record(Policy(source="tablets", at=9 - redundancy, actor="me", redundancy=redundancy))
 
 
 def stored(root: Path) -> set[str]:
@@ -132,7 +132,7 @@ def test_objects_go_when_no_backup_that_stays_has_a_file_in_them(root: Path, spa
 
 def test_one_in_the_middle_is_held_with_what_it_alone_has(root: Path, spark: SparkSession) -> None:
     keep(root, 1)
-    CatalogWriter.open(None, str(root)).tell(
+    CatalogWriter(None, str(root)).record(
         Hold(backup_id=backup_id(2), source="tablets", at=5, actor="me", reason="law")
     )
     run(root, spark, delete=True)
@@ -143,7 +143,7 @@ def test_one_in_the_middle_is_held_with_what_it_alone_has(root: Path, spark: Spa
         assert resolved(root, number) == SNAPSHOTS[number - 1]
     assert {row["reason"] for row in seen(root, "SELECT reason FROM removals")} == {"expired"}
     # Once it is held no more: c, which it wrote, goes on to be needed by the newest.
-    CatalogWriter.open(None, str(root)).tell(
+    CatalogWriter(None, str(root)).record(
         Hold(backup_id=backup_id(2), source="tablets", at=6, actor="me", reason="law", released=True)
     )
     run(root, spark, delete=True)

@@ -60,7 +60,7 @@ def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.Temp
     """Full 1, incremental 2, differential 3, full 4; 1 restored into another cluster, 5 and 6 upon it."""
     root = tmp_path_factory.mktemp("engine ü")
     shutil.copytree(empty_catalog, root / "catalog")
-    engine = MadeQueues(root, CatalogWriter.open(spark, str(root)))
+    engine = MadeQueues(root, CatalogWriter(spark, str(root)))
     engine.write(5)
     engine.write(7, transaction="t", queue="journal.0")
     engine.write(8, transaction="t", kind="begin", partition=1)
@@ -111,7 +111,7 @@ def pruned(root: Path, spark: SparkSession | None = None, **changes: Any) -> dic
 
 def keep(root: Path, **limits: int) -> None:
     policy = Policy(source="social", at=9, actor="me", **limits)  # type: ignore[arg-type]
-    CatalogWriter.open(None, str(root)).tell(policy)
+    CatalogWriter(None, str(root)).record(policy)
 
 
 def spans(root: Path, epoch: str, region: str = "0") -> list[tuple[Any, ...]]:
@@ -256,7 +256,7 @@ def test_a_trial_that_a_prune_came_into_finds_no_damage(
 ) -> None:
     def planned(*given: Any) -> Any:
         made = plan_restore(*given)
-        CatalogWriter.open(spark, str(root)).set_states([number(2)], "deleted", actor="me", reason="test")
+        CatalogWriter(spark, str(root)).set_states([number(2)], "deleted", actor="me", reason="test")
         return made
 
     monkeypatch.setattr(trial, "plan_restore", planned)
@@ -298,7 +298,7 @@ def test_a_prune_deletes_chains(spark: SparkSession, root: Path) -> None:
 @pytest.mark.long
 def test_the_last_full_on_a_snapshot_releases_it(spark: SparkSession, root: Path) -> None:
     for backup in (number(5), number(6)):
-        CatalogWriter.open(spark, str(root)).set_states([backup], "deleted", actor="me", reason="test")
+        CatalogWriter(spark, str(root)).set_states([backup], "deleted", actor="me", reason="test")
     keep(root, redundancy=1)
     assert pruned(root)["released"] == [backup_id(1)]
     holds = "SELECT backup_id FROM holds ORDER BY backup_id"
@@ -308,7 +308,7 @@ def test_the_last_full_on_a_snapshot_releases_it(spark: SparkSession, root: Path
     assert [row["backup_id"] for row in seen(root, holds)] == [backup_id(2)]
     assert checked(root, spark, mode="decode") == {}
     # Only now does a policy of the snapshots delete it, and only what the kept full does not need.
-    CatalogWriter.open(None, str(root)).tell(Policy(source="social.snapshot", at=9, actor="me", redundancy=1))
+    CatalogWriter(None, str(root)).record(Policy(source="social.snapshot", at=9, actor="me", redundancy=1))
     request = prune.PruneRequest(destination=str(root), source="social.snapshot", delete=True)
     assert [row["backup_id"] for row in prune.run(request, spark=spark, reporter=quiet())["backups"]] == [
         backup_id(1)
@@ -321,9 +321,9 @@ def test_the_last_full_on_a_snapshot_releases_it(spark: SparkSession, root: Path
 
 def test_a_snapshot_that_somebody_holds_stays_held(spark: SparkSession, root: Path) -> None:
     for backup in (number(5), number(6)):
-        CatalogWriter.open(spark, str(root)).set_states([backup], "deleted", actor="me", reason="test")
+        CatalogWriter(spark, str(root)).set_states([backup], "deleted", actor="me", reason="test")
     keep(root, redundancy=1)
-    CatalogWriter.open(None, str(root)).tell(
+    CatalogWriter(None, str(root)).record(
         Hold(backup_id=backup_id(1), source="social.snapshot", at=10**15, actor="me", reason="law")
     )
     assert pruned(root)["released"] == []
@@ -340,7 +340,7 @@ def test_a_prune_that_was_cut_off_releases_the_snapshot_when_it_goes_on(
     spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for backup in (number(5), number(6)):
-        CatalogWriter.open(spark, str(root)).set_states([backup], "deleted", actor="me", reason="test")
+        CatalogWriter(spark, str(root)).set_states([backup], "deleted", actor="me", reason="test")
     keep(root, redundancy=1)
 
     assert pruned(root)["released"] == [backup_id(1)]
@@ -372,7 +372,7 @@ def test_a_prune_that_was_cut_off_waits_for_a_restore(root: Path) -> None:
         restore_id=backup_id(9999), at=micros(datetime.now(UTC)), source="social", state="failed",
         target="kafka://b", selection="", detail=json.dumps({"digest": "d"}),
     )  # fmt: skip
-    writer, folder = CatalogWriter.open(None, str(root)), f"restores/{row.restore_id}/"
+    writer, folder = CatalogWriter(None, str(root)), f"restores/{row.restore_id}/"
     writer.append([row])
     place = {"scope": "delta.0", "epoch": OTHER, "region": "0", "target": "delta.0"}
     storage.put(f"{folder}plan/000000.jsonl", json.dumps(place).encode() + b"\n")

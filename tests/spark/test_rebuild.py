@@ -62,7 +62,7 @@ ROWS = ["files", "positions", "scopes", "gaps", "groups", "audit"]
 def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three sound backups of one source, one of another, one of them out of sync, one never committed."""
     root = tmp_path_factory.mktemp("rebuild ü")
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     writer.migrate()
     first, parts = manifest(1, topics=("orders", "payments"))
     publish(storage, writer, (replace(first, groups=[GROUP]), parts))
@@ -83,7 +83,7 @@ def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
     for lost in sorted((root / "catalog/backups/_delta_log").glob("*.json"))[-2:]:  # a backup, and a state
         lost.unlink()
     with pytest.raises(Refused, match=rf"is behind: {backup_id(4)} is complete"):
-        CatalogWriter.open(spark, str(root)).prepare()
+        CatalogWriter(spark, str(root)).prepare()
     shutil.rmtree(root / "catalog")
     result = rebuild(spark, str(root))
     assert {table: rows_of(root, table) for table in TABLES} == before
@@ -146,7 +146,7 @@ def test_what_a_dead_rebuild_left_does_not_count_twice(
         rebuild(spark, str(root))
     for table in {*ROWS, "backups", "migrations"} - {*left}:
         shutil.rmtree(root / "catalog" / table)
-    CatalogWriter.open(spark, str(root)).migrate()
+    CatalogWriter(spark, str(root)).migrate()
     assert all(rows_of(root, table) for table in left)
     rebuild(spark, str(root))
     assert {table: rows_of(root, table) for table in before} == before

@@ -33,7 +33,7 @@ def root(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Path:
     """Three backups of a topic with two partitions, ten records a file."""
     root = tmp_path / "backups"
     shutil.copytree(empty_catalog, root / "catalog")
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     for number in (1, 2, 3):
         publish(storage, writer, manifest(number))
     return root
@@ -105,7 +105,7 @@ def test_an_estimate_is_made_from_finished_restores(spark: SparkSession, root: P
                 target="dir:x", selection="", bytes=300),
         Restore(restore_id="r", at=3_000_000, source="prod", state="complete", target="dir:x", selection=""),
     ]  # fmt: skip
-    CatalogWriter.open(spark, str(root)).append(rows)
+    CatalogWriter(spark, str(root)).append(rows)
     told = planned(root, topics=("orders",))
     assert told["estimate"] == "4 s at 0.0 MB/s (the median of 1 restores into dir)"
 
@@ -118,7 +118,7 @@ def prune(spark: SparkSession, root: Path) -> None:
         Floor(**place, low_position=10, reason="time"),  # type: ignore[arg-type]
         Removal(**place, destination=home, path=file.path, backup_id=backup_id(1), bytes=100, reason="time"),  # type: ignore[arg-type]
     ]
-    CatalogWriter.open(spark, str(root)).append(rows)
+    CatalogWriter(spark, str(root)).append(rows)
 
 
 def test_a_plan_holds_as_long_as_the_same_files_come_out(
@@ -137,7 +137,7 @@ def test_a_plan_holds_as_long_as_the_same_files_come_out(
     with pytest.raises(Refused, match="there already"):
         planned(root, topics=("orders",), save_plan=newest)
 
-    publish(open_storage(str(root)), CatalogWriter.open(spark, str(root)), manifest(4))
+    publish(open_storage(str(root)), CatalogWriter(spark, str(root)), manifest(4))
     with pytest.raises(Refused, match=rf"2 files that it did not have came in \(backup {backup_id(4)}\)"):
         planned(root, plan=newest)
     assert planned(root, plan=fixed)["files"] == 4
@@ -171,6 +171,6 @@ def test_a_plan_that_was_changed_or_is_of_another_catalog_is_not_applied(
     shutil.rmtree(root / "catalog")
     for marker in root.rglob("complete"):  # else the catalog is behind its destination, which is told first
         marker.unlink()
-    CatalogWriter.open(spark, str(root)).migrate()
+    CatalogWriter(spark, str(root)).migrate()
     with pytest.raises(Refused, match="another catalog"):
         planned(root, plan=str(file))

@@ -55,7 +55,7 @@ def place(spark: SparkSession, empty_catalog: Path) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="lakebackup-test-serve-"))
     shutil.copytree(empty_catalog, folder / "catalog")
     destination_id(open_storage(str(folder)))
-    writer = CatalogWriter.open(spark, str(folder))
+    writer = CatalogWriter(spark, str(folder))
     writer.append([Audit(at=1, actor="me", action="look", subject="it", detail="{}")])
     writer.register_home()
     for found in (folder, *folder.rglob("*")):
@@ -171,7 +171,7 @@ def test_a_notebook_asks_through_spark_connect(place: Path, empty_catalog: Path,
     """
     uri = put_catalog(f"s3://{s3.bucket()}/backups", empty_catalog)
     entry = Audit(at=1, actor="me", action="see", subject="it", detail="{}")
-    CatalogWriter.open(None, uri).append_audit(entry)
+    CatalogWriter(None, uri).append_audit(entry)
     with served("connect", "--port", str(free_port())) as (_, url):
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(program), url, f"{place}/catalog", f"{uri}/catalog"],

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.spark
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A destination with a catalog without rows; its name needs quoting wherever it goes unquoted."""
     root = tmp_path_factory.mktemp("it's a `place` ü")
-    assert CatalogWriter.open(None, str(root)).migrate() == 2
+    assert CatalogWriter(None, str(root)).migrate() == 2
     return root
 
 
@@ -73,7 +73,7 @@ def layout_tables(root: Path) -> list[str]:
 
 
 def test_a_committed_backup_is_seen_by_both_engines(spark: SparkSession, root: Path) -> None:
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     first = publish(storage, writer, manifest(1))
     publish(storage, writer, manifest(2, topics=("orders", "payments")))
     reader, engine = reader_of(root), SparkEngine(spark, writer.catalog_uri)
@@ -90,7 +90,7 @@ def test_a_committed_backup_is_seen_by_both_engines(spark: SparkSession, root: P
 
 
 def test_small_tables_are_read_anew_after_a_commit(spark: SparkSession, root: Path) -> None:
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     publish(storage, writer, manifest(1))
     engine = SparkEngine(spark, writer.catalog_uri)
     listed = engine.query("list_backups", source=None)
@@ -110,7 +110,7 @@ def test_small_tables_are_read_anew_after_a_commit(spark: SparkSession, root: Pa
 
 
 def test_nothing_is_visible_before_the_row_of_backups(spark: SparkSession, root: Path) -> None:
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     publish(storage, writer, manifest(1))
     kept = {path: path.read_bytes() for path in (root / "catalog" / "backups").rglob("*") if path.is_file()}
     publish(storage, writer, manifest(2))
@@ -127,17 +127,17 @@ def test_nothing_is_visible_before_the_row_of_backups(spark: SparkSession, root:
 
 
 def test_a_commit_that_is_repeated_adds_nothing(spark: SparkSession, root: Path) -> None:
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     made = publish(storage, writer, manifest(1))
     writer.commit_backup(storage, made, held=None)
-    CatalogWriter.open(spark, str(root)).commit_backup(storage, made, held=None)
+    CatalogWriter(spark, str(root)).commit_backup(storage, made, held=None)
     for table, count in (("files", 2), ("positions", 2), ("scopes", 1), ("backups", 1), ("destinations", 1)):
         assert SparkEngine(spark, writer.catalog_uri).table(table).count() == count, table
         assert len(open_table(f"file://{root}/catalog/{table}").to_pyarrow_table()) == count, table
 
 
 def test_a_run_that_lost_its_source_meanwhile_does_not_publish(spark: SparkSession, root: Path) -> None:
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     with Lease.acquire(storage, "source-prod", "a slow run") as lease:
         made = put_sidecar(storage, manifest(1))
         break_lease(storage, "source-prod", "it seemed dead")
@@ -152,7 +152,7 @@ def test_a_run_that_lost_its_source_meanwhile_does_not_publish(spark: SparkSessi
 def test_a_catalog_that_was_lost_while_spark_committed_is_told(
     spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     publish(storage, writer, manifest(1))
 
     def slow(uri: str) -> DeltaTable:
@@ -166,7 +166,7 @@ def test_a_catalog_that_was_lost_while_spark_committed_is_told(
 
 
 def test_a_moved_backup_still_finds_its_files(spark: SparkSession, root: Path, tmp_path: Path) -> None:
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     publish(storage, writer, manifest(1))
     moved = root.rename(tmp_path / "elsewhere")
     assert list(reader_of(moved).destinations().uris.values()) == [f"file://{moved}"]
@@ -176,7 +176,7 @@ def test_a_catalog_elsewhere_knows_where_the_destination_is(
     spark: SparkSession, empty: Path, tmp_path: Path
 ) -> None:
     catalog = Path(shutil.copytree(empty / "catalog", tmp_path / "tables"))
-    writer = CatalogWriter.open(spark, str(tmp_path / "data"), str(catalog))
+    writer = CatalogWriter(spark, str(tmp_path / "data"), str(catalog))
     storage = open_storage(str(tmp_path / "data"))
     publish(storage, writer, manifest(1))
     found = CatalogReader.require(str(tmp_path / "other"), str(catalog))
@@ -184,7 +184,7 @@ def test_a_catalog_elsewhere_knows_where_the_destination_is(
 
 
 def test_a_row_that_breaks_a_rule_is_refused_by_both_ways_of_writing(spark: SparkSession, root: Path) -> None:
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     made, parts = manifest(1)
     wrong = replace(made, positions=[replace(made.positions[0], start_position=11)])
     with pytest.raises(UsageProblem, match="position_order"):
@@ -197,7 +197,7 @@ def test_a_row_that_breaks_a_rule_is_refused_by_both_ways_of_writing(spark: Spar
 
 
 def test_a_state_changes_with_an_entry_in_the_log(spark: SparkSession, root: Path) -> None:
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     for number in (1, 2, 3):
         publish(storage, writer, manifest(number))
     writer.set_states([backup_id(2)], "out_of_sync", actor="me", reason="the log was cut")
@@ -219,7 +219,7 @@ def test_a_state_changes_with_an_entry_in_the_log(spark: SparkSession, root: Pat
 def test_states_change_together_and_can_be_supposed_before(
     spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     for number in (1, 2, 3):
         publish(storage, writer, manifest(number))
     lost = (backup_id(3), backup_id(2))
@@ -246,7 +246,7 @@ def test_states_change_together_and_can_be_supposed_before(
 
 
 def test_a_change_of_states_leaves_other_files_as_they_are(spark: SparkSession, root: Path) -> None:
-    storage, writer = open_storage(str(root)), CatalogWriter.open(None, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(None, str(root))
     for number in (1, 2):
         publish(storage, writer, manifest(number))
     uri = f"{root}/catalog/backups"
@@ -275,7 +275,7 @@ def states(root: Path) -> dict[int, str]:
 
 
 def test_rows_of_logs_are_appended(spark: SparkSession, root: Path) -> None:
-    writer = CatalogWriter.open(spark, str(root))
+    writer = CatalogWriter(spark, str(root))
     entry = Audit(at=1, actor="me", action="looked", subject="x", detail="{}")
     check = Check(check_id="c", at=1, backup_id=None, destination="d", path="p", mode="stat", outcome="ok")
     writer.append([entry, check], "once")
@@ -294,7 +294,7 @@ def test_another_schema_version_is_refused_with_what_to_do(spark: SparkSession, 
     with pytest.raises(UsageProblem, match=r"schema version 99.*versions up to 2"):
         CatalogReader.open(str(root))
     with pytest.raises(UsageProblem, match="schema version 99"):
-        CatalogWriter.open(spark, str(root)).migrate()
+        CatalogWriter(spark, str(root)).migrate()
 
 
 def test_a_newer_destination_is_refused(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_what_duckdb_reads_prunes_by_the_log(spark: SparkSession, root: Path) ->
 
     from lakebackup.sql_engine.dataset import dataset
 
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
+    storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     for number in range(1, 6):
         publish(storage, writer, manifest(number))
     uri = f"file://{root}/catalog/files"

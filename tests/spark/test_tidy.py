@@ -38,7 +38,7 @@ def rows_of(root: Path) -> dict[str, list[str]]:
 
 def test_tidy_keeps_every_row(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
     shutil.copytree(empty_catalog, tmp_path / "catalog")
-    storage, writer = open_storage(str(tmp_path)), CatalogWriter.open(spark, str(tmp_path))
+    storage, writer = open_storage(str(tmp_path)), CatalogWriter(spark, str(tmp_path))
     for number in range(1, 6):
         publish(storage, writer, manifest(number))
     before = rows_of(tmp_path)
@@ -70,7 +70,7 @@ def test_optimize_brings_files_together_deletes_old_ones_and_stays_verified(
 ) -> None:
     monkeypatch.setattr(catalog_optimize, "TABLES", tables)
     shutil.copytree(empty_catalog, tmp_path / "catalog")
-    storage, writer = open_storage(str(tmp_path)), CatalogWriter.open(spark, str(tmp_path))
+    storage, writer = open_storage(str(tmp_path)), CatalogWriter(spark, str(tmp_path))
     for number in range(1, 4):
         publish(storage, writer, manifest(number))
     before = rows_of(tmp_path)

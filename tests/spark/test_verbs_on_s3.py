@@ -58,7 +58,7 @@ def made(s3: S3Proxy, tmp_path_factory: pytest.TempPathFactory) -> Made:
     backups.flush()
     place = f"s3://{s3.bucket()}/a place/ü"
     put_all(place, folder)
-    CatalogWriter.open(None, place).register_home()
+    CatalogWriter(None, place).register_home()
     return Made(place, ids, folder)
 
 

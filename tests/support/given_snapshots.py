@@ -53,7 +53,7 @@ class GivenSnapshots:
             MadeBackups(folder, source)
         self.folder, self.source, self.storage = folder, source, open_storage(str(folder))
         self.destination = destination_id(self.storage)
-        self.writer = writer or CatalogWriter.open(None, str(folder))
+        self.writer = writer or CatalogWriter(None, str(folder))
         self.number = 0
         self._live: dict[tuple[str, str, str], SnapshotFile] = {}
 
@@ -66,7 +66,7 @@ class GivenSnapshots:
         shutil.copytree(self.folder, folder)
         made = copy(self)
         made.folder, made.storage = folder, open_storage(str(folder))
-        made.writer = CatalogWriter.open(None, str(folder))
+        made.writer = CatalogWriter(None, str(folder))
         return made
 
     def rows(self) -> list[SnapshotFile]:

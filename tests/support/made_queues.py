@@ -97,7 +97,7 @@ class MadeQueues:
         snapshot = self.snapshots.take(files or {"a": b"a", "CURRENT": str(self.number).encode()})
         hold = f"the full {name} of {self.source} stands on it"
         told: dict[str, Any] = {"source": self.snapshots.source, "at": 1000 * end_ts, "actor": "test"}
-        self.writer.tell(Hold(backup_id=snapshot, reason=hold, **told))
+        self.writer.record(Hold(backup_id=snapshot, reason=hold, **told))
         ends = {place: len(log) for place, log in self.log.items()}
         tids = [one.tid for log in self.log.values() for one in log if one.kind != "watermark"]
         self.newest = Point(
@@ -142,7 +142,7 @@ class MadeQueues:
         bases = {place: len(log) for place, log in self.log.items()}
         self.send(*kept)
         whole = upto is None or upto == point.last_tid
-        self.writer.tell_once(
+        self.writer.record_once(
             [
                 QueueRestore(
                     restore_id=restore_id,

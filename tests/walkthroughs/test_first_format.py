@@ -148,7 +148,7 @@ def imported(
         gaps=[],
         parts=1,
     )
-    publish(storage, CatalogWriter.open(lab.spark, str(lab.folder)), (manifest, [files]))
+    publish(storage, CatalogWriter(lab.spark, str(lab.folder)), (manifest, [files]))
     return lab
 
 

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 def test_what_ends_before_goes(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
     shutil.copytree(empty_catalog, tmp_path / "catalog")
-    made = MadeChanges(tmp_path, CatalogWriter.open(spark, str(tmp_path)))
+    made = MadeChanges(tmp_path, CatalogWriter(spark, str(tmp_path)))
     # File i, of table i + 1, covers [i, i + 2]; flush 0 has files 0 to 3, and so on.
     for first in range(0, 24, 4):
         changes = [put(i + 1, b"k", ts, b"v") for i in range(first, first + 4) for ts in (i, i + 2)]

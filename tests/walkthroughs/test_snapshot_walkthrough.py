@@ -154,7 +154,7 @@ def test_what_is_freed(
     whole = left = stored(to)
     assert len(whole) == 50
     for at, keep in enumerate(stages, 1):
-        CatalogWriter.open(None, str(to)).tell(Policy(source="yb", at=at, actor="me", redundancy=keep))
+        CatalogWriter(None, str(to)).record(Policy(source="yb", at=at, actor="me", redundancy=keep))
         prune.run(prune.PruneRequest(destination=str(to), delete=True), spark=spark, reporter=quiet())
         before, left = left, stored(to)
         now = [goes for kept, goes in GOES.items() if len(stages) == 1 or kept == keep]

@@ -29,7 +29,7 @@ from lakebackup.store import translations
 from lakebackup.store.delta_append import LISTED, LISTED_BY, TornListings
 from lakebackup.store.roots import FORMAT, destination_id
 from lakebackup.store.tombstones import RemovalReader, prune_ids, read_prune
-from lakebackup.store.writer import TOLD, CatalogWriter
+from lakebackup.store.writer import ROWS_IN_AUDIT, CatalogWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +46,7 @@ _BATCH = 200
 _READERS = 64
 _FILLED = (
     "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "audit", "removals",
-    "floors", "translations", *LISTED, *TOLD.values(),
+    "floors", "translations", *LISTED, *ROWS_IN_AUDIT.values(),
 )  # fmt: skip
 #: Writes the rows that only the data files of some backups hold: (writer, their manifests, transaction).
 Derive = Callable[[CatalogWriter, "Sequence[sidecar.Manifest]", str], None]
@@ -76,7 +76,7 @@ def rebuild(
     Nothing is visible before all is in.
     Raises Refused when the catalog holds backups, Busy when another process writes to it.
     """
-    writer = CatalogWriter.open(spark, destination, catalog)
+    writer = CatalogWriter(spark, destination, catalog)
     writer.migrate()
     if _rows(writer, "backups"):
         raise Refused(
@@ -183,7 +183,7 @@ class _Rebuild:
             state = F.get_json_object(F.max_by("detail", "at"), "$.state").alias("state")
             for row in changes.agg(state).collect():
                 self.states[row["subject"]] = cast("State", row["state"])
-        for action, table in TOLD.items():
+        for action, table in ROWS_IN_AUDIT.items():
             if action in actions:
                 parsed = F.from_json("detail", spark_columns(table)).alias("row")
                 rows = whole.where(F.col("action") == action).select(parsed).select("row.*")

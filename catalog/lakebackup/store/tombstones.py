@@ -93,14 +93,14 @@ def prune_ids(storage: Storage) -> Iterator[str]:
                 yield prune_id
 
 
-def unfinished(storage: Storage) -> list[str]:
+def incomplete(storage: Storage) -> list[str]:
     """Ids of the prunes of which some object may still be there."""
     return [name for name in prune_ids(storage) if not storage.exists(layout.prune_done_path(name))]
 
 
-def require_staying(storage: Storage, source: str, *backup_ids: str) -> None:
+def require_not_pruned(storage: Storage, source: str, *backup_ids: str) -> None:
     """Refused when a prune that has not finished deletes one of these backups."""
-    for name in unfinished(storage):
+    for name in incomplete(storage):
         found = read_prune(storage, name)
         going = set(backup_ids) & dict(found.backups).keys() if found.source == source else ()
         if going:
@@ -114,7 +114,7 @@ def require_recorded(storage: Storage, source: str, reader: CatalogReader) -> No
     """Refused when the catalog counts objects of a source as stored that a prune deletes when it resumes.
     The caller holds the source's lease, and is about to refer to what is stored.
     """
-    for name in unfinished(storage):
+    for name in incomplete(storage):
         found = read_prune(storage, name)
         # Once its removals are in the catalog, what it deletes does not count as stored.
         if found.source != source or not found.chunks:
@@ -126,7 +126,7 @@ def require_recorded(storage: Storage, source: str, reader: CatalogReader) -> No
             )
 
 
-def sweep(storage: Storage, source: str) -> None:
+def discard_unborn(storage: Storage, source: str) -> None:
     """Delete what prunes of a source wrote that died before they came to exist.
 
     The caller holds the source's lease, so that none is at work.

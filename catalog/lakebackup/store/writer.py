@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     Session = SparkSession | Callable[[], SparkSession] | None
 
 #: What the audit log holds whole rows of: action -> table.
-TOLD = {
+ROWS_IN_AUDIT = {
     "set_policy": "policies",
     "set_policy_topics": "policy_topics",
     "hold": "holds",
@@ -80,21 +80,16 @@ _LEASE_WAIT_S = 300.0
 
 
 class CatalogWriter(Catalog):
-    """Changes to the catalog. Each takes the catalog's lease, since a Delta log in a folder has no
-    conditional put of its own that holds between processes."""
+    """Changes to the catalog of a destination, or at the URI `catalog`; `migrate` makes one.
+
+    `spark`: a session, or what makes one when it is needed. Without a session this creates tables, appends
+    rows that it is given and changes states, no more. Each change takes the catalog's lease, since a Delta
+    log in a folder has no conditional put of its own that holds between processes.
+    """
 
     def __init__(self, spark: Session, destination: str, catalog: str | None = None) -> None:
         super().__init__(destination, catalog)
         self._session = spark
-
-    @classmethod
-    def open(cls, spark: Session, destination: str, catalog: str | None = None) -> CatalogWriter:
-        """For the catalog of a destination, or at the URI `catalog`; `migrate` makes one.
-
-        `spark`: a session, or what makes one when it is needed. Without a session it creates tables, appends
-        rows that it is given and changes states, no more.
-        """
-        return cls(spark, destination, catalog)
 
     def prepare(self) -> None:
         """Have a catalog that a run can add backups to: `migrate`, then Refused when it is behind."""
@@ -259,14 +254,14 @@ class CatalogWriter(Catalog):
         self._keep_audit(entry, audit_id)
         self.append([entry], f"audit-{entry.at}-{audit_id}")
 
-    def tell(self, row: Policy | PolicyTopics | Hold | LogTask | QueueRestore) -> None:
+    def record(self, row: Policy | PolicyTopics | Hold | LogTask | QueueRestore) -> None:
         """Record a policy, a hold, what a log task is to do or where an engine was restored: in the audit
         log, where a rebuild finds it again, and as a row."""
         self.append_audit(_entry(row))
         self.append([row])
 
-    def tell_once(self, rows: Sequence[QueueRestore], name: str) -> None:
-        """As `tell`, of rows that belong together; once for each `name`."""
+    def record_once(self, rows: Sequence[QueueRestore], name: str) -> None:
+        """As `record`, of rows that belong together; once for each `name`."""
         self._append_audits([_entry(row) for row in rows], name)
         self.append(rows, name)
 
@@ -365,7 +360,7 @@ def _side_by_side(*tasks: Callable[[], object]) -> None:
 def _entry(row: Policy | PolicyTopics | Hold | LogTask | QueueRestore) -> Audit:
     """The entry of the audit log that holds a row whole."""
     table = table_of(type(row))
-    action = next(action for action, told in TOLD.items() if told == table)
+    action = next(action for action, held in ROWS_IN_AUDIT.items() if held == table)
     subject = row.backup_id if isinstance(row, Hold) else row.source
     detail = json.dumps(as_row(row), ensure_ascii=False)
     return Audit(at=row.at, actor=row.actor, action=action, subject=subject, detail=detail)

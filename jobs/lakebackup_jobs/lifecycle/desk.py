@@ -56,7 +56,7 @@ class Desk:
     def writer(self, spark: SparkSession | None) -> CatalogWriter:
         """The catalog; what a run that is not recorded writes to it goes nowhere."""
         if self.recorded:
-            return CatalogWriter.open(spark, self.destination, self.catalog)
+            return CatalogWriter(spark, self.destination, self.catalog)
         return _Unrecorded(self.storage.uri)
 
 
@@ -85,7 +85,7 @@ def findings(
 ) -> Iterator[tuple[CatalogWriter, bool]]:
     """Where a check writes its rows while the block runs: the catalog, or tables of its own in a temporary
     folder where that cannot be written; and whether it is the catalog."""
-    writer = CatalogWriter.open(spark, destination, catalog)
+    writer = CatalogWriter(spark, destination, catalog)
     try:
         writer.require_writable()
     except EnvironmentProblem as error:
@@ -97,7 +97,7 @@ def findings(
         yield writer, True
         return
     with tempfile.TemporaryDirectory(prefix="lakebackup-findings-") as folder:
-        writer = CatalogWriter.open(spark, folder)
+        writer = CatalogWriter(spark, folder)
         writer.migrate()
         yield writer, False
 
@@ -106,7 +106,7 @@ def _taken(storage: Storage, destination: str, catalog: str | None, name: str, t
     held = Lease.acquire(storage, name, holder(), ttl_s=ttl_s)
     try:
         if catalog:  # elsewhere it may be read-only although the destination is not
-            CatalogWriter.open(None, destination, catalog).require_writable()
+            CatalogWriter(None, destination, catalog).require_writable()
     except EnvironmentProblem:
         held.release()
         raise

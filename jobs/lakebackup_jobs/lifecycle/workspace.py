@@ -71,7 +71,7 @@ class Workspace:
     def writer(self) -> CatalogWriter:
         """The catalog, to write to; a session is made when so much is written that Spark is of use."""
         spark = self._spark or (lambda: self.spark)
-        return CatalogWriter.open(spark, self._request.destination, self._request.catalog)
+        return CatalogWriter(spark, self._request.destination, self._request.catalog)
 
     def lease(self, name: str | None = None, *, wait_s: float = 0.0) -> Lease:
         """A lease, by default that of the source. Raises Busy when it is held for longer than `wait_s`."""

@@ -135,5 +135,5 @@ def record(
         settings=settings_text(settings),
         detail=detail,
     )
-    CatalogWriter.open(None, destination, catalog).tell(row)
+    CatalogWriter(None, destination, catalog).record(row)
     return Task(name, state, row.at, row.actor, settings, detail)

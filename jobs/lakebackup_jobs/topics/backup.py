@@ -105,7 +105,7 @@ class TopicsBackup(Source[InProgress]):
         work, request = self.workspace, self.request
         reader = self.reader = work.reader()
         if request.parent:
-            tombstones.require_staying(work.storage, work.source, reader.resolve_backup(request.parent))
+            tombstones.require_not_pruned(work.storage, work.source, reader.resolve_backup(request.parent))
         prepared = prepare(request, work.source, self.cluster, reader)
         sequences = next_sequences(reader, work.source, prepared.plan.scopes)
         first = [(topic, region, number) for (topic, region), number in sequences.items()]

@@ -135,7 +135,7 @@ def _put(plan: GroupPlan, target: Groups) -> GroupPlan:
 
 def _audit(request: GroupsRequest, plan: GroupPlan, reporter: Reporter) -> None:
     # An entry of the audit log is appended without Spark; a JVM for it would take longer than all the rest.
-    writer = CatalogWriter.open(cast("SparkSession", None), request.destination, request.catalog)
+    writer = CatalogWriter(cast("SparkSession", None), request.destination, request.catalog)
     by_group: dict[str, list[str]] = {}
     for m, landing in plan.put:
         by_group.setdefault(m.target_group, []).append(

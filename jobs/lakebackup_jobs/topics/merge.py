@@ -147,7 +147,7 @@ class TopicsMerge(Source[InProgress]):
         if plan is None:
             return None
         if self.request.until and plan.parent:
-            tombstones.require_staying(work.storage, work.source, plan.parent.backup_id)
+            tombstones.require_not_pruned(work.storage, work.source, plan.parent.backup_id)
         now = datetime.now(UTC)
         number = latest_number(self.reader, work.source) + 1
         return InProgress(layout.new_backup_id(now), number, micros(now), None, self._asked(plan))

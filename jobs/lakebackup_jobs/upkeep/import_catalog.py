@@ -141,7 +141,7 @@ class _Run:
 
     def carry_out(self) -> dict[str, Any]:
         """Import what is new."""
-        writer = CatalogWriter.open(self.spark, self.request.destination, self.request.catalog)
+        writer = CatalogWriter(self.spark, self.request.destination, self.request.catalog)
         writer.migrate()  # a catalog that is behind may get its rows back by this
         if writer.home.exists(layout.import_path(self.import_id)):
             made = read_import(writer.home, self.import_id)

@@ -56,7 +56,7 @@ def run(request: OptimizeRequest, *, spark: SparkSession | None = None, reporter
     if request.dry_run:
         return {"dry_run": True, "retain_ms": retain_ms, **_summary(before, before)}
     spark = spark or spark_session()
-    writer = CatalogWriter.open(spark, request.destination, request.catalog)
+    writer = CatalogWriter(spark, request.destination, request.catalog)
     for number, table in enumerate(TABLES, 1):
         reporter.note(f"table {table}, {number} of {len(TABLES)}")
         writer.optimize(table, retain_hours=retain_ms / 3_600_000)

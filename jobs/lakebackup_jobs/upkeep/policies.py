@@ -77,12 +77,12 @@ def set_policy(destination: str, catalog: str | None, name: str, change: Change)
             f"The backups of {source} are of no topics ({', '.join(sorted(others))}).",
             hint="Leave out --pattern.",
         )
-    writer = CatalogWriter.open(None, destination, catalog)
+    writer = CatalogWriter(None, destination, catalog)
     writer.migrate()
-    writer.tell(made)
+    writer.record(made)
     if change.patterns is not None:
         text = json.dumps(list(patterns)) if patterns else None
-        writer.tell(PolicyTopics(source=source, at=made.at, actor=made.actor, patterns=text))
+        writer.record(PolicyTopics(source=source, at=made.at, actor=made.actor, patterns=text))
     return {**asdict(made), "patterns": list(patterns)}
 
 
@@ -93,7 +93,7 @@ def remove_policy(destination: str, catalog: str | None, name: str) -> dict[str,
     before = _policy(reader, source)
     if before.at == 0:
         raise NotFound(f"{source} has no policy.", hint="`lakebackup policy show` lists them.")
-    CatalogWriter.open(None, destination, catalog).tell(replace(before, **_by_now(), removed=True))
+    CatalogWriter(None, destination, catalog).record(replace(before, **_by_now(), removed=True))
     return {"source": source, "removed": True}
 
 
@@ -126,7 +126,7 @@ def hold(
             released=release,
             **_by_now(),
         )
-        CatalogWriter.open(None, destination, catalog).tell(made)
+        CatalogWriter(None, destination, catalog).record(made)
         return asdict(made)
 
     if release:
@@ -139,7 +139,7 @@ def hold(
         (now,) = CatalogReader(destination, catalog).rows("show_backup", backup_id=backup_id)
         if now["state"] == "deleted":
             raise UsageProblem(f"Backup {backup_id} was deleted.")
-        tombstones.require_staying(storage, backup["source"], backup_id)
+        tombstones.require_not_pruned(storage, backup["source"], backup_id)
         return record()
 
 

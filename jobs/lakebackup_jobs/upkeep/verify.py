@@ -204,7 +204,7 @@ class _Check:
         if not self.recorded:
             seen = self.spark.read.format("delta").load(f"{self.writer.catalog_uri}/storage_objects")
             self.engine.replace("raw_storage_objects", seen)
-        unfinished = [name for storage in storages.values() for name in tombstones.unfinished(storage)]
+        unfinished = [name for storage in storages.values() for name in tombstones.incomplete(storage)]
         orphans: DataFrame = self.engine.query(
             "find_orphans",
             check_id=self.check_id,

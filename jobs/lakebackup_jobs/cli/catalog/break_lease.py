@@ -34,7 +34,7 @@ def break_lease(
     broken = lease.break_lease(open_storage(where), name, reason)
     detail = {"reason": reason, "holder": broken.holder, "since_ms": broken.since_ms}
     at = time.time_ns() // 1000
-    CatalogWriter.open(None, *call.places).append_audit(
+    CatalogWriter(None, *call.places).append_audit(
         Audit(at=at, actor=holder(), action="break_lease", subject=name, detail=json.dumps(detail))
     )
     call.report.result({"lease": name, "holder": broken.holder, "reason": reason})

@@ -14,5 +14,5 @@ def init(call: Call) -> None:
     where, catalog = call.where, call.settings.catalog
     from lakebackup.store.writer import CatalogWriter
 
-    CatalogWriter.open(None, *call.places).migrate()
+    CatalogWriter(None, *call.places).migrate()
     call.report.result({"catalog": catalog or f"{where}/catalog"})

@@ -77,7 +77,7 @@ def start(
         flush_every_s=(span(flush_every) or 1) / 1000,
         flush_bytes=size("--flush-bytes", flush_bytes) or 1,
     )
-    CatalogWriter.open(None, where, found.catalog).migrate()
+    CatalogWriter(None, where, found.catalog).migrate()
     place = shown.place_of(call, run=not no_run, metrics_port=metrics_port)
     newest = place.reader().one("log_newest", source=name)
     first = newest["end_ts"] if newest else lastbackupts

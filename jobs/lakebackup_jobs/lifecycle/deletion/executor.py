@@ -128,8 +128,8 @@ class Deletion:
         """Complete interrupted deletions; how many. Objects of those that never came to exist are deleted."""
         storage, source = self.workspace.storage, self.workspace.source
         left, resumed = Left(), 0
-        tombstones.sweep(storage, source)
-        for name in tombstones.unfinished(storage):
+        tombstones.discard_unborn(storage, source)
+        for name in tombstones.incomplete(storage):
             found = tombstones.read_prune(storage, name)
             if found.source == source:
                 self.workspace.reporter.note(f"resuming {self.action} {name}, which did not finish")
@@ -253,7 +253,7 @@ class Deletion:
                 reason=f"no full of {prune.source} stands on it any more: {self.action} {prune.prune_id}",
                 released=True,
             )
-            self.writer.tell(row)
+            self.writer.record(row)
             self.workspace.reporter.note(
                 f"backup {backup_id} of {row.source} is held no more: no full of {prune.source} stands on it"
             )

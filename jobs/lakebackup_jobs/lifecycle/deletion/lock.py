@@ -96,7 +96,7 @@ def refuse_pruned_meanwhile(
             hint="Run the same command again.",
         )
     if needed:
-        tombstones.require_staying(open_storage(destination), source, *needed)
+        tombstones.require_not_pruned(open_storage(destination), source, *needed)
 
 
 class Selected(Protocol):

@@ -74,7 +74,7 @@ class FullSnapshot:
         with self._work.lease(f"source-{source}", wait_s=self._asked.lease_ttl_s):
             if self.found(draft, self._work.reader()) != backup_id:
                 return False
-            tombstones.require_staying(self._work.storage, source, backup_id)
+            tombstones.require_not_pruned(self._work.storage, source, backup_id)
             self._tell(backup_id, self._why(draft))
             return True
 
@@ -90,4 +90,4 @@ class FullSnapshot:
             reason=reason,
             released=released,
         )
-        self._work.writer().tell(row)
+        self._work.writer().record(row)

@@ -42,7 +42,7 @@ def publish(
             storage.delete(layout.audit_path(done.at, f"{name}-{number:06d}"))
     at = micros(datetime.now(UTC))
     restore_state.write_done(storage, restore_id, replace(done, at=at))
-    writer.tell_once(_rows(restore_id, made, done, at), name)
+    writer.record_once(_rows(restore_id, made, done, at), name)
 
 
 def warnings_of(done: Done) -> Iterator[str]:

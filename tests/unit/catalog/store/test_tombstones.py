@@ -77,23 +77,23 @@ def test_it_exists_with_prune_json_and_ends_with_done(storage: Storage, prune: P
     storage.put(layout.prune_path(OTHER), b"")
     tombstones.finish(storage, OTHER)
     assert list(tombstones.prune_ids(storage)) == [ID, OTHER]
-    assert tombstones.unfinished(storage) == [ID]
+    assert tombstones.incomplete(storage) == [ID]
     tombstones.finish(storage, ID)
     tombstones.finish(storage, ID)
-    assert tombstones.unfinished(storage) == []
+    assert tombstones.incomplete(storage) == []
 
 
 def test_what_a_prune_left_that_never_existed_is_swept(storage: Storage, prune: Prune) -> None:
     storage.put(f"{layout.PRUNES_FOLDER}/a-strangers/file", b"{}")
     storage.put(f"{layout.prune_folder(OTHER)}notes.txt", b"not ours")
     before = len(list(storage.list("prunes/")))
-    tombstones.sweep(storage, "other")
+    tombstones.discard_unborn(storage, "other")
     assert len(list(storage.list("prunes/"))) == before
-    tombstones.sweep(storage, "prod")
+    tombstones.discard_unborn(storage, "prod")
     assert len(list(storage.list("prunes/"))) == 2
     tombstones.write_prune(storage, prune)
-    tombstones.sweep(storage, "prod")
-    assert tombstones.unfinished(storage) == [ID]
+    tombstones.discard_unborn(storage, "prod")
+    assert tombstones.incomplete(storage) == [ID]
 
 
 def test_any_other_byte_is_damage(storage: Storage, prune: Prune) -> None:

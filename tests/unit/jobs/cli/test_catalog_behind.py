@@ -121,6 +121,6 @@ def test_an_empty_catalog_beside_backups_is_behind(made: MadeBackups) -> None:
     """The first commit was lost, or the whole catalog: a backup would begin with number 1 again."""
     shutil.rmtree(made.folder / "catalog")
     with pytest.raises(Refused, match="is behind"):
-        CatalogWriter.open(None, str(made.folder)).prepare()
+        CatalogWriter(None, str(made.folder)).prepare()
     found = lost_backups(CatalogReader.require(str(made.folder)))
     assert sorted(found) == [backup_id(1), backup_id(2), backup_id(3)]

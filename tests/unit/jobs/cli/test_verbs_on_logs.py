@@ -27,7 +27,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two flushes and a full between them."""
     root = tmp_path_factory.mktemp("made")
     MadeBackups(root)
-    made = MadeChanges(root, CatalogWriter.open(None, str(root)), start_ts=NEW_YEAR)
+    made = MadeChanges(root, CatalogWriter(None, str(root)), start_ts=NEW_YEAR)
     first = [put(21, b"a", NEW_YEAR + 5, b"1"), prewrite(21, b"b", NEW_YEAR + 4, b"long")]
     made.flush(first, NEW_YEAR + 10, names=[named(21, "orders", NEW_YEAR + 1)])
     made.full(NEW_YEAR + 10)
@@ -50,7 +50,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> s
 
 def test_no_full_shows_what_is_encrypted_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     MadeBackups(tmp_path)
-    writer = CatalogWriter.open(None, str(tmp_path))
+    writer = CatalogWriter(None, str(tmp_path))
     made = MadeChanges(tmp_path, writer, cipher=Cipher("k1", bytes(32)))
     made.flush([put(21, b"a", 5, b"secret")], 10, names=[named(21, "orders", 1)])
     assert "1 log files of shop are encrypted" in refused(

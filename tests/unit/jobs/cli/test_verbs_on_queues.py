@@ -32,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Full 1, incremental 2, full 3; a transaction is open at the ends of 1 and 2."""
     root = tmp_path_factory.mktemp("engine")
     MadeBackups(root)
-    engine = MadeQueues(root, CatalogWriter.open(None, str(root)))
+    engine = MadeQueues(root, CatalogWriter(None, str(root)))
     engine.write(7, transaction="t-1")
     engine.write(8, transaction="t-1", queue="journal.0")
     engine.full(10)

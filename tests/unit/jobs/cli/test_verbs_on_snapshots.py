@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("snapshots")
     MadeBackups(folder)
-    made = MadeSnapshots(folder, CatalogWriter.open(None, str(folder)))
+    made = MadeSnapshots(folder, CatalogWriter(None, str(folder)))
     made.take({"a": b"a", "b": b"bb", "CURRENT": b"1"})
     made.take({"a": b"a", "b": b"other", "c": b"ccc", "CURRENT": b"2"})
     return folder

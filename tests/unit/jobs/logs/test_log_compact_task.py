@@ -36,7 +36,7 @@ ROWS = """
 def log(root: Path) -> MadeChanges:
     """Three flushes of two tables."""
     MadeBackups(root)
-    made = MadeChanges(root, CatalogWriter.open(None, str(root)))
+    made = MadeChanges(root, CatalogWriter(None, str(root)))
     for ts in (100, 200, 300):
         long = [prewrite(table, b"%d" % n, ts + n, b"x" * 50) for table in (1, 2) for n in range(20)]
         short = [put(1, b"%d" % n, ts + n, b"%d" % ts) for n in range(20, 40)]

@@ -162,7 +162,7 @@ def test_a_task_that_encrypts_needs_its_keys() -> None:
 def test_what_is_recorded_last_counts_also_from_a_machine_whose_clock_is_behind(root: str) -> None:
     ahead = time.time_ns() // 1000 + 5_000_000
     row = LogTask(source="prod", at=ahead, actor="job", state="running", settings=settings_text(SETTINGS))
-    CatalogWriter.open(None, root).tell(row)
+    CatalogWriter(None, root).record(row)
     task.record(root, None, "prod", "stopped", SETTINGS)
     assert at(root).state == "stopped"
 

@@ -116,7 +116,7 @@ def test_topics_that_nothing_protects_are_recorded(
 ) -> None:
     def look(*existing: str, taken: str = "orders") -> list[str]:
         reader = CatalogReader(str(old.folder))
-        writer = CatalogWriter.open(None, str(old.folder))
+        writer = CatalogWriter(None, str(old.folder))
         return record_unprotected(reader, writer, "prod", ["orders", "__x", *existing], [taken])
 
     def shown() -> list[str]:

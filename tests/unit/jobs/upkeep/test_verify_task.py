@@ -56,7 +56,7 @@ def test_a_fifo_in_place_of_a_file_is_a_finding(tmp_path: Path) -> None:
 
 
 def test_an_exported_manifest_is_compared_with_its_checksum(tmp_path: Path) -> None:
-    made = MadeSnapshots(tmp_path, CatalogWriter.open(None, str(tmp_path)))
+    made = MadeSnapshots(tmp_path, CatalogWriter(None, str(tmp_path)))
     made.writer.migrate()
     name = made.take({"000001.sst": b"one"})
     reader, roots = CatalogReader(str(tmp_path)), CatalogReader(str(tmp_path)).destinations()
@@ -78,7 +78,7 @@ def test_an_exported_manifest_is_compared_with_its_checksum(tmp_path: Path) -> N
 
 
 def test_a_catalog_without_a_backup_that_counts_has_nothing_to_verify(tmp_path: Path) -> None:
-    CatalogWriter.open(None, str(tmp_path)).migrate()
+    CatalogWriter(None, str(tmp_path)).migrate()
     with pytest.raises(NotFound, match="nothing to verify"):  # no JVM was started for it
         verify.run(VerifyRequest(str(tmp_path)), reporter=quiet())
 
