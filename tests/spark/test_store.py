@@ -188,16 +188,12 @@ def test_a_row_that_breaks_a_rule_is_refused_by_both_ways_of_writing(spark: Spar
     made, parts = manifest(1)
     wrong = replace(made, positions=[replace(made.positions[0], start_position=11)])
     with pytest.raises(UsageProblem, match="position_order"):
-        writer.commit_backup(storage, put_sidecar_of(storage, wrong, parts), held=None)
+        writer.commit_backup(storage, put_sidecar(storage, (wrong, parts)), held=None)
     bad = [replace(parts[0][0], path="../outside")]
     frame = spark.createDataFrame([tuple(as_row(row).values()) for row in bad], spark_columns("files"))
     with pytest.raises(Exception, match="path_relative"):
         writer.append_frame("files", frame)
     assert reader_of(root).rows("list_backups", source=None) == []
-
-
-def put_sidecar_of(storage, made, parts):  # type: ignore[no-untyped-def]
-    return put_sidecar(storage, (made, parts))
 
 
 def test_a_state_changes_with_an_entry_in_the_log(spark: SparkSession, root: Path) -> None:

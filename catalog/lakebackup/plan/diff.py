@@ -1,7 +1,7 @@
 """Which rows of `files` and `departures` the difference of two backups can lie in: ranges of numbers.
 
-A file's row says with which backup it came, a departure with which it went. So of two backups of one chain
-only what came or went between them is looked at, however many files both have.
+A file's row has the backup that it came with, a departure the one that it went with. So only what came or
+went between two backups of one chain is looked at, however many files both have.
 """
 
 from __future__ import annotations

@@ -31,10 +31,6 @@ class Digest:
         """Take in sums that were computed elsewhere, one number a lane."""
         self._lanes = [(old + new) % 16**LANE_DIGITS for old, new in zip(self._lanes, sums, strict=True)]
 
-    def update(self, other: Digest) -> None:
-        """Take in every line that another digest has seen."""
-        self.add_lanes(other._lanes)
-
     @property
     def lanes(self) -> tuple[int, ...]:
         """The sums so far, one number a lane: what a task sends to whoever adds them up."""

@@ -156,7 +156,7 @@ class CatalogReader(Catalog):
         """What `job` returns, few rows of `columns`, for the rows of a statement of `sql/queries`.
 
         On DuckDB it runs here and takes them in the statement's order. On Spark it runs in tasks, and the
-        driver never has them: `spread` says how they are dealt to tasks and sorted there.
+        driver never has them: `spread` decides how they are dealt to tasks and sorted there.
         """
         if self.engine == "duckdb":
             return [row for batch in job(self.query(name, **parameters)) for row in batch.to_pylist()]

@@ -33,7 +33,6 @@ from lakebackup_jobs.snapshots.find import find, root_of
 from lakebackup_jobs.snapshots.resume import InProgress
 from lakebackup_jobs.snapshots.splits import SplitWriter
 from lakebackup_jobs.snapshots.tasks.copy import CopyJob
-from lakebackup_jobs.snapshots.tasks.list import list_units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,7 +111,7 @@ def run(request: SnapshotRequest, *, spark: SparkSession | None = None, reporter
         work.writer().prepare()
         snapshots.reader = work.reader()
         require_recorded(work.storage, source, snapshots.reader)
-        chosen = snapshots.choose()
+        chosen = snapshots.choose(plan.newest_of(snapshots.reader, source))
         snapshots.next = chosen[0] if chosen else None
         life = Life(snapshots, lease)
         ended = life.settle()
@@ -143,29 +142,18 @@ class SnapshotBackup(Source[InProgress]):
     def preview(self) -> dict[str, Any]:
         """What would be done; nothing is written."""
         reader = self.workspace.existing()
-        newest = self._newest(reader) if reader else None
-        chosen = self._chosen(newest)
         source = self.workspace.source
+        newest = plan.newest_of(reader, source) if reader else None
+        chosen = self.choose(newest)
         preview: dict[str, Any] = {"dry_run": True, "source": source, "snapshots": [s.id for s in chosen]}
         if not chosen:
             return preview
         plan.require_later(source, _name(chosen[0]), self._taken(chosen[0]), newest)
         if reader is None:
-            return {**preview, **_summary(self._first(chosen[0]))}
+            files, size = counted(self.request, chosen[0].units, self._session)
+            return {**preview, **_summary(plan.Amount({"new": files}, files, size, files, size, 0))}
         found = self._compare(chosen[0], reader)
         return {**preview, **_summary(found.amount)}
-
-    def _first(self, snapshot: Snapshot) -> plan.Amount:
-        """What a first backup copies, at most: all."""
-        files = size = 0
-        for batch in list_units(snapshot.units, ()):
-            files += len(batch)
-            size += sum(batch.column("bytes").to_pylist())
-        return plan.Amount({"new": files}, files, size, files, size, 0)
-
-    def choose(self) -> list[Snapshot]:
-        """The snapshots that are asked for, oldest first."""
-        return self._chosen(self._newest(self.reader))
 
     @property
     def _next(self) -> Snapshot:
@@ -177,7 +165,7 @@ class SnapshotBackup(Source[InProgress]):
         """The next snapshot's backup; what it copies is known when it is prepared."""
         request, work, snapshot, now = self.request, self.workspace, self._next, datetime.now(UTC)
         reader, taken = self.reader, self._taken(snapshot)
-        newest = self._newest(reader)
+        newest = plan.newest_of(reader, work.source)
         plan.require_later(work.source, _name(snapshot), taken, newest)
         full = newest is None or request.mode == "full"
         return InProgress(
@@ -216,7 +204,7 @@ class SnapshotBackup(Source[InProgress]):
             self.request.asked,
             snapshot,
             self._taken(snapshot) if snapshot else None,
-            self._newest(reader),
+            plan.newest_of(reader, self.workspace.source),
             reader.rows("latest_prune", source=self.workspace.source)[0],
             lambda one: counted(self.request, one.units, self._session),
         )
@@ -311,7 +299,8 @@ class SnapshotBackup(Source[InProgress]):
             )
         return found
 
-    def _chosen(self, newest: Newest | None) -> list[Snapshot]:
+    def choose(self, newest: Newest | None) -> list[Snapshot]:
+        """The snapshots that are asked for, oldest first."""
         request = self.request
         chosen = plan.choose(
             self._snapshots, ids=request.snapshots, everything=request.everything, newest=newest
@@ -325,9 +314,6 @@ class SnapshotBackup(Source[InProgress]):
         if self.request.taken_at is not None:
             return self.request.taken_at
         return snapshot.taken_ms if self._layout.has_snapshot else self._began_ms
-
-    def _newest(self, reader: CatalogReader) -> Newest | None:
-        return plan.newest_of(reader, self.workspace.source)
 
 
 def manifest_of(

@@ -24,7 +24,7 @@ STAY = "A snapshot must stay as it is until its backup is done. Nothing of this 
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Turn what the operating system says of a source into the project's errors.
+    """Turn the operating system's errors about a source into the project's.
 
     What was there and is not any more is Refused: the snapshot is not what it was.
     """

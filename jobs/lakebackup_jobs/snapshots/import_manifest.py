@@ -67,7 +67,7 @@ class ManifestRequest(Request):
 def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
     """Import a manifest, and return what it became.
 
-    Raises NotFound (no such file), UsageProblem (it is none, or says what cannot be: nothing is left behind),
+    Raises NotFound (no such file), UsageProblem (it is none, or cannot be right: nothing is left behind),
     Refused (the source's backups are of another kind, the catalog is behind, or an interrupted prune), Busy.
     """
     source = layout.check_source(request.source)

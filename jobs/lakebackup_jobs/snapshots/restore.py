@@ -57,7 +57,7 @@ def run(
     """Restore, and return what was written.
 
     Raises Refused (names that cannot be written, a folder that holds something else, files that were pruned),
-    Damaged (some files are not what the catalog says: they are not there, all others are), Busy,
+    Damaged (some files differ from the catalog: they are not there, all others are), Busy,
     EnvironmentProblem.
     """
     work = Workspace(request, "", reporter, spark)

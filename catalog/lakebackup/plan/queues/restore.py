@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from lakebackup import requests
 from lakebackup.errors import Damaged, NotFound, Refused
 from lakebackup.formats.queues.headers import HeaderNames
-from lakebackup.plan.passed_over import passed_over
 from lakebackup.plan.queues.paths import Point, RestorePath, reached_by, restore_paths
+from lakebackup.plan.topics.request import passed_over
 from lakebackup.rows.base import QUEUES
 from lakebackup.rules import layout, patterns, topic_settings
 from lakebackup.rules.kinds import require_kind_of

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup import requests
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.plan.passed_over import passed_over
 from lakebackup.plan.topics.chains import BackupSet, Cost, Step, on_path, other_sets
 from lakebackup.plan.topics.generations import is_compacted
 from lakebackup.plan.topics.restore import (
@@ -410,3 +409,12 @@ def _refuse_unfinished(
                 "it is not known yet what it restored.",
                 hint="Run its command again to resume it; then continue.",
             )
+
+
+def passed_over(source: str, number: int, reader: CatalogReader) -> list[str]:
+    """Notes on newer backups than `number`, which is the one that the newest state is restored from."""
+    return [
+        f"backup {row['backup_id']} of {format_ts(row['end_ts'])} is passed over: it cannot be restored, "
+        "the view unusable_backups says why"
+        for row in reader.rows("passed_over", source=source, number=number)
+    ]

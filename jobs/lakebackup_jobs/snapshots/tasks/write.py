@@ -153,7 +153,7 @@ class Folder:
     def write(self, file: File, chunks: Callable[[], Iterator[memoryview]], linked: File | None) -> bool:
         """Have a file there, as a hard link to `linked` where that can be; False when it is there already.
 
-        Raises Damaged (its bytes are not what the catalog says, or it says nothing of them), NotFound (they
+        Raises Damaged (its bytes differ from the catalog, or the catalog has no checksum), NotFound (they
         are gone), Refused (another file or a symbolic link is in the way), EnvironmentProblem.
         """
         if file.sha256 is None:
@@ -227,7 +227,7 @@ class Folder:
             os.link(other, name, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
         except FileExistsError:
             raise self._in_the_way(file) from None
-        except OSError:  # each file system says it in its own way, and what else is wrong is met again
+        except OSError:  # each file system reports it in its own way; other errors are met again
             return False
         return True
 
