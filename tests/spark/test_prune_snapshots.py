@@ -9,8 +9,8 @@ import pytest
 from tests.support.catalogs import backup_id
 from tests.support.command_line import quiet
 from tests.support.disks import flip
+from tests.support.given_snapshots import MadeSnapshots
 from tests.support.looks import rows_of, seen
-from tests.support.made_snapshots import MadeSnapshots
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import manifest_json

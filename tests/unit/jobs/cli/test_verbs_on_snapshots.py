@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import backup_id
+from tests.support.given_snapshots import MadeSnapshots
 from tests.support.made_backups import MadeBackups
-from tests.support.made_snapshots import MadeSnapshots
 
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from tests.support.command_line import quiet
-from tests.support.made_snapshots import MadeSnapshots
+from tests.support.given_snapshots import MadeSnapshots
 from tests.support.roots import roots_of
 
 from lakebackup.errors import NotFound
