@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -16,8 +16,6 @@ from tests.support.chosen import chosen
 from tests.support.faults import expire_leases, shown, stored
 from tests.support.kafka_truth import Record
 from tests.support.processes import Run
-
-from lakebackup.errors import Busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -68,32 +66,6 @@ def all_or_nothing(lab: Lab) -> bool:
     assert (seen["positions"], seen["scopes"]) == (PARTITIONS * seen["backups"], seen["backups"])
     assert (seen["files"] > 0) == (seen["backups"] == 1)
     return seen["backups"] == 1
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("reached", "waits"),
-    [("lab/*/topics/*/*/*.data", True), ("lab/backups/*/manifest.json", False)],
-    ids=["data", "manifest"],
-)
-def test_backup_killed(lab: Lab, source: str, reached: str, waits: bool) -> None:
-    """The next takes over once the lease of the killed one has ended."""
-    lab.make_catalog()
-    backup_of(lab, source).kill_when(lambda: any(lab.folder.glob(reached)), reached)
-    exists = all_or_nothing(lab)
-    done: list[dict[str, Any]] = []
-
-    def free() -> bool:
-        with suppress(Busy):
-            done.append(lab.backup(source))
-        return bool(done)
-
-    if waits:
-        truth.until(free, "the lease is over", 40)
-    else:
-        expire_leases(lab.folder)
-    assert (done or [lab.backup(source)])[0]["entries"] == (0 if exists else PARTITIONS * EACH)
-    assert stored(lab) == truth.contents(lab.bootstrap, source)
 
 
 @pytest.mark.parametrize("moment", chosen(["records arrive", "it is on record"], ["records arrive"]))
