@@ -1,224 +1,251 @@
-"""The life that every kind of backup has, shown with the smallest one: no JVM, a few seconds.
+"""The life that every kind of backup has, shown with the smallest kind and with real ones.
 
 What the kinds add of their own is tested with them: see tests/faults.
 """
 
 from __future__ import annotations
 
-import io
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.faults import Killed, expire_leases, watched
-from tests.support.line_source import Lines, LinesRequest, run
-from tests.support.made_backups import MadeBackups
+from tests.support.faults import expire_leases
+from tests.support.life_cases import LifeCase, LinesCase, ManifestCase, SnapshotCase, TopicsCase
 
 from lakebackup.errors import Busy, Refused
-from lakebackup.rules import layout
+from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
-from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.progress import Reporter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-LINES = ["one", "two", "three"]
+#: Those whose interrupted backups are resumed; that of topics takes Spark and Kafka, and mostly too long.
+RESUMED = (LinesCase, SnapshotCase)
+TOPICS = pytest.param(TopicsCase, marks=[pytest.mark.spark, pytest.mark.kafka])
+TOPICS_TOO_LONG = pytest.param(TopicsCase, marks=[*TOPICS.marks, pytest.mark.long])
 
 
-class Place:
-    """A destination with an empty catalog, and a file of lines."""
-
-    def __init__(self, folder: Path) -> None:
-        self.root, self.file = folder / "backups", folder / "notes.txt"
-        MadeBackups(self.root)
-        self.file.write_text("\n".join(LINES))
-        self.folder, self.kills = folder, 0
-
-    def run(self, **changes: Any) -> dict[str, Any] | None:
-        request = LinesRequest(**{"destination": str(self.root), "file": self.file, **changes})
-        return run(request, Reporter(io.StringIO(), io.StringIO()))
-
-    def killed(self, step: int | str, **changes: Any) -> list[str] | None:
-        """Steps of a run that dies before one; None: it came to its end without it."""
-        self.kills += 1
-        with watched(self.folder / f"steps{self.kills}", kill_at=step) as steps:
-            try:
-                self.run(**changes)
-            except Killed:
-                expire_leases(self.root)
-                return steps.taken()
-        return None
-
-    def rows(self, sql: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = CatalogReader(str(self.root)).select(sql).read_all().to_pylist()
-        return found
-
-    def contents(self) -> list[str]:
-        """The lines that the catalog has, as they are stored."""
-        rows = self.rows("SELECT path FROM files ORDER BY start_position")
-        return [(self.root / row["path"]).read_text() for row in rows]
-
-    def assert_whole(self) -> None:
-        """Every line once, every object named, every backup marked, nothing left to do."""
-        assert self.contents() == self.file.read_text().split("\n")
-        named = {row["path"] for row in self.rows("SELECT path FROM files")}
-        assert {str(path.relative_to(self.root)) for path in self.root.glob("notes/**/*.data")} == named
-        for row in self.rows("SELECT backup_id FROM backups"):
-            assert (self.root / layout.marker_path("notes", row["backup_id"], "complete")).exists()
-        assert not (self.root / layout.in_progress_path("notes")).exists()
+def of(*kinds: Any) -> Any:
+    return pytest.mark.parametrize("kind", kinds, ids=lambda kind: kind.KIND.__name__)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def case(kind: type[LifeCase], request: pytest.FixtureRequest, tmp_path: Path) -> LifeCase:
+    return kind(tmp_path, *map(request.getfixturevalue, kind.NEEDS))
 
 
-def test_nothing_new_makes_no_backup(place: Place) -> None:
-    first = place.run()
-    assert first
-    assert first["lines"] == [0, 3]
-    assert place.run() is None
-    place.file.write_text("\n".join([*LINES, "four"]))
-    second = place.run()
-    assert second
-    assert second["lines"] == [3, 4]
-    place.assert_whole()
+@of(*RESUMED, ManifestCase)
+def test_nothing_new_makes_no_backup(case: LifeCase) -> None:
+    assert case.run()
+    case.assert_whole()
+    before = case.ids()
+    assert case.run() is None
+    assert case.ids() == before
 
 
-def test_killed_at_every_step_and_resumed(place: Place, tmp_path: Path) -> None:
-    step = 1
+def test_the_next_backup_holds_what_is_new(tmp_path: Path) -> None:
+    case = LinesCase(tmp_path)
+    case.run()
+    case.file.write_text("one\ntwo\nthree\nfour")
+    assert (case.run() or {})["lines"] == [3, 4]
+    case.assert_whole()
+
+
+@of(LinesCase, *(pytest.param(kind, marks=pytest.mark.long) for kind in (SnapshotCase, ManifestCase)))
+def test_killed_at_every_step_the_next_run_makes_it_whole(kind: type[LifeCase], tmp_path: Path) -> None:
+    step, first = 1, kind(tmp_path / "first")
+    before = len(first.ids())
     while True:
-        other = Place(tmp_path / f"at{step}")
-        if other.killed(step) is None:
+        case = kind(tmp_path / f"at{step}")
+        if case.killed(step) is None:
             break
-        again = other.run()
-        assert again is None or again["lines"] == [0, 3]
-        other.assert_whole()
-        assert len(other.rows("SELECT 1 FROM backups")) == 1
+        case.run()
+        case.assert_whole()
+        assert len(case.ids()) == before + 1
         step += 1
     assert step > 8
 
 
-def test_tasks_that_were_done_are_not_done_again(place: Place) -> None:
-    place.killed("put part #3")
-    before = {path: path.stat().st_mtime_ns for path in place.root.glob("notes/lines/*/*.data")}
+@of(*RESUMED, TOPICS)
+def test_killed_again_and_again_it_ends_as_one_backup(case: LifeCase) -> None:
+    """Each run continues the work of the one before and dies at a later step."""
+    before, taken = case.ids(), {}
+    for step in (*case.STATES, "put manifest.json"):
+        taken[step] = case.killed(step)
+        assert taken[step], f"never: {step}"
+        assert case.ids() == before, step
+    data = case.data()
+    for step in ("put rows of backups", "put complete", "delete begun.json"):
+        taken[step] = case.killed(step)
+        assert taken[step], f"never: {step}"
+        assert (case.ids() == before) == (step == "put rows of backups")
+    # Before what makes it exist the run looks whether the leases are still its own.
+    assert "put lease source" in taken["put manifest.json"][-3:]
+    assert {"put lease source", "put lease catalog"} <= set(taken["put rows of backups"][-5:])
+    done = case.run()
+    assert done
+    assert case.ids() == [*before, done["backup_id"]]
+    assert case.data() == data, "what was done is not done again"
+    case.assert_whole()
+
+
+def test_tasks_that_were_done_are_not_done_again(tmp_path: Path) -> None:
+    case = LinesCase(tmp_path)
+    case.killed("put part #3")
+    before = case.data()
+    case.run()
+    after = case.data()
     assert len(before) == 3
-    done = place.run()
-    assert done
-    after = {path: path.stat().st_mtime_ns for path in place.root.glob("notes/lines/*/*.data")}
     assert sum(after[path] == at for path, at in before.items()) == 2
-    place.assert_whole()
+    case.assert_whole()
 
 
-def test_what_is_asked_for_in_another_way_is_discarded(place: Place) -> None:
-    place.killed("put manifest.json", note="first")
-    done = place.run(note="second")
+@of(*RESUMED, TOPICS_TOO_LONG)
+def test_what_another_request_left_is_discarded(case: LifeCase) -> None:
+    before = case.ids()
+    case.killed("put manifest.json")
+    (draft,) = {path.parent.parent.name for path in case.root.glob(f"{case.NAME}/backups/*/parts/*")} - {
+        *before
+    }
+    done = case.run(**case.OTHER)
     assert done
-    assert [row["note"] for row in place.rows("SELECT note FROM backups")] == ["second"]
-    place.assert_whole()
+    assert done["backup_id"] != draft
+    assert case.ids() == [*before, done["backup_id"]]
+    case.assert_whole()
 
 
-def test_killed_while_discarding_and_never_resumed(place: Place, tmp_path: Path) -> None:
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@of(*RESUMED)
+def test_killed_while_discarding_and_never_resumed(case: LifeCase, nth: int) -> None:
     """A part may be there whose file is gone: who asks as the first did may not take it for done."""
-    for nth in (1, 2, 3):
-        other = Place(tmp_path / f"at{nth}")
-        other.killed("put manifest.json", note="first")
-        assert other.killed(f"delete data #{nth}", note="second")
-        done = other.run(note="first")
-        assert done
-        other.assert_whole()
+    case.killed("put manifest.json")
+    assert case.killed(f"delete data #{nth}", **case.OTHER)
+    assert case.run()
+    case.assert_whole()
 
 
-def test_committed_but_unmarked_is_returned_to_who_asked_for_it(place: Place) -> None:
-    place.killed("put complete")
-    (backup,) = place.rows("SELECT backup_id FROM backups")
-    done = place.run()
+@of(*RESUMED, TOPICS_TOO_LONG)
+def test_committed_but_unmarked_is_returned_to_who_asked_for_it(case: LifeCase) -> None:
+    case.killed("put complete")
+    committed = case.ids()
+    done = case.run()
     assert done
-    assert done["backup_id"] == backup["backup_id"]
-    place.assert_whole()
+    assert done["backup_id"] == committed[-1]
+    assert case.ids() == committed
+    case.assert_whole()
 
 
-def test_committed_but_unmarked_is_marked_for_another_request(place: Place) -> None:
-    place.killed("put complete", note="first")
-    assert place.run(note="second") is None
-    place.assert_whole()
+@of(*RESUMED)
+def test_committed_but_unmarked_is_marked_for_another_request(case: LifeCase) -> None:
+    case.killed("put complete")
+    assert case.run(**case.OTHER) is None
+    case.assert_whole()
 
 
-def test_a_lease_that_was_lost_while_a_run_stalled(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+@of(*RESUMED, TOPICS)
+def test_a_lease_that_was_lost_while_a_run_stalled(case: LifeCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run took over and made the backup exist: the first deletes nothing, and leaves no second."""
-    copy = Lines.copy
+    copy = case.KIND.copy
+    before = len(case.ids())
 
-    def stalled(source: Lines, draft: Any) -> Any:
-        monkeypatch.setattr(Lines, "copy", copy)
-        expire_leases(place.root)
-        taken_over = place.run()
+    def stalled(source: Any, draft: Any) -> Any:
+        monkeypatch.setattr(case.KIND, "copy", copy)
+        expire_leases(case.root)
+        taken_over = case.run()
         assert taken_over
         assert taken_over["backup_id"] == draft.backup_id
         return copy(source, draft)
 
-    monkeypatch.setattr(Lines, "copy", stalled)
+    monkeypatch.setattr(case.KIND, "copy", stalled)
     with pytest.raises(Busy):
-        place.run()
-    place.assert_whole()
+        case.run()
+    assert len(case.ids()) == before + 1
+    case.assert_whole()
 
 
-def test_a_blocked_one_that_another_run_committed_meanwhile_stays(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+@of(*RESUMED, TOPICS_TOO_LONG)
+def test_a_run_that_stalled_shows_nothing_of_what_another_has_discarded(
+    case: LifeCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.killed("put manifest.json")
-    blocker = Lines.resume_blocker
+    copy, before, others = case.KIND.copy, case.ids(), []
 
-    def other_run(source: Lines, draft: Any) -> str | None:
-        monkeypatch.setattr(Lines, "resume_blocker", blocker)
+    def stalled(source: Any, draft: Any) -> Any:
+        totals = copy(source, draft)
+        monkeypatch.setattr(case.KIND, "copy", copy)
+        expire_leases(case.root)
+        others.append(case.run(**case.OTHER))
+        return totals
+
+    monkeypatch.setattr(case.KIND, "copy", stalled)
+    with pytest.raises(Busy):
+        case.run()
+    assert case.ids() == [*before, *(other["backup_id"] for other in others)]
+    case.assert_whole()
+
+
+@of(*RESUMED, TOPICS_TOO_LONG)
+def test_a_blocked_one_that_another_run_committed_meanwhile_stays(
+    case: LifeCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocker = case.KIND.resume_blocker
+    before = len(case.ids())
+    case.killed("put manifest.json")
+
+    def other_run(source: Any, draft: Any) -> str | None:
+        monkeypatch.setattr(case.KIND, "resume_blocker", blocker)
         monkeypatch.setattr(Lease, "renew", lambda _: None)
-        expire_leases(place.root)
-        place.run()
+        expire_leases(case.root)
+        case.run()
         return "another note is asked for"
 
-    monkeypatch.setattr(Lines, "resume_blocker", other_run)
-    done = place.run()
-    assert done
-    place.assert_whole()
-    assert len(place.rows("SELECT 1 FROM backups")) == 1
+    monkeypatch.setattr(case.KIND, "resume_blocker", other_run)
+    assert case.run()
+    case.assert_whole()
+    assert len(case.ids()) == before + 1
 
 
-def test_a_run_that_lost_its_lease_discards_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.killed("put manifest.json", note="first")
-    files = sorted(place.root.glob("notes/lines/*/*.data"))
+@of(*RESUMED, TOPICS_TOO_LONG)
+def test_a_run_that_lost_its_lease_discards_nothing(case: LifeCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    case.killed("put manifest.json")
+    before = case.data()
 
     def lost(_: Lease) -> None:
         raise Busy("taken over")
 
     monkeypatch.setattr(Lease, "renew", lost)
     with pytest.raises(Busy):
-        place.run(note="second")
-    assert [path for path in files if path.exists()] == files
+        case.run(**case.OTHER)
+    assert case.data() == before
 
 
-def test_what_was_read_is_not_what_was_planned(place: Place) -> None:
-    place.file.write_text("one\ntorn\nthree")
+def test_what_was_read_is_not_what_was_planned(tmp_path: Path) -> None:
+    case = LinesCase(tmp_path)
+    case.file.write_text("one\ntorn\nthree")
     with pytest.raises(Refused):
-        place.run()
-    assert not list(place.root.glob("notes/**/*.*"))
-    place.file.write_text("\n".join(LINES))
-    assert place.run()
-    place.assert_whole()
+        case.run()
+    assert not list(case.root.glob("notes/**/*.*"))
+    case.file.write_text("one\ntwo\nthree")
+    assert case.run()
+    case.assert_whole()
 
 
-def test_a_catalog_that_lacks_the_backups_that_are_there(place: Place, tmp_path: Path) -> None:
+@of(*RESUMED, ManifestCase)
+def test_a_catalog_that_lacks_the_backups_that_are_there(case: LifeCase, tmp_path: Path) -> None:
     """An empty one in place of the used one, and that of another destination."""
-    place.run()
-    other = Place(tmp_path / "other")
+    other = LinesCase(tmp_path / "other")
+    case.run()
     for source in (None, other.root / "catalog"):
-        shutil.rmtree(place.root / "catalog")
+        shutil.rmtree(case.root / "catalog")
         if source:
-            shutil.copytree(source, place.root / "catalog")
+            shutil.copytree(source, case.root / "catalog")
         with pytest.raises(Refused):
-            place.run()
+            case.run()
 
 
-def test_two_runs_at_once(place: Place) -> None:
-    storage = CatalogReader(str(place.root)).home
-    with Lease.acquire(storage, "source-notes", "me"), pytest.raises(Busy):
-        place.run()
+@of(*RESUMED, ManifestCase)
+def test_two_runs_at_once(case: LifeCase) -> None:
+    with (
+        Lease.acquire(open_storage(str(case.root)), f"source-{case.NAME}", "someone"),
+        pytest.raises(Busy, match="someone"),
+    ):
+        case.run()

@@ -32,12 +32,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 PARTITIONS = 3
-MOMENTS = {
-    "the batch is planned": "lab/follow/offsets/0",
-    "the first data file": "lab/*/topics/*/*/*.data",
-    "the manifest": "lab/backups/*/manifest.json",
-    "the marker": "lab/backups/*/complete",
-}
 
 
 def fill(lab: Lab, topic: str, batch: int, each: int = 200) -> None:
@@ -116,19 +110,6 @@ def test_follow_cut_off(lab: Lab, topic: Callable[..., str]) -> None:
     assert [b["backup_id"] for b in shown(lab)["backups"] if b["number"] == 1] == [first]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_follow_killed(lab: Lab, topic: Callable[..., str], moment: str) -> None:
-    name = topic("killed", partitions=PARTITIONS)
-    fill(lab, name, 0)
-    run = run_of(lab, name)
-    run.kill_when(lambda: any(lab.folder.glob(MOMENTS[moment])), moment)
-    (first,) = planned(lab)
-    goes_on(lab, name)
-    # What the checkpoint had planned is what was taken, whether the killed run or the next one did it.
-    assert [b["backup_id"] for b in shown(lab)["backups"] if b["number"] == 1] == [first]
-
-
 def test_a_planned_batch_whose_records_are_gone_is_given_up(lab: Lab, topic: Callable[..., str]) -> None:
     """Else the checkpoint would bring it back for ever."""
     name = topic("cut-off", partitions=PARTITIONS)
@@ -165,20 +146,6 @@ def test_follow_stops_when_it_is_told_to(
     assert told == []  # the command took it
     result = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert (result["event"], result["backups"], result["entries"]) == ("result", 1, PARTITIONS * 20)
-    assert kinds(lab) == ["full"]
-    assert lab.backup(name)["entries"] == 0  # and no lease is left
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_follow_stops_in_good_order(lab: Lab, topic: Callable[..., str], number: int) -> None:
-    name = topic("stopped", partitions=PARTITIONS)
-    fill(lab, name, 0)
-    run = run_of(lab, name)
-    truth.until(lambda: any(lab.folder.glob("lab/*/topics/*/*/*.data")), "the first data file", 120)
-    assert run.end(number) == 0, run.log.read_text()
-    result = json.loads(run.log.read_text().splitlines()[-1])
-    assert (result["event"], result["backups"], result["entries"]) == ("result", 1, PARTITIONS * 200)
     assert kinds(lab) == ["full"]
     assert lab.backup(name)["entries"] == 0  # and no lease is left
 

@@ -27,17 +27,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
-# What stands in the destination when each step was taken.
-MOMENTS = {
-    "the flush is planned": "lab/follow/offsets/0",
-    "the first log file": "lab/log/*/*/*/*.log.zst",
-    "the first part": "lab/backups/*/parts/*.jsonl",
-    "the stream meta": "lab/stream-metas/*.meta",
-    "the manifest": "lab/backups/*/manifest.json",
-    "the row": "catalog/backups/_delta_log/00000000000000000001.json",
-    "the marker": "lab/backups/*/complete",
-}
-
 
 def fill(lab: Lab, feed: ChangeFeed, topic: str, count: int = 150) -> None:
     busy(feed, 1, count, begin=feed.now)
@@ -116,14 +105,6 @@ def test_log_ended_at_steps(
         rows = CatalogReader.require(str(lab.folder)).select("SELECT * FROM backups").read_all()
         markers = list(lab.folder.glob("lab/backups/*/complete"))
         assert (rows.num_rows, markers) == (1 if left == "no marker" else 0, [])
-    goes_on(lab, feed, name, task)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_log_killed(lab: Lab, topic: Callable[..., str], moment: str) -> None:
-    feed, name, task = started(lab, topic)
-    job(lab).kill_when(lambda: any(lab.folder.glob(MOMENTS[moment])), moment)
     goes_on(lab, feed, name, task)
 
 

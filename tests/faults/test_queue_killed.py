@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -101,40 +100,19 @@ def changes(begun: Begun, mode: str) -> dict[str, Any]:
     return {"mode": mode, **({"snapshot": begun.snapshot} if mode == "full" else {})}
 
 
-COUNTS = ("commit backups", "commit queue_restores", "commit transaction")
-
-
-def numbers(steps: list[str], part: int | None = None) -> list[int]:
-    """At which steps to die, from 1: every one, or the last of each kind, and of the kinds each second."""
-    last = {kind(name): n for n, name in enumerate(steps, 1)}
-    return list(range(1, 1 + len(steps))) if part is None else sorted(last.values())[part::2]
-
-
-def kind(step: str) -> str:
-    """What is done alike to many tables and files is of one kind, but for what makes it count."""
-    if step not in COUNTS and step.startswith(("commit", "put rows of", "put checksum of")):
-        return step.rpartition(" ")[0]
-    return "put a file" if re.search(r"\d|CURRENT|rocksdict", step) else step
-
-
-SOME = [("differential", 0), ("incremental", 1), ("full", 0), ("full", 1)]
-EVERY = [("differential", None), ("incremental", None), ("full", None)]
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(("mode", "part"), [*SOME, *EVERY])
-def test_a_backup_killed_before_its_steps(mode: str, part: int | None, begun: Begun, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["differential", "incremental", "full"])
+def test_a_backup_killed_before_its_steps(mode: str, begun: Begun, tmp_path: Path) -> None:
     lab = begun.copied(tmp_path / "all")
     with watched(tmp_path / "steps") as steps:
         wanted = lab.backup(begun.graph, **changes(begun, mode))
     before, after = taken(begun.lab), taken(lab)
     assert {"put begun.json", "put manifest.json", "commit backups", "put complete"} <= set(steps.taken())
-    for at in numbers(steps.taken(), part):
+    for at, name in enumerate(steps.taken(), 1):
         lab = begun.copied(tmp_path / str(at))
         with watched(tmp_path / f"steps-{at}", kill_at=at) as killed, suppress(Killed):
             lab.backup(begun.graph, **changes(begun, mode))
-        assert killed.dead, at
-        name = steps.taken()[at - 1]
+        assert killed.dead, name
         commits = [killed.taken()[:-1].count("commit backups"), steps.taken().count("commit backups")]
         there = commits[0] == commits[1]
         assert [row["backup_id"] for row in taken(lab)[: len(before)]] == [r["backup_id"] for r in before]
@@ -154,8 +132,7 @@ def test_a_backup_killed_before_its_steps(mode: str, part: int | None, begun: Be
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("part", [0, 1, None])
-def test_a_restore_killed_before_its_steps(part: int | None, begun: Begun, tmp_path: Path) -> None:
+def test_a_restore_killed_before_its_steps(begun: Begun, tmp_path: Path) -> None:
     graph, lab = begun.graph, begun.copied(tmp_path / "all")
     lab.backup(graph, "incremental")
     graph_tid, ops = begun.tid, graph.writers.ops
@@ -163,8 +140,7 @@ def test_a_restore_killed_before_its_steps(part: int | None, begun: Begun, tmp_p
         with watched(tmp_path / "steps") as steps:
             lab.drill(graph.queues)
         assert {"begin transaction", "after transaction", "create_topic"} <= set(steps.taken())
-        for at in numbers(steps.taken(), part):
-            name = steps.taken()[at - 1]
+        for at, name in enumerate(steps.taken(), 1):
             queues, folder = lab.queues(graph.queues), lab.new_folder()
             maps = dict(zip(graph.queues.topics, queues.topics, strict=True))
             with watched(tmp_path / f"steps-{at}", kill_at=at) as killed, suppress(Killed):
@@ -186,48 +162,28 @@ def test_a_restore_killed_before_its_steps(part: int | None, begun: Begun, tmp_p
 
 
 _CHILD = """
-import io, json, sys
+import json, sys
 from pathlib import Path
+from tests.support.command_line import quiet
 from tests.support.faults import watched
 from lakebackup.plan.queues.restore import QueueRestoreRequest
-from lakebackup_jobs.queues.backup import job as backup_queue
-from lakebackup_jobs.queues.backup.request import QueueRequest
-from lakebackup_jobs.queues.restore import job as restore_queue
-from lakebackup_jobs.lifecycle.progress import Reporter
-what, request, steps, hold = json.loads(sys.argv[1])
-made = {"backup": QueueRequest, "restore": QueueRestoreRequest}[what](**request)
-job = {"backup": backup_queue, "restore": restore_queue}[what]
+from lakebackup_jobs.queues.restore import job
+request, steps, hold = json.loads(sys.argv[1])
 with watched(Path(steps), hold=hold):
-    job.run(made, reporter=Reporter(io.StringIO(), sys.stderr))
+    job.run(QueueRestoreRequest(**request), reporter=quiet(sys.stderr))
 """
 
 
-def killed_at(hold: str, what: str, request: dict[str, Any], steps: Path) -> None:
-    """Do it in a process of its own, and kill that when it comes to a step."""
-    told = json.dumps([what, request, str(steps), hold])
-    child = subprocess.Popen([sys.executable, "-c", _CHILD, told], env=os.environ, cwd=ROOT)
+def killed_at(hold: str, request: dict[str, Any], steps: Path) -> None:
+    """Restore in a process of its own, and kill that when it comes to a step."""
+    asked = json.dumps([request, str(steps), hold])
+    child = subprocess.Popen([sys.executable, "-c", _CHILD, asked], env=os.environ, cwd=ROOT)
     try:
         truth.until(lambda: (steps / "held").exists() or child.poll() is not None, f"it comes to {hold}", 120)
         assert child.poll() is None
     finally:
         child.send_signal(signal.SIGKILL)
         child.wait()
-
-
-HOLDS = ["put data", "put manifest.json", "commit backups", "put complete"]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("hold", HOLDS)
-def test_a_backup_is_killed_outright(hold: str, begun: Begun, tmp_path: Path) -> None:
-    lab = begun.copied(tmp_path / "lab")
-    request = lab.request(begun.graph, mode="differential")
-    asked = {n: v for n, v in asdict(request).items() if n != "names"}
-    killed_at(hold, "backup", asked, tmp_path / "steps")
-    expire_leases(lab.place)
-    lab.backup(begun.graph, "differential")
-    whole(lab, begun)
-    lab.close()
 
 
 @pytest.mark.parametrize(
@@ -243,7 +199,7 @@ def test_a_restore_is_killed_outright(hold: str, begun: Begun, tmp_path: Path) -
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     maps = dict(zip(graph.queues.topics, queues.topics, strict=True))
     asked = {n: v for n, v in asdict(lab.wanted(folder, maps)).items() if n != "names"}
-    killed_at(hold, "restore", asked, tmp_path / "steps")
+    killed_at(hold, asked, tmp_path / "steps")
     assert not lab.rows("SELECT * FROM queue_restores")
     expire_leases(lab.place)
     lab.restore(folder, maps)

@@ -1,4 +1,4 @@
-"""Two runs on one source, a run that lost its lease, and records deleted under a backup's feet."""
+"""Two runs on one source, and records deleted under a backup's feet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support import kafka_truth as truth
-from tests.support.faults import Killed, expire_leases, rows_of, shown, stored, watched
+from tests.support.faults import Killed, rows_of, shown, stored, watched
 
 from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError
 from lakebackup_jobs.cli import main
@@ -68,25 +68,6 @@ def test_the_second_of_two_equal_restores_is_busy(lab: Lab, topic: Make, tmp_pat
         thread.join(240)
     assert told[0]["entries"] == 40
     assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
-
-
-def test_a_backup_that_lost_its_lease_while_it_was_away_shows_nothing(
-    lab: Lab, topic: Make, tmp_path: Path
-) -> None:
-    name = topic("lost", partitions=2)
-    truth.produce(lab.bootstrap, name, rows_of(2, 20))
-    with watched(tmp_path / "steps", hold="put part") as steps:
-        thread, told = beside(lambda: lab.backup(name))
-        truth.until(lambda: steps.held, "the first backup has written data")
-        expire_leases(lab.folder)
-        second = lab.backup(name)
-        steps.go()
-        thread.join(240)
-    assert isinstance(told[0], Busy), told
-    assert [backup["backup_id"] for backup in shown(lab)["backups"]] == [second["backup_id"]]
-    assert stored(lab) == truth.contents(lab.bootstrap, name)
-    third = lab.backup(name)
-    assert (third["parent"], third["entries"]) == (second["backup_id"], 0)
 
 
 def test_others_are_busy_while_one_prunes(lab: Lab, topic: Make, tmp_path: Path) -> None:

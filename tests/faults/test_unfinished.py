@@ -22,7 +22,6 @@ from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import resume
 from lakebackup_jobs.topics.backup import TopicsBackup
-from lakebackup_jobs.topics.request import BackupRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,22 +102,6 @@ def test_an_incremental_goes_on_however_often_it_is_cut_off(lab: Lab, name: str,
     assert stored(lab) == truth.contents(lab.bootstrap, name)
 
 
-def test_one_that_was_committed_is_not_taken_twice(lab: Lab, name: str, tmp_path: Path) -> None:
-    truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20))
-    cut_off(lab, name, "put complete", tmp_path / "1")
-    done = lab.backup(name)
-    assert (done["entries"], done["kind"]) == (80, "full")
-    assert_whole(lab, name)
-    assert (lab.folder / "lab/backups" / done["backup_id"] / "complete").exists()
-
-    # Nothing is new behind one that is ended: then that is the backup that was asked for.
-    truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20, start=20))
-    cut_off(lab, name, "put part #4", tmp_path / "2", mode="incr-accu")
-    ended = lab.backup(name, mode="incr-accu")
-    assert (ended["kind"], ended["entries"], ended.get("ended")) == ("cumulative", 80, None)
-    assert stored(lab) == truth.contents(lab.bootstrap, name)
-
-
 def test_a_full_starts_over_and_leaves_nothing(lab: Lab, name: str, tmp_path: Path) -> None:
     truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20))
     cut_off(lab, name, "put part #4", tmp_path / "1")
@@ -150,13 +133,7 @@ def test_what_was_not_read_and_is_gone_is_not_gone_on_with(lab: Lab, name: str, 
     begun = read_draft(open_storage(str(lab.folder)), "lab", TopicsBackup)
     assert begun
     cluster = Cluster({"bootstrap.servers": lab.bootstrap})
-    asked = BackupRequest(
-        destination=str(lab.folder),
-        topics=(name,),
-        kafka={"bootstrap.servers": lab.bootstrap},
-        groups="none",
-    )
-
+    asked = lab.topics_request((name,))
     work = Workspace(asked, "lab", lab.reporter)
 
     def why(of: resume.InProgress = begun, **changes: Any) -> str | None:

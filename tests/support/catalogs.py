@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.support.rows import EPOCH, backup_id, backup_row, file_row, filled
 
 from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
 from lakebackup.rows.digest import Digest
@@ -24,49 +25,27 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup.store.writer import CatalogWriter
 
-EPOCH = "0123456789abcdef" * 2
-
-
-def backup_id(number: int) -> str:
-    """The id of the backup with a number."""
-    return f"20260101T{number // 3600:02d}{number // 60 % 60:02d}{number % 60:02d}Z-{number:08x}"
-
 
 def made_backup(number: int, rows: Sequence[DataFile] = (), *, on: int | None = None, **given: Any) -> Backup:
     """Backup `number` of these files: a full, or in the chain of the full `on` a differential.
 
     Whatever is given replaces a column.
     """
-    name = given.get("backup_id") or backup_id(number)
-    full = on in (None, number)
-    chain: dict[str, Any] = {
-        "kind": "full" if full else "differential",
-        "level": 0 if full else 1,
-        "parent": None if full else backup_id(number - 1),
-        "base": name if full else backup_id(on or 0),
-        "chain_position": 0 if full else number - (on or 0),
-        "parent_place": None if full else number - 1,
-    }
-    columns: dict[str, Any] = {
-        "backup_id": name,
-        "number": number,
-        "source": "prod",
-        "destination": "d",
-        "place": number,
-        "start_ts": None,
-        "end_ts": 1000 * number,
-        "started_at": 0,
-        "finished_at": 1_000_000 * number,
+    totals = {
         "files": len(rows),
         "bytes": sum(row.bytes for row in rows),
         "entries": sum(row.entries for row in rows),
-        "digest": "",
-        "isolation": "read_committed",
-        "codec": "zstandard",
-        "created_by": "test",
-        "tool": "test",
     }
-    return Backup(**chain | columns | given)
+    own: dict[str, Any] = {"destination": "d", "isolation": "read_committed", "codec": "zstandard", **totals}
+    if on not in (None, number):
+        own |= {
+            "kind": "differential",
+            "level": 1,
+            "parent": backup_id(number - 1),
+            "base": backup_id(on or 0),
+        }
+        own |= {"chain_position": number - (on or 0), "parent_place": number - 1}
+    return backup_row(number, **own | {"finished_at": 1_000_000 * number} | given)
 
 
 def made_scope(**given: Any) -> Scope:
@@ -83,22 +62,9 @@ def made_position(start: int, end: int, **given: Any) -> Position:
 def put_object(storage: Storage, path: str, content: bytes, **given: Any) -> DataFile:
     """Put an object that holds no records of Kafka; its row."""
     storage.put(path, content)
-    columns: dict[str, Any] = {
-        "path": path,
-        "scope": "",
-        "epoch": "-",
-        "region": "",
-        "codec": "null",
-        "bytes": len(content),
-        "raw_bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "entries": 0,
-        "min_ts": 0,
-        "max_ts": 0,
-        "start_position": 0,
-        "end_position": 1,
-    }
-    return DataFile(**columns | given)
+    place = {"path": path, "scope": "", "epoch": "-", "region": "", "codec": "null", "end_position": 1}
+    size = {"bytes": len(content), "raw_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return filled(DataFile, **place | size | given)
 
 
 def put_listing(storage: Storage, path: str, table: str, rows: Sequence[Row], **given: Any) -> DataFile:
@@ -111,27 +77,12 @@ def put_listing(storage: Storage, path: str, table: str, rows: Sequence[Row], **
 
 def data_file(number: int, *, region: int = 0, topic: str = "orders", source: str = "prod") -> DataFile:
     """The file that backup `number` wrote of a partition: ten records, offsets from 10 * (number - 1)."""
-    first = 10 * (number - 1)
-    return DataFile(
-        destination="d",
-        path=layout.data_path(source, EPOCH, topic, region, number - 1),
-        backup_id=backup_id(number),
-        added_in=number,
-        source=source,
-        scope=topic,
-        epoch=EPOCH,
-        region=str(region),
-        format="kafka-avro-2",
-        codec="zstandard",
-        bytes=100,
-        raw_bytes=200,
-        sha256="00" * 32,
-        entries=10,
-        min_ts=1000 * number,
-        max_ts=1000 * number + 900,
-        start_position=first,
-        end_position=first + 10,
-    )
+    first, path = 10 * (number - 1), layout.data_path(source, EPOCH, topic, region, number - 1)
+    return file_row(
+        number, destination="d", path=path, source=source, scope=topic, region=str(region), codec="zstandard",
+        bytes=100, raw_bytes=200, sha256="00" * 32, entries=10, min_ts=1000 * number,
+        max_ts=1000 * number + 900, start_position=first, end_position=first + 10,
+    )  # fmt: skip
 
 
 def manifest(

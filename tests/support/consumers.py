@@ -64,8 +64,6 @@ def read_on(
             for message in consumer.consume(count - len(found), 0.2):
                 assert message.error() is None, message.error()
                 partition, offset = message.partition(), message.offset()
-                assert partition is not None
-                assert offset is not None
                 found.append((partition, message.value()))
                 last[partition] = offset + 1
         if "auto.offset.reset" in config:

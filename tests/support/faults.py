@@ -199,8 +199,10 @@ def _watched(steps: Steps) -> Iterator[None]:
     delete = local.LocalStorage.delete
 
     def away(storage: local.LocalStorage, path: str) -> None:
-        if path.endswith(".data"):
+        if path.endswith(".data") or "/snapshots/" in path:
             steps.step("delete data")
+        elif path.endswith("/begun.json"):
+            steps.step("delete begun.json")
         delete(storage, path)
 
     write = DeltaTable.create_write_transaction
@@ -260,11 +262,6 @@ def _kind(path: str) -> str:
     return {"data": "data", "keys": "keys", "jsonl": "part", "parquet": f"rows of {path.split('/')[0]}"}.get(
         path.rpartition(".")[2], path.rpartition("/")[2]
     )
-
-
-def kinds_of(points: Iterable[int | str]) -> set[str]:
-    """Names of the steps at which runs are killed."""
-    return {point.partition(" #")[0] for point in points if isinstance(point, str)}
 
 
 def expire_leases(folder: Path) -> None:

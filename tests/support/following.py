@@ -10,7 +10,6 @@ from tests.support import kafka_truth as truth
 from tests.support.faults import shown, stored
 
 from lakebackup_jobs.topics.follow import follow
-from lakebackup_jobs.topics.request import BackupRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,16 +24,7 @@ class Following:
         lab.make_catalog()
         self.stop = threading.Event()
         self.ended: list[dict[str, Any] | Exception] = []
-        self._request = BackupRequest(
-            **{
-                "destination": str(lab.folder),
-                "topics": topics,
-                "kafka": {"bootstrap.servers": lab.bootstrap},
-                "source": "lab",
-                "groups": "none",
-                **changes,
-            }
-        )
+        self._request = lab.topics_request(topics, **changes)
         self._thread = threading.Thread(target=self._run, args=(lab,), name="follow")
         self._thread.start()
 

@@ -13,10 +13,10 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.support import kafka_truth as truth
 from tests.support.graph_engine import Engine
 from tests.support.graph_writers import Files, Op, Queues, State, Writers, kept, open_at, state_at
+from tests.support.looks import seen
 from tests.support.runs import now_ms
 
 from lakebackup.plan.queues.restore import QueueRestoreRequest
-from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.queues.backup import job as backup_queue
 from lakebackup_jobs.queues.backup.request import QueueRequest
@@ -173,8 +173,7 @@ class GraphLab:
         return Graph(folder, queues, writers, engine)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = CatalogReader(str(self.place)).select(sql).read_all().to_pylist()
-        return found
+        return seen(self.place, sql)
 
     def settled(self, graph: Graph) -> None:
         """A commit of Kafka's returns before its marks are in the log; wait until they are."""

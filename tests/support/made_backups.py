@@ -16,6 +16,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from tests.support.catalogs import EPOCH, backup_id, made_backup, made_position, made_scope
 from tests.support.made_up import declaration
+from tests.support.rows import file_row
 
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row, table_of
@@ -28,12 +29,13 @@ from lakebackup.store.roots import destination_id
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.records import Block, decode_block
-from lakebackup_jobs.kafka.format.schemas import FORMAT_V2, SCHEMA_V2, TIMESTAMP_TYPES
+from lakebackup_jobs.kafka.format.schemas import SCHEMA_V2, TIMESTAMP_TYPES
 from lakebackup_sql import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from lakebackup.rows.backups import DataFile
     from lakebackup.rows.base import Row
     from lakebackup.storage import Storage
     from lakebackup_jobs.kafka.format.records import Columns, FileStats
@@ -149,20 +151,10 @@ class MadeBackups:
         path = layout.data_path(source, epoch, topic, records[0].partition, self._seq)
         found = put_data_file(self.storage, path, block_of(topic, records))
         self._seq += 1
-        return DataFile(
-            destination=self.destination,
-            path=path,
-            backup_id=backup_id(number),
-            added_in=number,
-            source=source,
-            scope=topic,
-            epoch=epoch,
-            region=str(records[0].partition),
-            format=FORMAT_V2,
-            codec="zstandard",
-            generation=generation,
-            **found.columns(),
-            **(kept.add(found.keys) if filters else {}),
+        place = {"source": source, "scope": topic, "epoch": epoch, "region": str(records[0].partition)}
+        own = {"destination": self.destination, "path": path, "codec": "zstandard", "generation": generation}
+        return file_row(
+            number, **place, **own, **found.columns(), **(kept.add(found.keys) if filters else {})
         )
 
 
@@ -214,7 +206,6 @@ def block_of(topic: str, records: Iterable[Record]) -> Columns:
 def put_data_file(storage: Storage, path: str, columns: Columns, **metadata: Any) -> FileStats:
     """Put a data file of one block; its figures."""
     stats = columns.stats()
-    assert stats is not None
     with storage.writer() as sink:
         writer = FileWriter(sink, **metadata)
         writer.write_block(Block(columns.data, stats, hashes=hashes_of(columns)))

@@ -119,13 +119,11 @@ class MadeQueues:
     def differential(self, end_ts: int) -> str:
         """Everything since the last full."""
         point = self.restore[1] if self.restore else self.newest
-        assert point is not None
         return self._child(self.points[point.base], end_ts, "cumulative")
 
     def incremental(self, end_ts: int) -> str:
         """Everything since the last backup."""
         point = self.restore[1] if self.restore else self.newest
-        assert point is not None
         return self._child(point, end_ts, "differential")
 
     def restored(self, name: str, at: int, *, upto: int | None = None, epoch: str | None = None) -> str:

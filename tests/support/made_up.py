@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from deltalake import DeltaTable
+from tests.support.rows import EPOCH, backup_row, file_row
 
-from lakebackup.rows.backups import Backup, DataFile, Floor, Gap, Position, Removal, Scope
+from lakebackup.rows.backups import DataFile, Floor, Gap, Position, Removal, Scope
 from lakebackup.rows.tables import ARROW_SCHEMAS, table_of
 from lakebackup.rows.upkeep import Check, Destination, Migration
 from lakebackup.sql_engine.delta import append
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 DAY = 86_400_000
 FIRST = 1_787_626_800_000  # 2026-08-25T03:00:00Z
-EPOCH = "0123456789abcdef" * 2
 NASTY = (
     "<script>document.title='run'</script><img src='http://canary.invalid/' onerror=\"document.title='run'\">"
 )
@@ -80,34 +80,19 @@ def _cluster(cluster: str, topics: tuple[str, ...], days: int) -> list[Row]:
         ]
         rows += mine
         forked = cluster == "prod" and day in (75, 76)
+        totals = {"bytes": sum(file.bytes for file in mine), "entries": sum(file.entries for file in mine)}
+        lineage: dict[str, Any] = {"base": base}
+        if not fresh:
+            lineage |= {"kind": "differential", "level": 1, "parent": parent, "parent_place": number - 1}
+            lineage |= {"chain_position": number - int(base[-8:], 16), "start_ts": at - DAY}
         rows.append(
-            Backup(
-                backup_id=name,
-                number=number,
-                source=cluster,
-                destination="d1",
-                kind="full" if fresh else "differential",
-                level=0 if fresh else 1,
-                parent=parent or None,
-                base=base,
-                chain_position=0 if fresh else number - int(base[-8:], 16),
-                place=number,
-                parent_place=None if fresh else number - 1,
-                state="out_of_sync" if forked else "complete",
-                start_ts=None if fresh else at - DAY,
-                end_ts=at,
-                started_at=at * 1000,
-                finished_at=(at + 60_000) * 1000,
-                files=len(mine),
-                bytes=sum(file.bytes for file in mine),
-                entries=sum(file.entries for file in mine),
-                digest="",
-                isolation="read_committed",
+            backup_row(
+                number, backup_id=name, source=cluster, destination="d1", **lineage, **totals,
+                files=len(mine), state="out_of_sync" if forked else "complete", end_ts=at,
+                started_at=at * 1000, finished_at=(at + 60_000) * 1000, isolation="read_committed",
                 codec="zstandard",
-                created_by="made up",
-                tool="0",
             )
-        )
+        )  # fmt: skip
         own: dict[str, Any] = {"backup_id": name, "source": cluster, "epoch": EPOCH}
         for topic in topics:
             rows.append(Scope(**own, scope=topic, regions=REGIONS, settings="{}", replication=3))
@@ -143,26 +128,13 @@ def _file(cluster: str, topic: str, region: int, number: int, name: str, fresh: 
     at = FIRST + (number - 1) * DAY
     first = 0 if fresh else 10 * (number - 1)
     size = (40_000_000 + 900_000 * number if fresh else 6_000_000) * (1 + len(topic) % 3)
-    return DataFile(
-        destination="d1",
-        path=f"{cluster}/{EPOCH}/topics/{quote(topic, safe='')}/partition={region}/{number:08d}.avro",
-        backup_id=name,
-        added_in=number,
-        source=cluster,
-        scope=topic,
-        epoch=EPOCH,
-        region=str(region),
-        format="kafka-avro-2",
-        codec="zstandard",
-        bytes=size,
-        raw_bytes=5 * size,
-        sha256="00" * 32,
-        entries=10 * number - first,
-        min_ts=FIRST - DAY if fresh else at - DAY,
-        max_ts=at - 1,
-        start_position=first,
+    path = f"{cluster}/{EPOCH}/topics/{quote(topic, safe='')}/partition={region}/{number:08d}.avro"
+    return file_row(
+        number, destination="d1", path=path, backup_id=name, source=cluster, scope=topic, region=str(region),
+        codec="zstandard", bytes=size, raw_bytes=5 * size, sha256="00" * 32, entries=10 * number - first,
+        min_ts=FIRST - DAY if fresh else at - DAY, max_ts=at - 1, start_position=first,
         end_position=10 * number,
-    )
+    )  # fmt: skip
 
 
 def _pruned(rows: list[Row], at: int) -> list[Row]:

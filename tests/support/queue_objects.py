@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tests.support.catalogs import put_listing, put_object
 from tests.support.made_backups import Record, block_of, put_data_file
+from tests.support.rows import file_row
 
 from lakebackup.formats.queues.headers import NAMES, HeaderNames
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.tables import table_of
 from lakebackup.rules import layout
 from lakebackup.store.delta_append import LISTED
-from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 from lakebackup_jobs.queues.messages import read_messages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakebackup.rows.backups import DataFile
     from lakebackup.rows.base import Row
     from lakebackup.storage import Storage
 
@@ -62,23 +63,12 @@ class QueueObjects:
             records.append(Record(partition, position, one.ts, None, one.value, tuple(headers)))
         columns = block_of(topic, records)
         bounds = read_messages(columns, names, name).bounds
-        assert bounds is not None
         seq = self._seq[place] = self._seq.get(place, -1) + 1
         path = layout.data_path(self.source, epoch, topic, partition, seq)
         file = put_data_file(self.storage, path, columns, metadata={NAMES: names.text})
-        return DataFile(
-            destination=self.destination,
-            path=path,
-            backup_id=name,
-            added_in=number,
-            source=self.source,
-            scope=topic,
-            epoch=epoch,
-            region=str(partition),
-            format=FORMAT_V2,
-            codec="zstandard",
-            **{**file.columns(), "min_tid": bounds[0], "max_tid": bounds[1]},
-        )
+        where = {"scope": topic, "epoch": epoch, "region": str(partition), "path": path, "codec": "zstandard"}
+        tids = {"min_tid": bounds[0], "max_tid": bounds[1]}
+        return file_row(number, **{**self._of(name, number), **where, **file.columns(), **tids})
 
     def listed(self, name: str, number: int, rows: Sequence[Row]) -> list[DataFile]:
         """The objects of rows of the catalog, one a table."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from tests.support.catalogs import EPOCH, backup_id
-
 from lakebackup.rows.backups import Backup, DataFile
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
+
+EPOCH = "0123456789abcdef" * 2
 
 #: Where rows are unless a test says otherwise.
 PLACE: dict[str, Any] = {"source": "prod", "scope": "orders", "epoch": EPOCH, "region": "0"}
@@ -33,9 +33,14 @@ def nothing(hint: Any) -> Any:
     return get_args(hint)[0] if get_origin(hint) is Literal else hint()
 
 
+def backup_id(number: int) -> str:
+    """The id of the backup with a number."""
+    return f"20260101T{number // 3600:02d}{number // 60 % 60:02d}{number % 60:02d}Z-{number:08x}"
+
+
 def backup_row(number: int, parent: Backup | None = None, /, **given: Any) -> Backup:
     """Backup `number` of a source, ending at 1000 * number: a full, or what continues `parent`."""
-    name = backup_id(number)
+    name = given.get("backup_id") or backup_id(number)
     own: dict[str, Any] = {"backup_id": name, "base": name, "number": number, "place": number}
     if parent:
         own |= {"kind": "differential", "level": 1, "parent": parent.backup_id, "base": parent.base}

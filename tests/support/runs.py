@@ -42,66 +42,46 @@ class Lab:
         """What a SELECT gives."""
         return seen(self.folder, text)
 
+    def topics_request(self, topics: tuple[str, ...], **changes: Any) -> BackupRequest:
+        """Of a backup of topics."""
+        usual = {"destination": str(self.folder), "kafka": {"bootstrap.servers": self.bootstrap}}
+        # Other tests' groups live on the same broker.
+        return BackupRequest(**{**usual, "topics": topics, "source": "lab", "groups": "none", **changes})
+
     def backup(self, *topics: str, **changes: Any) -> dict[str, Any]:
-        request = BackupRequest(
-            **{
-                "destination": str(self.folder),
-                "topics": topics,
-                "kafka": {"bootstrap.servers": self.bootstrap},
-                "source": "lab",
-                "groups": "none",  # other tests' groups live on the same broker
-                **changes,
-            }
-        )
+        request = self.topics_request(topics, **changes)
         if not request.dry_run:
             self.make_catalog()
         return backup_topics.run(request, spark=self.spark, reporter=self.reporter)
 
+    def _run(self, job: Any, kind: Any, changes: dict[str, Any], **usual: Any) -> dict[str, Any]:
+        request = kind(**{"destination": str(self.folder), **usual, **changes})
+        done: dict[str, Any] = job.run(request, spark=self.spark, reporter=self.reporter)
+        return done
+
     def restore(self, *topics: str, **changes: Any) -> dict[str, Any]:
-        request = RestoreRequest(
-            **{
-                "destination": str(self.folder),
-                "topics": topics,
-                "target": f"kafka://{self.bootstrap}",
-                **changes,
-            }
-        )
-        return restore_topics.run(request, spark=self.spark, reporter=self.reporter)
+        usual = {"topics": topics, "target": f"kafka://{self.bootstrap}"}
+        return self._run(restore_topics, RestoreRequest, changes, **usual)
 
     def compact(self, *topics: str, **changes: Any) -> dict[str, Any]:
-        request = compact.CompactRequest(
-            **{"destination": str(self.folder), "topics": topics, "source": "lab", **changes}
-        )
-        return compact.run(request, spark=self.spark, reporter=self.reporter)
+        return self._run(compact, compact.CompactRequest, changes, topics=topics, source="lab")
 
     def merge(self, level: int, **changes: Any) -> dict[str, Any]:
-        request = merge.MergeRequest(
-            **{"destination": str(self.folder), "level": level, "source": "lab", **changes}
-        )
-        return merge.run(request, spark=self.spark, reporter=self.reporter)
+        return self._run(merge, merge.MergeRequest, changes, level=level, source="lab")
 
     def restore_groups(self, *groups: str, **changes: Any) -> dict[str, Any]:
         """Groups by name, all when none is named."""
-        request = restore_groups.GroupsRequest(
-            **{
-                "destination": str(self.folder),
-                "groups": groups,
-                "patterns": () if groups else (".*",),
-                "target": f"kafka://{self.bootstrap}",
-                **changes,
-            }
-        )
+        chosen = {"groups": groups, "patterns": () if groups else (".*",)}
+        usual = {"destination": str(self.folder), "target": f"kafka://{self.bootstrap}"}
+        request = restore_groups.GroupsRequest(**{**usual, **chosen, **changes})
         return restore_groups.run(request, reporter=self.reporter)
 
     def prune(self, *topics: str, **changes: Any) -> dict[str, Any]:
-        request = prune.PruneRequest(
-            **{"destination": str(self.folder), "topics": topics, "source": "lab", "delete": True, **changes}
-        )
-        return prune.run(request, spark=self.spark, reporter=self.reporter)
+        usual = {"topics": topics, "source": "lab", "delete": True}
+        return self._run(prune, prune.PruneRequest, changes, **usual)
 
     def verify(self, **changes: Any) -> dict[str, Any]:
-        request = verify.VerifyRequest(**{"destination": str(self.folder), "grace_ms": 0, **changes})
-        return verify.run(request, spark=self.spark, reporter=self.reporter)
+        return self._run(verify, verify.VerifyRequest, changes, grace_ms=0)
 
 
 def now_ms() -> int:

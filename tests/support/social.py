@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 import fastavro
 import pytest
 from confluent_kafka import Producer
+from tests.support.looks import seen
 
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.formats.queues.watermark import Watermark, headers_of
 from lakebackup.plan.queues.restore import QueueRestoreRequest
-from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.queues.backup import job as backup_queue
 from lakebackup_jobs.queues.backup.request import QueueRequest
@@ -97,8 +97,7 @@ class Social:
         return self.backup("full", snapshot=str(self.snapshot), **changes)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = CatalogReader(str(self.place)).select(sql).read_all().to_pylist()
-        return found
+        return seen(self.place, sql)
 
     def stored(self, backup_id: str) -> list[Message]:
         """The messages in the files of a backup, in the order of each partition."""

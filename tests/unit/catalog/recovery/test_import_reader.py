@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.disks import flip
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.plan.upkeep.import_backups import BackupsPlan, counted, plan_backups
@@ -59,7 +60,6 @@ def test_a_row_that_makes_no_sense_is_reported(
     tmp_path: Path, table: str, change: dict[str, Any], message: str
 ) -> None:
     found = problem_of(table, tmp_path, json.dumps(FILE | change))
-    assert found is not None
     assert message in found
 
 
@@ -75,7 +75,6 @@ def test_a_row_that_makes_no_sense_is_reported(
 )
 def test_a_line_that_is_no_row_is_reported(tmp_path: Path, text: str, message: str) -> None:
     found = problem_of("files", tmp_path, text)
-    assert found is not None
     assert message in found
 
 
@@ -98,9 +97,7 @@ def test_rows_are_read_alike_from_both_forms(tmp_path: Path) -> None:
 def test_a_damaged_parquet_file_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
     pq.write_table(pa.Table.from_pylist([FILE] * 100), file, write_page_checksum=True)
-    content = bytearray(file.read_bytes())
-    content[20] ^= 1
-    file.write_bytes(content)
+    flip(file, 20)
     assert "no whole Parquet file" in rows_of("files", file)[-1]["row_problem"]
 
 

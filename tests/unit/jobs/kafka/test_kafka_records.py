@@ -172,7 +172,6 @@ def test_filter_and_figures(rows: list[Row], after: int | None, until: int | Non
     if not kept:
         assert found is None
         return
-    assert found is not None
     assert found.data.tobytes() == b"".join(encoded(kept))
     assert found.stats == within(columns, after, until, least).stats() == block_of(kept).stats
 
@@ -182,7 +181,6 @@ def test_key_bounds_hold(keys: list[bytes], more: list[bytes]) -> None:
     keys += more
     rows = [{"offset": 0, "timestamp": 0, "key": key, "value": b""} for key in keys]
     stats = functools.reduce(operator.add, map(stats_of, rows))
-    assert stats.start_key is not None
     assert all(stats.start_key <= key.hex() for key in keys)
     assert len(stats.start_key) <= 128
     if stats.end_key is None:

@@ -142,7 +142,6 @@ def test_each_kind_of_value(schema: Schema, payload: bytes, expected: str) -> No
 def test_what_cannot_be_decoded_is_reported(schema: Schema, payload: bytes, said: str) -> None:
     text, problem = one(schema, framed(payload))
     assert text is None
-    assert problem is not None
     assert said in problem
 
 
@@ -171,7 +170,6 @@ def test_garbage_gives_valid_json_or_a_problem(payload: bytes, schema: Schema) -
 def test_decimals_are_exact(data: bytes, scale: int) -> None:
     payload = long(len(data)) + data
     text, _ = one(logical("bytes", "decimal", precision=5, scale=scale), framed(payload))
-    assert text is not None
     exact = int.from_bytes(data, signed=True)
     assert Fraction(json.loads(text)) * 10**scale == exact
     assert len(json.loads(text).partition(".")[2]) == scale
@@ -241,7 +239,6 @@ def test_references_that_lead_nowhere() -> None:
     ):
         text, problem = Decoder(schemas_of(rows)).decode(framed(b"\2", 1))
         assert text is None
-        assert problem is not None
         assert said in problem
 
 

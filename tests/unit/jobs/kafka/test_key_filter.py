@@ -139,7 +139,6 @@ def test_size_and_false_answers(count: int) -> None:
     for some in np.array_split(rng.integers(-(2**63), 2**63 - 1, count), 7):
         made.add(some)
     found = made.sealed(SHA)
-    assert found is not None
     blocks = len(found) // SEALED_BYTES
     assert blocks == 1 or 8 <= blocks * 256 / count < 25  # bits a key
     words = np.frombuffer(found, np.uint8).reshape(-1, SEALED_BYTES)[:, :32].copy().view("<u4")
@@ -275,7 +274,6 @@ def test_filters_of_several_files_are_one_that_holds_all_or_none(drawn: list[tup
         assert len(drawn) > 1
         return
     found = made.sealed(SHA)
-    assert found is not None
     assert whole(found, SHA)
     with tempfile.TemporaryDirectory() as name:
         storage, (file,) = stored(Path(name), found)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.disks import flip
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.rows import filled
 
@@ -123,9 +124,7 @@ def test_a_damaged_file_is_an_error_and_nothing_else(made: MadeBackups) -> None:
     reader = made.reader()
     (row,) = reader.select("SELECT path FROM files WHERE added_in = 1").read_all().to_pylist()
     path = Path(made.folder, row["path"])
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 4
-    path.write_bytes(data)
+    flip(path)
     with pytest.raises(Damaged, match="is not what was written"):
         rows(made, "SELECT count(*) FROM records('orders')")
     # Who does not need it is answered.

@@ -18,7 +18,7 @@ from lakebackup.plan.queues.history import Continuation
 from lakebackup.plan.queues.restore import QueueRestoreRequest, content_of, plan_restore
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.progress import QuietReporter
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.backup.execute import InProgress
@@ -34,7 +34,7 @@ from lakebackup_jobs.queues.transaction_scan import SCAN_SCHEMA, RangeScan, Scan
 if TYPE_CHECKING:
     from pathlib import Path
 
-QUIET = QuietReporter(io.StringIO(), io.StringIO())
+QUIET = Reporter(io.StringIO(), io.StringIO())
 BACKUP = "20260131T134511Z-0a1b2c3d"
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.disks import flip
 from tests.support.roots import roots_of
 
 from lakebackup.errors import Damaged
@@ -208,9 +209,7 @@ def test_long_keys_that_differ_at_their_ends_are_two(tmp_path: Path) -> None:
 def test_files_that_are_not_what_the_catalog_says(what: str, tmp_path: Path) -> None:
     file = store(tmp_path, 0, [record(0, b"k", b"v"), record(1, None if what == "no key" else b"k", b"v")])
     if what == "a flipped bit":
-        data = bytearray((tmp_path / file.path).read_bytes())
-        data[-20] ^= 1
-        (tmp_path / file.path).write_bytes(data)
+        flip(tmp_path / file.path, -20)
     elif what == "another count":
         file = replace(file, entries=3)
     with pytest.raises(Damaged, match=file.path):

@@ -1,0 +1,256 @@
+"""Sources as the contract of the lifecycle runs them: each has something to back up, and a destination."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tests.support import kafka_truth as truth
+from tests.support.command_line import quiet
+from tests.support.faults import Killed, expire_leases, rows_of, stored, watched
+from tests.support.line_source import Lines, LinesRequest
+from tests.support.line_source import run as back_up_lines
+from tests.support.looks import seen
+from tests.support.made_backups import MadeBackups
+from tests.support.runs import Lab
+
+from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup.plan import splits
+from lakebackup.rules import layout
+from lakebackup.storage import open_storage
+from lakebackup_jobs.snapshots import backup as backup_snapshot
+from lakebackup_jobs.snapshots.backup import SnapshotBackup, SnapshotRequest
+from lakebackup_jobs.snapshots.import_manifest import ManifestImport, ManifestRequest
+from lakebackup_jobs.snapshots.import_manifest import run as import_manifest
+from lakebackup_jobs.topics.backup import TopicsBackup
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakebackup_jobs.lifecycle.source import Source
+
+
+class LifeCase(ABC):
+    """A source that has something new to back up, and a destination of its own below `folder`."""
+
+    KIND: ClassVar[type[Source[Any]]]
+    #: Its name in the catalog.
+    NAME: ClassVar[str]
+    #: Steps that leave a state of their own, in their order.
+    STATES: ClassVar[tuple[str, ...]] = ()
+    #: A request that does not resume what the usual one left.
+    OTHER: ClassVar[dict[str, Any]] = {"note": "other"}
+    #: Where the copied data is.
+    DATA: ClassVar[str]
+    #: Fixtures that it takes besides.
+    NEEDS: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.root, self.kills = folder, folder / "backups", 0
+        MadeBackups(self.root)
+
+    @abstractmethod
+    def run(self, **changes: Any) -> dict[str, Any] | None:
+        """Back up what is new; None: nothing was."""
+
+    @abstractmethod
+    def contents(self) -> dict[str, bytes]:
+        """What the newest backup holds, read from the destination."""
+
+    @abstractmethod
+    def wanted(self) -> dict[str, bytes]:
+        """What the source has now."""
+
+    def killed(self, step: int | str, **changes: Any) -> list[str] | None:
+        """Steps of a run that dies before one; None: it came to its end without it."""
+        self.kills += 1
+        with (
+            watched(self.folder / f"steps{self.kills}", kill_at=step) as steps,
+            suppress(Killed, EnvironmentProblem),
+        ):
+            self.run(**changes)
+        if not steps.dead:
+            return None
+        expire_leases(self.root)
+        return steps.taken()
+
+    def ids(self) -> list[str]:
+        """Of the backups in the catalog, in order."""
+        return [row["backup_id"] for row in seen(self.root, "SELECT backup_id FROM backups ORDER BY number")]
+
+    def data(self) -> dict[str, int]:
+        """Paths of the copied data -> when each was written."""
+        files = [path for path in self.root.glob(self.DATA) if path.is_file()]
+        return {str(path.relative_to(self.root)): path.stat().st_mtime_ns for path in files}
+
+    def named(self) -> set[str]:
+        """Paths of the data that the catalog has."""
+        return {row["path"] for row in seen(self.root, "SELECT path FROM files WHERE role = 'data'")}
+
+    def assert_objects(self) -> None:
+        assert self.named() == set(self.data())
+
+    def assert_whole(self, wanted: dict[str, bytes] | None = None) -> None:
+        """All is backed up once, every object is named, every backup is marked, nothing is left to do."""
+        assert self.contents() == (wanted or self.wanted())
+        self.assert_objects()
+        for name in self.ids():
+            assert (self.root / layout.marker_path(self.NAME, name, "complete")).exists()
+        assert not (self.root / layout.in_progress_path(self.NAME)).exists()
+        assert not list(self.root.glob(f"{self.NAME}/backups/*/work/*"))
+
+
+def nothing_new(error: UsageProblem) -> None:
+    """That the newest backup is of this snapshot or of a later one is no error here."""
+    if "the newest backup" not in error.message:
+        raise error
+
+
+class LinesCase(LifeCase):
+    """The smallest source: the lines of a file."""
+
+    KIND, NAME, DATA = Lines, "notes", "notes/lines/*/*.data"
+    STATES = ("put begun.json", "put data #2", "put part #2")
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.file = folder / "notes.txt"
+        self.file.write_text("one\ntwo\nthree")
+
+    def run(self, **changes: Any) -> dict[str, Any] | None:
+        return back_up_lines(
+            LinesRequest(**{"destination": str(self.root), "file": self.file, **changes}), quiet()
+        )
+
+    def contents(self) -> dict[str, bytes]:
+        rows = seen(self.root, "SELECT path, start_position FROM files")
+        return {str(row["start_position"]): (self.root / row["path"]).read_bytes() for row in rows}
+
+    def wanted(self) -> dict[str, bytes]:
+        return {str(number): line for number, line in enumerate(self.file.read_bytes().splitlines())}
+
+
+SNAPSHOTS = {
+    "s1": {"CURRENT": b"1", "a": b"a" * 10, "b": b"b" * 10},
+    "s2": {"CURRENT": b"2", "a": b"a" * 10, "c": b"c" * 10, "d": b"d"},
+}
+
+
+class SnapshotCase(LifeCase):
+    """The second of two snapshots: one file is as it was, one is gone, three are new."""
+
+    KIND, NAME, DATA = SnapshotBackup, "db", "db/snapshots/**/*"
+    STATES = ("put begun.json", "put rows of db", "put c", "put part")
+    LAYOUT = "t-{scope}/{snapshot}/{name}"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.tree = folder / "tree"
+        for number, (snapshot, files) in enumerate(SNAPSHOTS.items()):
+            self.make(snapshot, files, at=1_600_000_000 + 100 * number)
+        os.utime(self.tree / "t-x" / "s2" / "a", (1_600_000_000, 1_600_000_000))
+        self.run(snapshots=("s1",))
+
+    def make(self, snapshot: str, files: dict[str, bytes], *, at: int) -> None:
+        folder = self.tree / "t-x" / snapshot
+        folder.mkdir(parents=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+            os.utime(folder / name, (at, at))
+        os.utime(folder, (at, at))
+
+    def request(self, **changes: Any) -> SnapshotRequest:
+        own = {
+            "destination": str(self.root),
+            "paths": (str(self.tree),),
+            "source": "db",
+            "layout": self.LAYOUT,
+        }
+        return SnapshotRequest(**own | {"snapshots": ("s2",)} | changes)
+
+    def run(self, **changes: Any) -> dict[str, Any] | None:
+        try:
+            return backup_snapshot.run(self.request(**changes), reporter=quiet())
+        except UsageProblem as error:
+            return nothing_new(error)
+
+    def contents(self) -> dict[str, bytes]:
+        storage = open_storage(str(self.root))
+        rows = seen(self.root, "SELECT * FROM snapshot_files WHERE gone_in IS NULL")
+        return {
+            row["name"]: storage.get(row["path"], start=row["position"], length=row["bytes"]) for row in rows
+        }
+
+    def wanted(self) -> dict[str, bytes]:
+        return SNAPSHOTS["s2"]
+
+
+class ManifestCase(LifeCase):
+    """A manifest of another tool, whose data is there already: an import starts over, and copies nothing."""
+
+    KIND, NAME, DATA = ManifestImport, "yb", "theirs/*"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.file = folder / "manifest.json"
+        (self.root / "theirs").mkdir()
+        (self.root / "theirs" / "one.sst").write_bytes(b"1" * 100)
+        place = {"location": f"file://{self.root}/theirs/one.sst", "timestamp": 1000, "size": 100}
+        self.file.write_text(json.dumps({"t": {"a": {"one.sst": place}}}))
+
+    def run(self, **changes: Any) -> dict[str, Any] | None:
+        request = ManifestRequest(
+            **{"destination": str(self.root), "file": self.file, "source": "yb", **changes}
+        )
+        try:
+            return import_manifest(request, reporter=quiet())
+        except UsageProblem as error:
+            return nothing_new(error)
+
+    def contents(self) -> dict[str, bytes]:
+        rows = seen(self.root, "SELECT name, path FROM snapshot_files")
+        return {row["name"]: (self.root / row["path"]).read_bytes() for row in rows}
+
+    def wanted(self) -> dict[str, bytes]:
+        return {"one.sst": b"1" * 100}
+
+    def assert_whole(self, wanted: dict[str, bytes] | None = None) -> None:
+        assert self.contents() == (wanted or self.wanted())
+
+
+class TopicsCase(LifeCase):
+    """A differential backup of a topic, a task for each partition."""
+
+    KIND, NAME, DATA = TopicsBackup, "lab", "lab/*/topics/*/*/*.data"
+    STATES = ("put begun.json", "put data", "put part")
+    OTHER: ClassVar[dict[str, Any]] = {"mode": "incr-accu"}
+    NEEDS = ("spark", "broker", "topic", "empty_catalog", "monkeypatch")
+
+    def __init__(self, folder: Path, *needs: Any) -> None:
+        spark, broker, topic, empty_catalog, monkeypatch = needs
+        super().__init__(folder)
+        monkeypatch.setattr(splits, "LEAST_OFFSETS_PER_TASK", 10)
+        self.lab, self.topic = (
+            Lab(spark, broker.bootstrap, self.root, empty_catalog),
+            topic("life", partitions=2),
+        )
+        for start in (0, 20):
+            truth.produce(broker.bootstrap, self.topic, rows_of(2, 20, start=start))
+            if not start:
+                self.run()
+
+    def run(self, **changes: Any) -> dict[str, Any] | None:
+        return self.lab.backup(self.topic, **{"parallelism": 4, **changes})
+
+    def contents(self) -> Any:
+        return stored(self.lab)
+
+    def wanted(self) -> Any:
+        return truth.contents(self.lab.bootstrap, self.topic)
+
+    def assert_objects(self) -> None:
+        """What a task that was killed had put before its part belongs to nobody."""
+        assert self.named() <= set(self.data())
