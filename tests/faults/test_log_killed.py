@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.support.runs import Lab
 
-    from lakebackup.rows.tables import Row
+    from lakebackup.rows.base import Row
     from lakebackup.storage import Storage
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

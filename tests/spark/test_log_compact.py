@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.support.command_line import Commands
 
-    from lakebackup.rows.tables import Row
+    from lakebackup.rows.base import Row
     from lakebackup.storage import Storage
 
 pytestmark = pytest.mark.spark

@@ -20,7 +20,7 @@ from lakebackup.store.roots import destination_id
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebackup.rows.tables import Row
+    from lakebackup.rows.base import Row
     from lakebackup.storage import Storage
     from lakebackup.store.writer import CatalogWriter
 

@@ -18,7 +18,7 @@ from tests.support.catalogs import EPOCH, backup_id, made_backup, made_position,
 from tests.support.made_up import declaration
 
 from lakebackup.rows.backups import DataFile
-from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, Row, as_row, table_of
+from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row, table_of
 from lakebackup.rows.upkeep import Migration
 from lakebackup.rules import layout
 from lakebackup.sql_engine.delta import append
@@ -34,6 +34,7 @@ from lakebackup_sql import names
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from lakebackup.rows.base import Row
     from lakebackup.storage import Storage
     from lakebackup_jobs.kafka.format.records import Columns, FileStats
 

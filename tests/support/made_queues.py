@@ -15,9 +15,9 @@ from tests.support.queue_objects import Message, QueueObjects
 
 from lakebackup.formats.queues.schema_history import parse
 from lakebackup.rows.backups import Gap
-from lakebackup.rows.base import QUEUES
+from lakebackup.rows.base import QUEUES, Row
 from lakebackup.rows.queues import QueuePoint, QueuePosition, QueueRestore, QueueSchema, QueueTransaction
-from lakebackup.rows.tables import Row, as_row
+from lakebackup.rows.tables import as_row
 from lakebackup.rows.upkeep import Hold
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage

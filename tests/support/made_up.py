@@ -13,7 +13,7 @@ from urllib.parse import quote
 from deltalake import DeltaTable
 
 from lakebackup.rows.backups import Backup, DataFile, Floor, Gap, Position, Removal, Scope
-from lakebackup.rows.tables import ARROW_SCHEMAS, Row, table_of
+from lakebackup.rows.tables import ARROW_SCHEMAS, table_of
 from lakebackup.rows.upkeep import Check, Destination, Migration
 from lakebackup.sql_engine.delta import append
 from lakebackup.storage import open_storage
@@ -22,6 +22,8 @@ from lakebackup_sql import load, names
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from lakebackup.rows.base import Row
 
 DAY = 86_400_000
 FIRST = 1_787_626_800_000  # 2026-08-25T03:00:00Z

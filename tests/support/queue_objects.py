@@ -10,7 +10,7 @@ from tests.support.made_backups import Record, block_of, put_data_file
 
 from lakebackup.formats.queues.headers import NAMES, HeaderNames
 from lakebackup.rows.backups import DataFile
-from lakebackup.rows.tables import Row, table_of
+from lakebackup.rows.tables import table_of
 from lakebackup.rules import layout
 from lakebackup.store.delta_append import LISTED
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
@@ -19,6 +19,7 @@ from lakebackup_jobs.queues.messages import read_messages
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakebackup.rows.base import Row
     from lakebackup.storage import Storage
 
 #: Topic and partition.

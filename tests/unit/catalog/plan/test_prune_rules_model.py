@@ -24,7 +24,7 @@ from lakebackup.rows.upkeep import Hold, Policy
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakebackup.rows.tables import Row
+    from lakebackup.rows.base import Row
     from lakebackup.store.reader import CatalogReader
 
 DAY_MS = 86_400_000

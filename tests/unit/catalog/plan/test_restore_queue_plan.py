@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.queues.paths import RestorePath
     from lakebackup.plan.queues.restore import QueueRestorePlan
-    from lakebackup.rows.tables import Row
+    from lakebackup.rows.base import Row
 
 GRAPH = "social"
 QUEUE = {"scope": "delta", "epoch": "e"}
