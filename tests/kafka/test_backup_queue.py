@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.support import kafka_truth as truth
 from tests.support.command_line import Commands
 from tests.support.social import SCHEMA, Message, Social, ordered
@@ -77,15 +77,6 @@ def test_an_incremental_chain_holds_each_message_once(social: Social) -> None:
 
 
 @pytest.mark.long
-def test_nothing_new_is_a_backup_all_the_same(social: Social) -> None:
-    social.full()
-    found = social.backup()
-    assert (found["entries"], found["kind"], found["last_tid"]) == (0, "differential", 0)
-    (point,) = social.rows(f"SELECT first_tid FROM queue_points WHERE backup_id = '{found['backup_id']}'")
-    assert point["first_tid"] is None
-
-
-@pytest.mark.long
 def test_new_partitions_and_queues_are_backed_up_too(social: Social, topic: Callable[..., str]) -> None:
     social.full()
     admin = AdminClient({"bootstrap.servers": social.bootstrap})
@@ -110,19 +101,6 @@ def test_new_partitions_and_queues_are_backed_up_too(social: Social, topic: Call
 # --- snapshot.json
 
 
-@pytest.mark.long
-def test_a_snapshot_says_where_it_is_in_the_queues(social: Social) -> None:
-    social.send(social.delta)
-    front = social.send(social.delta, 0, "t1", "begin")
-    social.send(social.delta)
-    later = [social.send(social.delta), social.send(social.delta, 1), social.send(social.journal)]
-    social.tell(3, {(social.delta, 0): (3, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)})
-    full = social.full()
-    assert (full["last_tid"], full["open_transactions"]) == (3, 1)
-    found = social.backup("differential")
-    assert social.stored(found["backup_id"]) == ordered(front, *later)
-
-
 def test_a_snapshot_with_wrong_positions_is_refused_and_nothing_is_visible(social: Social) -> None:
     for _ in range(4):
         social.send(social.delta)
@@ -139,31 +117,6 @@ def test_a_snapshot_with_wrong_positions_is_refused_and_nothing_is_visible(socia
     assert social.rows("SELECT backup_id FROM backups") == []
     social.tell(4, places)
     assert social.full()["last_tid"] == 4
-
-
-@pytest.mark.long
-def test_positions_may_be_elsewhere(social: Social) -> None:
-    social.send(social.delta)
-    places = {(social.delta, 0): (1, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
-    social.tell(7, places)
-    elsewhere = (social.snapshot.parent / "snapshot.json").rename(social.folder / "p.json")
-    assert social.full()["last_tid"] == 1
-    assert social.full(positions=str(elsewhere))["last_tid"] == 7
-
-
-@pytest.mark.long
-def test_only_a_full_needs_a_valid_snapshot_json(social: Social) -> None:
-    social.full()
-    (social.snapshot.parent / "snapshot.json").write_text("{")
-    own = social.send(social.delta)
-    found = social.backup("auto", snapshot=str(social.snapshot))
-    assert social.stored(found["backup_id"]) == [own]
-    missing = str(social.folder / "none.json")
-    assert social.backup("auto", snapshot=str(social.snapshot), positions=missing)["kind"] == "differential"
-    with pytest.raises(UsageProblem, match="is not JSON"):
-        social.full()
-    with pytest.raises(NotFound, match=r"none\.json cannot be read"):
-        social.full(positions=missing)
 
 
 # --- files of the engine
@@ -260,49 +213,6 @@ def test_a_message_that_nobody_understands_is_left_out_on_record(social: Social)
     assert social.backup("differential")["entries"] == 2
     (entry,) = social.rows("SELECT subject, detail FROM audit WHERE action = 'skip message'")
     assert (entry["subject"], json.loads(entry["detail"])["position"]) == ("social", 1)
-
-
-@pytest.mark.long
-def test_messages_in_front_that_are_gone_ask_for_a_full(social: Social) -> None:
-    social.send(social.delta, 0, "t1", "begin")
-    social.send(social.delta)
-    social.full()
-    truth.delete_records(social.bootstrap, social.delta, {0: 1})
-    with pytest.raises(NeedsFull, match=r"offsets \[0, 1\) were deleted"):
-        social.backup("differential")
-
-
-def test_a_snapshot_that_nothing_can_go_on_from_is_refused(social: Social) -> None:
-    for _ in range(4):
-        social.send(social.delta)
-    social.tell(1, {(social.delta, 0): (1, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)})
-    truth.delete_records(social.bootstrap, social.delta, {0: 2})
-    with pytest.raises(NeedsFull, match="offsets below 2 were deleted"):
-        social.full()
-
-
-@pytest.mark.long
-def test_a_recreated_topic_asks_for_a_full(social: Social) -> None:
-    social.send(social.delta)
-    social.send(social.journal)
-    social.full()
-    truth.delete_topic(social.bootstrap, social.journal)
-    with pytest.raises((NeedsFull, NotFound)):
-        social.backup()
-    admin = AdminClient({"bootstrap.servers": social.bootstrap})
-    admin.create_topics([NewTopic(social.journal, 1, 1, config={"retention.ms": "-1"})])[
-        social.journal
-    ].result(30)
-    own = social.send(social.journal)
-    with pytest.raises(NeedsFull, match=rf"topic {social.journal}, partition 0 was reset.*offset 1"):
-        social.backup()
-    social.full()
-    (gap,) = social.rows("SELECT scope, from_position, to_position, reason FROM gaps")
-    assert gap == {"scope": social.journal, "from_position": 1, "to_position": None, "reason": "recreated"}
-    last = social.send(social.journal)
-    found = social.backup("differential")
-    assert social.stored(found["backup_id"]) == [last]
-    assert own[2] < last[2]
 
 
 def test_a_differential_of_messages_that_only_backups_have_is_refused(social: Social) -> None:

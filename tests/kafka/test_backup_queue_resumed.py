@@ -75,19 +75,6 @@ def test_a_backup_that_was_cut_off_after_its_commit_is_not_taken_twice(
     assert found.keys() == ended.keys() == full.keys()
 
 
-@pytest.mark.long
-def test_a_full_that_was_cut_off_after_its_commit_is_not_taken_twice(
-    social: Social, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    social.send(social.delta, 0, "t1")
-    with cut_off(monkeypatch, QueueBackup, "finish"):
-        social.full()
-    full = social.full()
-    assert len(social.rows("SELECT 1 AS one FROM backups")) == 2
-    (snapshot,) = social.rows("SELECT backup_id FROM backups WHERE source = 'social.snapshot'")
-    assert (full["snapshot"], full["open_transactions"]) == (snapshot["backup_id"], 1)
-
-
 def test_another_mode_discards_what_was_cut_off(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
     social.full()
     own = social.send(social.delta)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -12,7 +9,6 @@ from tests.support import kafka_truth as truth
 from tests.support.social import Social, ordered, put_back
 
 from lakebackup.errors import Refused
-from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.queues.backup import open_transactions as ending
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -102,29 +98,6 @@ def test_a_snapshot_that_is_open_from_further_back_than_it_says_is_refused(socia
 
 
 @pytest.mark.long
-def test_an_end_that_was_seen_before_its_messages_counts(
-    social: Social, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The ends of partitions are not taken at one instant."""
-    social.full()
-    late = social.send(social.delta, 0, "t1", "begin")
-    social.send(social.delta, 1, "t1", "commit")
-    whole = Cluster.positions
-
-    def before_the_first(self: Cluster, topics: Any, isolation: str) -> Any:
-        ts, regions = whole(self, topics, isolation)
-        return ts, [replace(r, end=0) if (r.scope, r.region) == (social.delta, "0") else r for r in regions]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Cluster, "positions", before_the_first)
-        first = social.backup("incremental")
-    assert social.open_at(first["backup_id"]) == set()
-    second = social.backup("incremental")
-    assert social.stored(second["backup_id"]) == [late]
-    assert social.open_at(second["backup_id"]) == set()
-
-
-@pytest.mark.long
 def test_messages_later_than_their_commit_are_committed(social: Social) -> None:
     """A message comes to its queue, or to a partition that was not there, when the commit is backed up."""
     social.full()
@@ -157,36 +130,6 @@ def test_messages_later_than_their_commit_are_committed(social: Social) -> None:
     finally:
         for name in maps.values():
             truth.delete_topic(social.bootstrap, name)
-
-
-@pytest.mark.long
-def test_the_end_may_be_far_before_what_is_read(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A partition's last stable offset may stand still over many messages of others, and many backups."""
-    social.full()
-    late = social.send(social.delta, 0, "t1", "begin")
-    social.send(social.delta, 1, "t1", "commit")
-    whole = Cluster.positions
-
-    def stands_still(self: Cluster, topics: Any, isolation: str) -> Any:
-        ts, regions = whole(self, topics, isolation)
-        return ts, [
-            replace(r, end=0, high=0) if (r.scope, r.region) == (social.delta, "0") else r for r in regions
-        ]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Cluster, "positions", stands_still)
-        for _ in range(2):
-            social.backup("incremental")
-            for tid in range(social.tid + 1, social.tid + 60_001):
-                social.producer.produce(social.delta, b"v", None, 1, headers=[("tid", str(tid).encode())])
-                if tid % 10_000 == 0:
-                    social.producer.flush()
-            social.producer.flush()
-            social.tid += 60_000
-        social.backup("incremental")
-    found = social.backup("incremental")
-    assert social.stored(found["backup_id"]) == [late]
-    assert social.open_at(found["backup_id"]) == set()
 
 
 # --- ends that do not count, and messages that are gone

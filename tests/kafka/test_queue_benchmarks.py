@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.benchmarks import queue_writers
 from tests.benchmarks.ours import Session
-from tests.benchmarks.queue_load import TRANSACTION, messages
-from tests.benchmarks.queue_writers import Told, effect, writing
+from tests.benchmarks.queue_writers import writing
 from tests.benchmarks.queues import CONSUMER, COPY, DIFFERENTIAL, FULL, INCREMENTAL, PART, Ratio
 
 if TYPE_CHECKING:
@@ -31,36 +29,6 @@ def figures(table: str) -> dict[str, list[float]]:
         ]
         for name, *cells in rows
     }
-
-
-def test_a_load_has_whole_transactions_and_tids_that_rise() -> None:
-    places = [("d", 0), ("d", 1), ("j", 0)]
-    found = list(islice(messages(places, 10), TRANSACTION * 12))
-    tids = [int(dict(headers)["tid"]) for _, _, _, headers in found]
-    assert tids == list(range(11, 11 + len(found)))
-    assert {place for place, *_ in found} == set(places)
-    runs = [found[at : at + TRANSACTION] for at in range(0, len(found), TRANSACTION)]
-    for run in runs[0::2]:
-        assert not any("transaction" in dict(headers) for *_, headers in run)
-    names = set()
-    for run in runs[1::2]:
-        told = [dict(headers) for *_, headers in run]
-        assert len({one["transaction"] for one in told}) == len({place for place, *_ in run}) == 1
-        assert [one["kind"] for one in told] == [b"begin", *[b"write"] * (TRANSACTION - 2), b"commit"]
-        names.add(told[0]["transaction"])
-    assert len(names) == len(runs) // 2
-
-
-def test_the_effect_on_writers_compares_pauses_of_spans_that_are_as_long() -> None:
-    # 20 messages in each twentieth of a second of the first eight, 5 from then on.
-    ticks = {tick: 20 if tick < 160 else 5 for tick in range(240)}
-    pauses = [(0.5, 0.6), (2.9, 3.2), (4.1, 4.3), (7.9, 8.4), (11.0, 11.1)]
-    other = Told(ticks, [(6.5, 6.6)])
-    found = effect([Told(ticks, pauses), other], (0.0, 8.0), (8.0, 10.0))
-    assert (found.seconds, found.alone, found.during) == (2.0, 800, 200)
-    # Of [0, 2), [2, 4), [4, 6), [6, 8): 0.1, 0.3, 0.2 and 0.5 s.
-    assert found.pause_alone == pytest.approx(0.25)
-    assert found.pause_during == pytest.approx(0.5)
 
 
 @pytest.fixture(scope="module")

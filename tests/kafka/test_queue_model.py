@@ -16,19 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 from tests.support import kafka_truth as truth
 from tests.support.faults import Killed, Steps, expire_leases, watched
 from tests.support.graph_lab import GraphLab
 from tests.support.graph_story import some_writes
+from tests.support.lives import live
 
 from lakebackup.errors import EnvironmentProblem, NeedsFull, Refused
 
@@ -398,24 +397,6 @@ class Life(RuleBasedStateMachine):
             self.lab.close()
 
 
-def check(life: Any, examples: int, count: int, phases: tuple[Phase, ...]) -> None:
-    profile = settings(
-        max_examples=examples,
-        stateful_step_count=count,
-        derandomize=True,
-        database=None,
-        print_blob=True,
-        phases=phases,
-    )
-    run_state_machine_as_test(life, settings=profile)
-
-
-@pytest.mark.long
-def test_a_few_lives(broker: Broker, empty_catalog: Path, tmp_path: Path) -> None:
-    check(lambda: Life(broker.bootstrap, empty_catalog, tmp_path), 3, 8, (Phase.generate,))
-
-
 @pytest.mark.long
 def test_many_lives(broker: Broker, empty_catalog: Path, tmp_path: Path) -> None:
-    phases = (Phase.generate, Phase.shrink)
-    check(lambda: Life(broker.bootstrap, empty_catalog, tmp_path), 60, 25, phases)
+    live(lambda: Life(broker.bootstrap, empty_catalog, tmp_path), 60, 25)

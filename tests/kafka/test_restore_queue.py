@@ -376,43 +376,6 @@ def test_a_restore_whose_folder_is_missing_does_not_start_over(
     require_same(held(lab, queues), wanted, maps(graph, queues), {"backup": two["backup_id"]})
 
 
-@pytest.mark.long
-def test_a_restore_appends_and_a_differential_follows_it(graph_lab: GraphLab) -> None:
-    lab = graph_lab
-    graph, (full, one, two) = lived(lab)
-    before = held(lab, graph.queues)
-    folder = lab.new_folder()
-    result = lab.restore(folder, backup=full["backup_id"], append=True)
-    assert (result["to_tid"], result["entries"], result["whole"]) == (30, 0, True)
-    rows = {
-        (row["scope"], int(row["region"])): row
-        for row in lab.rows("SELECT scope, region, base_position, end_position, whole FROM queue_restores")
-    }
-    after = held(lab, graph.queues)
-    for place, records in after.items():
-        assert records[: len(before[place])] == before[place]
-        ((offset, _),) = records[len(before[place]) :]
-        # The watermark and the marker of its transaction.
-        assert (rows[place]["base_position"], rows[place]["end_position"]) == (offset, offset + 2)
-    ops = [op for op in graph.writers.ops if op.tid <= 30]
-    again = lab.taken_up(folder, graph.queues, ops, 30)
-    some_writes(again.writers, random.Random(9), 30)
-    third = lab.backup(again, "differential")
-    assert (third["kind"], third["parent"]) == ("cumulative", full["backup_id"])
-    states = {
-        row["backup_id"]: row["superseded"]
-        for row in lab.rows("SELECT backup_id, superseded FROM queue_points")
-    }
-    assert states == {
-        full["backup_id"]: False,
-        one["backup_id"]: True,
-        two["backup_id"]: True,
-        third["backup_id"]: False,
-    }
-    told = lab.restore(lab.new_folder(), append=True, dry_run=True)
-    assert told["backups"] == [full["backup_id"], third["backup_id"]]
-
-
 def _then(kind: type, name: str, after: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
     """Does something when a method has been called for the first time."""
     real, left = getattr(kind, name), [1]
