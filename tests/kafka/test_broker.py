@@ -31,12 +31,6 @@ def values_of(bootstrap: str, topic: str) -> list[bytes | None]:
     return [record.value for record in contents(bootstrap, topic)[0]]
 
 
-def test_messages_go_in_and_out(broker: Broker, topic: Callable[..., str]) -> None:
-    name = topic()
-    send(broker.bootstrap, name, b"a", b"b")
-    assert values_of(broker.bootstrap, name) == [b"a", b"b"]
-
-
 def test_a_topic_may_take_larger_messages_than_the_broker(broker: Broker, topic: Callable[..., str]) -> None:
     name = topic(**{"max.message.bytes": "12000000"})
     big = bytes(10_000_000)

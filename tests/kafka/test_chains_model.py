@@ -486,39 +486,5 @@ def test_a_gap_a_branch_a_merge_and_a_prune_that_was_cut_off(life: Chains) -> No
 
 
 @pytest.mark.long
-def test_a_merge_is_refused_where_a_later_backup_goes_on_from_before_it(life: Chains) -> None:
-    life.backup([row(0)], "incr-diff", 2, "full", None)
-    life.backup([row(0)], "incr-diff", 2, "full", None)
-    life.backup_from([row(1)], 2, 1, accu=False)
-    life.merge(2, 2, None)
-
-
-@pytest.mark.long
-def test_nothing_goes_on_from_what_an_unfinished_prune_deletes(life: Chains) -> None:
-    life.backup([row(0)], "incr-diff", 1, "full", None)
-    life.backup([row(0)], "full", None, "full", None)
-    life.policy(1, 2, hold=False)
-    life.prune(None, "put audit")
-    assert life.model.leaving
-    with pytest.raises(Refused, match="was interrupted while it deleted backup"):
-        policies.hold(str(life.lab.folder), None, life.model.taken[0].backup_id, reason="too late")
-    life.backup_from([row(1)], 1, 0, accu=False)
-    assert len(life.model.taken) == 3
-    life.prune(None, None)
-
-
-@pytest.mark.long
-def test_a_gap_is_known_when_the_backup_that_noticed_it_is_gone(life: Chains) -> None:
-    life.produce([row(0)] * 4)
-    life.purge(0, 4)
-    life.backup([row(0)], "auto", None, "full", None)
-    life.backup([row(0)], "full", None, "full", None)
-    life.policy(1, 0, hold=True)
-    life.prune(None, None)
-    first, second = life.model.points()
-    life.check_time((first.end_ts + second.end_ts) // 2)
-
-
-@pytest.mark.long
 def test_many_chains(lab: Lab, tmp_path: Path) -> None:
     live(lambda: Chains(lab, tmp_path), 60, 25)

@@ -73,29 +73,6 @@ def test_a_key_deleted_between_two_backups_does_not_come_back(lab: Lab, topic: M
     assert generations(lab, name) == [0, 1]
 
 
-@pytest.mark.long
-def test_what_grew_is_read_again_and_the_older_generation_still_answers_for_its_time(
-    lab: Lab, topic: Make, tmp_path: Path
-) -> None:
-    name = topic("growing", partitions=2, **CLEANED)
-    seen: dict[int, Latest] = {}
-    done: dict[str, Any] = {"generations": []}
-    while not done["generations"]:
-        assert len(seen) < 12, "it grew and grew"
-        put(lab.bootstrap, name, [(i % 2, b"k%d" % (i % 50), b"%d-%d" % (len(seen), i)) for i in range(200)])
-        done = lab.backup(name)
-        seen[done["end_ts"]] = in_kafka(lab, name)
-    assert [g["because"] for g in done["generations"]] == ["growth"]
-    clean(lab.bootstrap, name, 2)
-    shrunk = lab.backup(name, new_generation=True)
-    assert [g["because"] for g in shrunk["generations"]] == ["asked"]
-    assert shrunk["entries"] < 150  # 100 keys, and what the filler left
-    assert generations(lab, name)[-2:] == [1, 2]
-    assert restored(lab, name, tmp_path) == in_kafka(lab, name)
-    for end_ts, then in seen.items():
-        assert restored(lab, name, tmp_path, to_ts=end_ts) == then
-
-
 def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
     name = topic("compact", partitions=2, **{"cleanup.policy": "compact"})
     plain = topic("plain")
@@ -187,45 +164,6 @@ def test_tombstones_go_when_they_are_old_and_stay_until_then(lab: Lab, topic: Ma
         (b"young", None),
         (b"back", b"again"),
     ]
-
-
-@pytest.mark.long
-def test_records_without_keys_are_refused_and_keyed_topics_are_asked_for(
-    lab: Lab, topic: Make, tmp_path: Path
-) -> None:
-    keyed, mixed = topic("keyed"), topic("mixed")
-    put(lab.bootstrap, keyed, [(0, b"k%d" % (i % 2), b"%d" % i) for i in range(10)])
-    truth.produce(lab.bootstrap, mixed, [Record(0, None, b"v", (), now_ms()), Record(0, b"k", b"v", (), 1)])
-    lab.backup(keyed, mixed)
-    with pytest.raises(Refused, match=r"cleanup\.policy does not say compact"):
-        lab.compact(keyed)
-    with pytest.raises(Refused, match="records without a key"):
-        lab.compact(mixed, all_keyed=True)
-    done = lab.compact(patterns=(".*",), all_keyed=True)
-    assert [t["topic"] for t in done["topics"]] == [keyed]
-    assert [t["topic"] for t in done["left_out"]] == [mixed]
-    put(lab.bootstrap, keyed, [(0, b"k0", b"more")])
-    assert lab.backup(keyed, mixed)["entries"] == 1
-    assert restored(lab, keyed, tmp_path) == {(0, b"k0"): b"more", (0, b"k1"): b"9"}
-
-
-@pytest.mark.long
-def test_topics_that_were_backed_up_at_other_times_become_other_backups(
-    lab: Lab, topic: Make, tmp_path: Path
-) -> None:
-    names = [topic(prefix, **{"cleanup.policy": "compact"}) for prefix in ("a", "b")]
-    for name in names:
-        put(lab.bootstrap, name, [(0, b"k%d" % (i % 3), b"%d" % i) for i in range(10)])
-    first = lab.backup(*names)
-    put(lab.bootstrap, names[0], [(0, b"k0", b"later")])
-    second = lab.backup(names[0], growth=100)
-    done = lab.compact()
-    assert [t["end_ts"] for t in sorted(done["topics"], key=lambda t: t["topic"])] == [
-        second["end_ts"], first["end_ts"],
-    ]  # fmt: skip
-    assert len(done["backup_ids"]) == 2
-    for name in names:
-        assert restored(lab, name, tmp_path) == in_kafka(lab, name)
 
 
 def test_a_gap_in_what_was_compacted_is_one_in_the_compaction(lab: Lab, topic: Make, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from tests.support.following import Following, following, kinds, until_stored
 
 from lakebackup.errors import Busy, Refused
 from lakebackup.recovery.rebuild import rebuild
-from lakebackup.sql_engine.delta import open_table
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle import stream
 
@@ -54,21 +53,6 @@ def test_batches_are_backups_that_continue_each_other(
 
 
 @pytest.mark.long
-def test_the_catalog_of_a_long_run_has_few_files(
-    lab: Lab, topic: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream, "SMALL_FILES", 2)
-    name = topic("long")
-    with following(lab, name) as run:
-        for start in (0, 20, 40, 60):
-            truth.produce(lab.bootstrap, name, rows_of(1, 20, start))
-            until_stored(run, lab, name)
-    backups = kinds(lab)
-    files = open_table(f"file://{lab.folder}/catalog/backups").file_uris()
-    assert len(files) <= 3 < len(backups)
-
-
-@pytest.mark.long
 def test_a_lost_checkpoint_loses_nothing(lab: Lab, topic: Make) -> None:
     name = topic("lost", partitions=2)
     for start in (0, 20):
@@ -96,16 +80,6 @@ def test_single_backups_and_following_continue_each_other(lab: Lab, topic: Make)
     assert set(kinds(lab)[3:]) == {"log"}
 
 
-def test_nothing_new_is_no_backup(lab: Lab, topic: Make) -> None:
-    name = topic("idle")
-    truth.produce(lab.bootstrap, name, rows_of(1, 20))
-    lab.backup(name)
-    for _ in range(2):
-        with following(lab, name):
-            truth.until(lambda: any(lab.folder.glob("lab/follow/commits/*")), "a batch went by")
-    assert kinds(lab) == ["full"]
-
-
 def test_new_topics_and_partitions_come_along(lab: Lab, topic: Make) -> None:
     prefix = topic("grow")
     with following(lab, patterns=(f"{prefix}.*",)):
@@ -127,18 +101,3 @@ def test_what_refuses_a_backup_ends_following(lab: Lab, topic: Make) -> None:
         assert "[20, 30)" in ended.message
         assert "--on-gap" in ended.hint
     assert kinds(lab) == ["full"]
-
-
-@pytest.mark.long
-def test_following_goes_on_behind_a_gap_where_it_may(lab: Lab, topic: Make) -> None:
-    name = topic("purged")
-    truth.produce(lab.bootstrap, name, rows_of(1, 20))
-    with following(lab, name, on_gap="fail") as run:
-        until_stored(run, lab, name)
-    truth.produce(lab.bootstrap, name, rows_of(1, 20, 20))
-    truth.delete_records(lab.bootstrap, name, {0: 30})
-    with following(lab, name, on_gap="fail") as run:
-        assert isinstance(run.join(), Refused)
-    with following(lab, name, on_gap="continue"):
-        truth.until(lambda: len(shown(lab)["gaps"]) == 1, "the gap")
-    assert kinds(lab) == ["full", "log"]

@@ -161,11 +161,3 @@ def assert_rebuilt_the_same(lab: Lab) -> None:
     result = rebuild(RebuildRequest(str(lab.folder)), spark=lab.spark, reporter=lab.reporter)
     assert result["left_out"] == []
     assert lab.sql(ask) == before
-
-
-def test_no_groups_when_not_asked_for(lab: Lab, broker: Broker, topic: Callable[..., str]) -> None:
-    name = topic("none")
-    consumers.commit(broker.bootstrap, f"{name}-g", {(name, 0): 0})
-    result = lab.backup(name, groups="none")
-    assert (result["topics"], result["groups"]) == (1, 0)
-    assert lab.sql("SELECT * FROM groups") == []

@@ -83,31 +83,3 @@ def test_levels_read_what_is_new_to_them_and_every_point_comes_back(lab: Lab, to
     assert week.names(planned["backups"]) == ["sun", "tue", "tue 01"]
     with pytest.raises(Refused, match="in its place"):
         lab.backup(week.name, parent=ids["mon"])
-
-
-@pytest.mark.long
-def test_what_the_source_deleted_meanwhile(lab: Lab, topic: Make) -> None:
-    week = Week(lab, topic("levels", partitions=2))
-    name = week.name
-    week.take("sun", 10, mode="incr-diff")
-    week.take("tue", 30, mode="incr-accu")
-    week.take("tue 01", 4, mode="incr-accu", level=2)
-    week.take("wed", 50, mode="incr-diff")
-    ids = {called: m["backup_id"] for called, m in week.made.items()}
-    assert (week.made["wed"]["parent"], week.made["wed"]["entries"]) == (ids["tue"], 5 + 51)
-    side = lab.backup(name, parent=ids["tue"])
-    assert (side["parent"], side["entries"]) == (ids["tue"], 5 + 51)
-    assert lab.backup(name, level=2)["parent"] == side["backup_id"]
-
-    # The source deletes what only the newest have: one since Sunday would have a hole.
-    truth.delete_records(lab.bootstrap, name, {0: 40})
-    truth.produce(lab.bootstrap, name, some(0, 5))
-    instead = lab.backup(name, mode="incr-accu")
-    assert (instead["kind"], instead["level"], instead["entries"]) == ("differential", 2, 5)
-    assert instead["gaps"] == 0
-    with pytest.raises(Refused, match="would have a hole"):
-        lab.backup(name, parent=ids["sun"])
-    copy = topic("copy", partitions=2)
-    lab.restore(name, maps={name: copy})
-    newest = truth.contents(lab.bootstrap, name)[0][-5:]
-    assert truth.contents(lab.bootstrap, copy)[0] == week.held["wed"][0] + newest

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support import kafka_truth as truth
-from tests.support.change_feed import ChangeFeed, produce
+from tests.support.change_feed import ChangeFeed
 from tests.support.log_tasks import LogTask, busy, captured, sent
 
 from lakebackup.errors import Busy, NotFound, Refused
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup_jobs.logs.capture.job import run
 from lakebackup_jobs.logs.control import verbs as control
-from lakebackup_jobs.logs.control.status import lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,38 +88,6 @@ def test_the_end_is_kept(lab: Lab, feed: ChangeFeed, count: int, least: int) -> 
 
 
 @pytest.mark.long
-def test_errors_pause_the_task_and_are_told(lab: Lab, feed: ChangeFeed) -> None:
-    """Events that are gone; later one that is none. Prometheus and `log status` tell it."""
-    send(lab, feed)
-    task = LogTask(lab, feed.topic)
-    task.begin()
-    with task.run():
-        task.until_captured(feed.now)
-        control.pause(task.place, "lab")
-        send(lab, feed)
-        ends = {partition: len(events) for partition, events in enumerate(feed.sent)}
-        truth.delete_records(lab.bootstrap, feed.topic, ends)
-        send(lab, feed)
-        control.resume(task.place, "lab")
-        found = task.until(lambda now: bool(now["detail"]), "the gap is told")
-        assert (found["state"], found["errors"]) == ("paused", 1)
-        assert "were deleted before they were read" in found["detail"]
-        assert "error, task paused itself: Events of topic" in "\n".join(lines(found))
-    control.stop(task.place, "lab")
-    task.settings = LogTask(lab, feed.topic, allow_gaps=True).settings
-    control.start(task.place, "lab", task.settings)
-    with task.run():
-        task.until_captured(feed.now)
-        gaps = lab.sql("SELECT * FROM gaps")
-        assert {gap["reason"] for gap in gaps} == {"purged"}
-        produce(lab.bootstrap, feed.topic, [(1, b"no event")])
-        found = task.until(lambda now: bool(now["detail"]), "the damage is told")
-        offset = len(feed.sent[1])
-        assert f"{feed.topic}" in found["detail"]
-        assert f"{offset}" in found["detail"]
-
-
-@pytest.mark.long
 def test_tasks_side_by_side_with_filters_and_keys(lab: Lab, feed: ChangeFeed, tmp_path: Path) -> None:
     other = feed.create_table("private", "notes")
     busy(feed, other, 5)
@@ -154,28 +121,6 @@ def test_tasks_side_by_side_with_filters_and_keys(lab: Lab, feed: ChangeFeed, tm
         send(lab, feed)
         told = sealed.until(lambda now: bool(now["detail"]), "the missing keys are told")
         assert "no file of keys is named" in told["detail"]
-
-
-@pytest.mark.long
-def test_a_beginning_that_the_feed_has_lost_is_refused(lab: Lab, feed: ChangeFeed) -> None:
-    send(lab, feed)
-    ends = {partition: len(events) for partition, events in enumerate(feed.sent)}
-    truth.delete_records(lab.bootstrap, feed.topic, ends)
-    send(lab, feed)
-    task = LogTask(lab, feed.topic, lastbackupts=5)
-    task.begin()
-    with task.run():
-        told = task.until(lambda now: bool(now["detail"]), "the lost beginning is told")
-        assert "has deleted events that may have come after 5" in told["detail"]
-    # Without it the log begins with the first checkpoint that is known: nothing before is covered.
-    control.stop(task.place, "lab")
-    task.settings = LogTask(lab, feed.topic).settings
-    control.start(task.place, "lab", task.settings)
-    with task.run():
-        feed.roll_call()
-        send(lab, feed)
-        found = task.until(lambda now: now["checkpoint_ts"] is not None, "the first checkpoint")
-    assert found["from_ts"] == found["checkpoint_ts"]
 
 
 def test_topics_that_are_not_there_and_names_that_are_taken(lab: Lab, feed: ChangeFeed) -> None:

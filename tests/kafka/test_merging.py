@@ -137,37 +137,6 @@ def test_backups_of_one_level_become_one_and_then_all_one_full(
         check()
 
 
-@pytest.mark.long
-def test_cumulative_to_an_end_and_without_what_is_gone(lab: Lab, topic: Make, tmp_path: Path) -> None:
-    name, other = topic("one", partitions=2), topic("other")
-    put(lab.bootstrap, other, [(0, b"k", b"v")])
-    fill(lab, name, 0)
-    lab.backup(name, other)
-    held: list[Found] = []
-    ids = []
-    for step in range(1, 5):
-        held.append(fill(lab, name, step))
-        topics = (name, other) if step < 3 else (name,)
-        ids.append(lab.backup(*topics, mode="incr-diff", level=2)["backup_id"])
-    with pytest.raises(Refused, match=rf"do(es)? not have .*: {other}\."):
-        lab.merge(2)
-    done = lab.merge(2, until=ids[1])
-    assert ([m["backup_id"] for m in done["merged"]], done["kind"]) == (ids[:2], "cumulative")
-    assert backups(lab)[6]["place"] == 3
-    assert restored(lab, name, tmp_path) == held[-1]
-    assert restored(lab, other, tmp_path) == in_order(truth.read(lab.bootstrap, other))
-    # The others go on from what they went on from, which the merged one replaces.
-    path = lab.sql("SELECT backup_id FROM backups WHERE unlinked > 6 ORDER BY link")
-    assert [row["backup_id"] for row in path][1:] == [done["backup_id"], *ids[2:]]
-    dropped = lab.merge(2, drop_gone=True)
-    assert ([m["backup_id"] for m in dropped["merged"]], dropped["left_out"]) == (ids[2:], [])
-    assert restored(lab, name, tmp_path) == held[-1]
-    with pytest.raises(Refused, match=other):
-        lab.merge(1)
-    assert lab.merge(1, drop_gone=True)["left_out"] == [other]
-    assert restored(lab, name, tmp_path) == held[-1]
-
-
 # Before the last part is whole; with rows of files that no backup has; with one without its marker.
 KILLED = ("put part #4", "commit backups", "put complete")
 

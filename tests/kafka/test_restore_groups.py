@@ -231,54 +231,6 @@ def test_every_outcome(lab: Lab, topic: Make) -> None:
     assert len(audits) >= 5
 
 
-@pytest.mark.long
-def test_where_others_wrote_in_between_nobody_is_put_anywhere(
-    lab: Lab, topic: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody writes to the target while a restore does: the stretch is unknown, what follows is not."""
-    name, copy = topic("others"), topic("others-copy")
-    truth.produce(lab.bootstrap, name, rows(10))
-    lab.backup(name, groups="none")
-    truth.produce(lab.bootstrap, name, rows(10, first=10))
-    groups = {offset: f"{name}-{offset}" for offset in (4, 14, 20)}
-    for offset, group in groups.items():
-        consumers.commit(lab.bootstrap, group, {(name, 0): offset})
-    lab.backup(name, groups="all")
-
-    from lakebackup_jobs.kafka.client.produce import RestoreProducer
-    from lakebackup_jobs.targets import replay_task
-
-    job, commit = replay_task.ReplayJob, RestoreProducer.commit
-    there: list[int] = []
-
-    def disturbed(producer: RestoreProducer, progress: Any) -> Any:
-        if not there:
-            there.append(1)
-            truth.produce(producer._config["bootstrap.servers"], copy, rows(1, first=1000))
-        return commit(producer, progress)
-
-    class InWorker:
-        def __init__(self, *args: Any, **named: Any) -> None:
-            self.job = job(*args, **named)
-
-        def __call__(self, batches: Any) -> Any:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(RestoreProducer, "commit", disturbed)
-                yield from self.job(batches)
-
-    monkeypatch.setattr(replay_task, "ReplayJob", InWorker)
-    monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)  # each file a transaction of its own
-    lab.restore(name, maps={name: copy})
-    assert len(truth.contents(lab.bootstrap, copy)[0]) == 21
-    with pytest.raises(Incomplete, match="others wrote among"):
-        lab.restore_groups(*groups.values())
-    found = outcomes(lab.restore_groups(*groups.values(), dry_run=True))
-    assert found == {groups[4]: "unknown", groups[14]: "unchanged", groups[20]: "unchanged"}
-    assert consumers.read_on(lab.bootstrap, groups[14], copy, 6) == [
-        (0, b"message %d" % i) for i in range(14, 20)
-    ]
-
-
 def test_continuing_is_refused_where_it_could_not_be_right(lab: Lab, topic: Make, tmp_path: Path) -> None:
     name, copy, full = topic("refused"), f"{topic('y')}-copy", topic("strangers")
     truth.produce(lab.bootstrap, name, rows(10))

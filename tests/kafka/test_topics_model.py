@@ -376,27 +376,6 @@ def stored(folder: Path, partition: int) -> Iterator[tuple[int, Record]]:
     return truth.records_below(folder / f"partition={partition}")
 
 
-@pytest.mark.long
-def test_a_gap_is_noticed_although_another_topics_full_backup_came_between(lab: Lab, tmp_path: Path) -> None:
-    life = Topics(lab, tmp_path)
-    row = Record(0, b"k", b"v", (), 0)
-    try:
-        life.both_topics()
-        life.produce("a", [row] * 4)
-        life.produce("b", [row] * 4)
-        life.backup(["a", "b"], "full", 0)
-        life.backup(["a"], "full", 4)
-        life.produce("b", [row] * 4)
-        life.delete_records("b", 0, 0.75)
-        life.backup(["b"], "full", 0)
-        between = life.model.backups[0].end_ts + 1
-        assert life.model.restored("b", between) is Refused
-        with pytest.raises(Refused):
-            life.lab.restore(life.real("b"), to_ts=between, target=f"dir:{life.new_folder()}")
-    finally:
-        life.teardown()
-
-
 def test_a_life_with_gaps_and_a_topic_made_again(lab: Lab, tmp_path: Path) -> None:
     life = Topics(lab, tmp_path)
     rows = [

@@ -16,7 +16,7 @@ from tests.support.disks import flip
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab, now_ms
 
-from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
+from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
@@ -117,26 +117,6 @@ def test_a_second_backup_holds_only_what_is_new_and_the_chain_restores_both(kept
     assert truth.contents(kept.lab.bootstrap, copy) == {p: kept.rows[p] + early[p] for p in (0, 1)}
 
 
-def test_data_files_are_avro_that_others_read_and_the_rows_say_what_they_hold(lab: Lab, topic: Make) -> None:
-    name = topic("avro", partitions=2)
-    truth.produce(lab.bootstrap, name, mixed(0, 300) + mixed(1, 200))
-    done = lab.backup(name, target_bytes=4_000, codec="deflate")
-    rows = reader(lab).rows("list_files", backup_id=done["backup_id"])
-    found: dict[int, list[Record]] = {}
-    for row in sorted(rows, key=lambda r: (r["region"], r["start_position"])):
-        data = (lab.folder / row["path"]).read_bytes()
-        records = list(truth.records_in(data))
-        times = [r.timestamp for _, r in records]
-        assert (len(data), len(records)) == (row["bytes"], row["entries"])
-        assert (min(times), max(times)) == (row["min_ts"], row["max_ts"])
-        assert (records[0][0], records[-1][0] + 1) == (row["start_position"], row["end_position"])
-        keys = [r.key.hex() for _, r in records if r.key is not None]
-        assert (min(keys), max(keys)) == (row["start_key"], row["end_key"])
-        for _, record in records:
-            found.setdefault(record.partition, []).append(record)
-    assert found == truth.contents(lab.bootstrap, name)
-
-
 def test_a_restore_to_a_time_keeps_the_records_at_or_before_it(kept: Kept, topic: Make) -> None:
     copy = topic("then", partitions=2)
     after, until = kept.rows[0][10].timestamp, kept.rows[0][11].timestamp
@@ -145,11 +125,6 @@ def test_a_restore_to_a_time_keeps_the_records_at_or_before_it(kept: Kept, topic
     assert truth.contents(kept.lab.bootstrap, copy) == {
         p: [r for r in rows if after < r.timestamp <= until] for p, rows in kept.rows.items()
     }
-
-
-def test_a_time_after_the_last_backup_is_refused_and_says_until_when(kept: Kept) -> None:
-    with pytest.raises(Refused, match="is after the last backup"):
-        kept.lab.restore(kept.name, to_ts=now_ms() + 60_000)
 
 
 def test_uncommitted_and_aborted_records_are_left_out_and_an_open_transaction_comes_next_time(
@@ -217,18 +192,6 @@ def test_deleted_records_are_a_gap_and_their_topic_starts_over_unless_the_chain_
     assert (audit["action"], len(json.loads(audit["detail"]))) == ("restore with gaps", 1)
 
 
-def test_a_topic_made_again_is_noticed_and_not_continued(lab: Lab, topic: Make) -> None:
-    name, copy = topic("again"), topic("again-copy")
-    truth.produce(lab.bootstrap, name, mixed(0, 20))
-    lab.backup(name)
-    truth.delete_topic(lab.bootstrap, name)
-    truth.create_topic(lab.bootstrap, name, retention_ms="-1")
-    truth.produce(lab.bootstrap, name, mixed(0, 5))
-    assert lab.backup(name)["entries"] == 5
-    assert "deleted and recreated" in lab.warnings.getvalue()
-    assert lab.restore(name, maps={name: copy})["entries"] == 5
-
-
 def test_a_dry_run_says_what_it_would_do_and_writes_nothing(lab: Lab, topic: Make) -> None:
     name = topic("dry", partitions=2)
     truth.produce(lab.bootstrap, name, mixed(0, 10))
@@ -282,14 +245,6 @@ def test_into_a_delta_table(kept: Kept, spark: SparkSession, tmp_path: Path) -> 
         kept.lab.restore(kept.name, target=f"delta:{path}")
 
 
-def test_into_a_folder_in_the_same_layout(kept: Kept, tmp_path: Path) -> None:
-    until = OLD + 50_000
-    kept.lab.restore(kept.name, target=f"dir:{tmp_path / 'out'}", to_ts=until)
-    for partition, rows in kept.rows.items():
-        (file,) = (tmp_path / "out" / "topics" / kept.name / f"partition={partition}").iterdir()
-        assert [r.value for _, r in truth.records_in(file)] == [r.value for r in rows if r.timestamp <= until]
-
-
 def test_a_backup_moved_to_another_place_still_restores_and_verifies(lab: Lab, topic: Make) -> None:
     name, copy = topic("moved"), topic("moved-copy")
     truth.produce(lab.bootstrap, name, mixed(0, 10))
@@ -319,13 +274,3 @@ def test_damage_is_found_before_a_record_of_it_becomes_visible_and_by_verify(lab
     with pytest.raises(Refused, match="was missing when it was last checked"):
         lab.restore(name, target="dir:" + str(lab.folder.parent / "out"))
     assert done["backup_id"] in {finding["backup_id"] for finding in found["findings"]}
-
-
-def test_unknown_topics_are_named_with_what_is_near(lab: Lab, topic: Make) -> None:
-    name = topic("orders")
-    truth.produce(lab.bootstrap, name, mixed(0, 1))
-    with pytest.raises(NotFound, match=name):
-        lab.backup(name + "x")
-    lab.backup(name)
-    with pytest.raises(NotFound, match=name):
-        lab.restore(name + "x")

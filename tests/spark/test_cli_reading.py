@@ -6,8 +6,6 @@ import csv
 import io
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -87,15 +85,6 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("lakebackup_jobs.runtime.session.spark_session", started)
     return Looking(capsys)
-
-
-def test_a_process_needs_no_java(backups: Path) -> None:
-    asked = [sys.executable, "-m", "lakebackup_jobs", "list", "--json", "--from", str(backups)]
-    # No Java to be found: a verb that started it would fail.
-    env = {"PATH": "", "HOME": str(backups)}
-    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60, env=env)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(done.stdout.splitlines()) == 2
 
 
 def test_list(command: Looking, backups: Path) -> None:

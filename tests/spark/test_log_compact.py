@@ -205,23 +205,6 @@ def test_no_restore_gives_anything_else_and_a_rebuild_knows_what_left_the_log(lo
     assert verify.run(request, spark=log.spark, reporter=quiet())["findings"] == []
 
 
-@pytest.mark.long
-def test_flushes_before_a_ts_alone_and_in_several_files(log: Log) -> None:
-    before = log.records()
-    done = log.compact(until=200, most_raw=20_000, codec="lz4")
-    assert log.records() == before
-    after = log.live()
-    late = [row for row in after if row["backup_id"] != done["backup_id"]]
-    ends = {
-        row["backup_id"]: row["end_ts"] for row in seen(log.root, "SELECT backup_id, end_ts FROM backups")
-    }
-    early = [row for row in late if ends[row["backup_id"]] <= 200 and row["role"] == "data"]
-    assert len(early) == len({(row["scope"], row["cf"], row["op"]) for row in early})  # alone, each
-    assert {row["codec"] for row in after if row["backup_id"] == done["backup_id"]} == {"lz4"}
-    log.compact(most_raw=20_000)
-    assert log.records() == before
-
-
 def test_one_that_was_cut_off_leaves_nothing(small: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     before = small.live()
     with monkeypatch.context() as patched:

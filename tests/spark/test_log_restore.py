@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-Run = Any
-
 
 class Feed:
     """A made log, and restores of it."""
@@ -152,29 +150,6 @@ def test_upon_a_full_and_upon_a_restore(feed: Feed, cli: Commands) -> None:
     assert feed.rows("merged") == feed.made.latest(end)
     assert feed.rows("point") == feed.made.latest(later)
     assert lakebackup(*merge)["done_before"]
-
-
-@pytest.mark.long
-def test_fulls_upon_fulls_and_tables_of_somebody_else(feed: Feed) -> None:
-    load(feed, 2)
-    end = feed.made.end_ts
-    middle, later = end // 2, end - 20
-    first = feed.full(end_ts=middle)
-    feed.restore("point", end_ts=later, on_full=True)
-    second = feed.full()
-    assert second["full"] == first["backup_id"]
-    exact = feed.restore("exact", end_ts=end, on_full=True)
-    assert (exact["full"], feed.rows("exact")) == (second["backup_id"], feed.made.latest(end))
-    with pytest.raises(Refused, match="is new"):
-        feed.restore("exact", upon=str(feed.folder / "point"))
-    theirs = str(feed.folder / "theirs")
-    feed.spark.read.format("delta").load(str(feed.folder / "point")).write.format("delta").save(theirs)
-    with pytest.raises(Refused, match="no restore of a log made it"):
-        feed.restore("upon-theirs", upon=theirs)
-    feed.restore("upon-theirs", upon=theirs, start_ts=later)
-    assert feed.rows("upon-theirs") == feed.made.latest(end)
-    feed.restore("point", start_ts=later)
-    assert feed.rows("point") == feed.made.latest(end)
 
 
 def test_names_follow_tables(feed: Feed) -> None:

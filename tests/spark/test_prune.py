@@ -19,7 +19,6 @@ from lakebackup.plan.topics.restore import require_restorable
 from lakebackup.plan.upkeep import prune as plans
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.upkeep import Restore
-from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
@@ -117,29 +116,6 @@ def test_what_goes_is_gone_on_record_and_counted(
     # Numbers of files that are gone are not given again.
     following = {(r["scope"], r["next_sequence"]) for r in reader.rows("next_sequence", source="prod")}
     assert following == {("orders", 6), ("payments", 1)}
-
-
-@pytest.mark.long
-def test_key_filters_go_with_the_last_of_their_files(
-    spark: SparkSession, empty_catalog: Path, tmp_path: Path
-) -> None:
-    root = tmp_path / "root"
-    shutil.copytree(empty_catalog, root / "catalog")
-    writer = CatalogWriter.open(spark, str(root))
-    put(root, writer, 1, topics=("orders", "payments"), keys=True)
-    for number in (2, 3, 4):
-        put(root, writer, number, keys=True)
-
-    def left() -> set[str]:
-        return {str(found.relative_to(root)) for found in root.rglob("*.keys")}
-
-    def of(*places: tuple[int, int]) -> set[str]:
-        return {layout.keys_path("prod", backup_id(n), task, "0" * 8) for n, task in places}
-
-    assert left() == of((1, 0), (1, 1), (2, 0), (3, 0), (4, 0))
-    run(root, spark, delete=True)
-    # What is older than 2999 may go; payments is in no newer backup and stays, and so does its part's object.
-    assert (listed(root) & orders(1, 2, 3, 4), left()) == (orders(3, 4), of((1, 1), (3, 0), (4, 0)))
 
 
 def test_as_told_instead_of_as_set(root: Path) -> None:

@@ -106,30 +106,6 @@ def test_a_look_names_what_would_go_and_deletes_nothing(root: Path) -> None:
         run(root, keep_ms=5)
 
 
-@pytest.mark.long
-def test_objects_go_when_no_backup_that_stays_has_a_file_in_them(root: Path, spark: SparkSession) -> None:
-    keep(root, 2)
-    before = stored(root)
-    done = run(root, spark, delete=True)
-    assert (done["files"], done["bytes"]) == (4, 8)
-    assert before - stored(root) == {"1/a", "1/b", "1/CURRENT", "2/CURRENT"}
-    for number in (3, 4):
-        assert resolved(root, number) == SNAPSHOTS[number - 1]
-    assert {row["reason"] for row in seen(root, "SELECT reason FROM removals")} == {"expired"}
-    whole = "SELECT path FROM files WHERE format IN ('file', 'pack')"
-    assert len(seen(root, whole)) == len(stored(root))
-    # What was let go of is no fault and nothing that is there is a stranger's.
-    request = verify.VerifyRequest(destination=str(root), mode="decode", grace_ms=-3_600_000)
-    checked = verify.run(request, spark=spark, reporter=quiet())
-    assert checked["findings"] == []
-    assert checked["ok"] == len(stored(root)) + 8 + 2  # listings, and the sidecars of what stays
-    # Once more: the pack and c, which 2 wrote, go with the last that has them.
-    keep(root, 1)
-    run(root, spark, delete=True)
-    assert stored(root) == {"2/c", "3/b", "3/pack", "4/CURRENT"}
-    assert resolved(root, 4) == SNAPSHOTS[3]
-
-
 def test_one_in_the_middle_is_held_with_what_it_alone_has(root: Path, spark: SparkSession) -> None:
     keep(root, 1)
     CatalogWriter.open(None, str(root)).tell(

@@ -20,7 +20,6 @@ from lakebackup.errors import Busy, Incomplete, Refused, UsageProblem
 from lakebackup.plan.queues.restore import plan_restore
 from lakebackup.recovery.exchange import read_index
 from lakebackup.recovery.rebuild import rebuild
-from lakebackup.rows.tables import TABLES
 from lakebackup.rows.upkeep import Hold, Policy, Restore
 from lakebackup.sql_engine.delta import open_table
 from lakebackup.sql_engine.spark import SparkEngine
@@ -143,15 +142,6 @@ def test_what_was_backed_up_is_there(root: Path) -> None:
     assert spans(root, OTHER) == [("restorable", None, 45, 60)]
     versions = seen(root, "SELECT number, version, to_tid FROM queue_schemas WHERE number < 3 ORDER BY 1, 2")
     assert [tuple(row.values()) for row in versions] == [(1, 1, None), (2, 1, 13), (2, 2, None)]
-
-
-@pytest.mark.long
-def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
-    before = {table: rows_of(root, table) for table in TABLES}
-    assert all(before[table] for table in QUEUE_TABLES)
-    shutil.rmtree(root / "catalog")
-    assert rebuild(spark, str(root)).problems == []
-    assert {table: rows_of(root, table) for table in TABLES} == before
 
 
 def test_an_export_holds_every_row(root: Path, tmp_path: Path) -> None:
@@ -327,13 +317,6 @@ def test_a_snapshot_that_somebody_holds_stays_held(spark: SparkSession, root: Pa
         Hold(backup_id=backup_id(1), source="social.snapshot", at=10**15, actor="me", reason="law")
     )
     assert pruned(root)["released"] == []
-
-
-@pytest.mark.long
-def test_a_prune_does_not_release_what_somebody_holds(spark: SparkSession, root: Path) -> None:
-    test_a_snapshot_that_somebody_holds_stays_held(spark, root)
-    pruned(root, spark, delete=True)
-    assert {row["reason"] for row in seen(root, "SELECT reason FROM holds")} >= {"law"}
 
 
 def test_a_prune_that_was_cut_off_releases_the_snapshot_when_it_goes_on(
