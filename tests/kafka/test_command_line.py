@@ -1,6 +1,7 @@
 """The command line as a person meets it: a real broker, real exit codes, and output into pipes.
 
-Commands run in this process, on the session there is; the long tests give each a process of its own.
+Commands run in this process, on the session there is; processes of their own are in tests/unit/jobs/cli,
+test_connect_jobs.py and test_secured.py.
 """
 
 from __future__ import annotations
@@ -57,36 +58,20 @@ class Shop:
     topic: str
     folder: Path
     backup: Done
-    run: Callable[..., Done]  # runs a command the way the backup was run
+    spark: SparkSession
 
     def result(self) -> dict[str, Any]:
         return event(self.backup, "result")
 
 
-def by_process(*arguments: str | Path) -> Done:
-    """A process of its own, its output a pipe."""
-    return subprocess.run(
-        [sys.executable, "-m", "lakebackup_jobs", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={k: v for k, v in os.environ.items() if not k.startswith("LAKEBACKUP_")},
-    )
-
-
-def in_this(spark: SparkSession) -> Callable[..., Done]:
-    """Runs commands in this process, on the session there is."""
-
-    def run(*arguments: str | Path) -> Done:
-        words, out, err = [str(a) for a in arguments], io.StringIO(), io.StringIO()
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            for name in [name for name in os.environ if name.startswith("LAKEBACKUP_")]:
-                patch.delenv(name)
-            code = main(words, spark=spark)
-        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
-
-    return run
+def run(spark: SparkSession, *arguments: str | Path) -> Done:
+    """Runs a command in this process, on the session there is."""
+    words, out, err = [str(a) for a in arguments], io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name in [name for name in os.environ if name.startswith("LAKEBACKUP_")]:
+            patch.delenv(name)
+        code = main(words, spark=spark)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def event(done: Done, kind: str) -> dict[str, Any]:
@@ -99,15 +84,9 @@ def lists(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.fixture(scope="module", params=["here", pytest.param("process", marks=pytest.mark.long)])
-def shop(
-    request: pytest.FixtureRequest,
-    spark: SparkSession,
-    broker: Broker,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Shop]:
+@pytest.fixture(scope="module")
+def shop(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """A topic backed up by a command that was given a secret."""
-    run = by_process if request.param == "process" else in_this(spark)
     folder = tmp_path_factory.mktemp("shop")
     name = f"shop-{folder.name}-{os.getpid()}"
     truth.create_topic(broker.bootstrap, name, 2, retention_ms="-1")
@@ -116,10 +95,10 @@ def shop(
     # Not asked for by this broker, so the client takes it along and the run goes through.
     properties.write_text(f"bootstrap.servers={broker.bootstrap}\nsasl.password={SECRET}\n")
     done = run(
-        "backup", "topics", name, "--to", folder / "backups", "--kafka-config", properties, "--json",
+        spark, "backup", "topics", name, "--to", folder / "backups", "--kafka-config", properties, "--json",
         "--note", "the first", "--groups", "none",  # other tests' groups live on the same broker
     )  # fmt: skip
-    yield Shop(broker.bootstrap, name, folder / "backups", done, run)
+    yield Shop(broker.bootstrap, name, folder / "backups", done, spark)
     truth.delete_topic(broker.bootstrap, name)
 
 
@@ -192,8 +171,8 @@ def test_looking_needs_no_java(shop: Shop) -> None:
 
 def test_restore_and_verify_into_pipes_tell_only_what_came_of_it(shop: Shop, broker: Broker) -> None:
     copy = f"{shop.topic}-copy"
-    done = shop.run(
-        "restore", "topics", shop.topic, "--from", shop.folder, "--to", f"kafka://{shop.bootstrap}",
+    done = run(
+        shop.spark, "restore", "topics", shop.topic, "--from", shop.folder, "--to", f"kafka://{shop.bootstrap}",
         "--map", f"{shop.topic}={copy}",
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
@@ -202,7 +181,7 @@ def test_restore_and_verify_into_pipes_tell_only_what_came_of_it(shop: Shop, bro
     assert truth.contents(shop.bootstrap, copy) == truth.contents(shop.bootstrap, shop.topic)
     truth.delete_topic(shop.bootstrap, copy)
 
-    done = shop.run("verify", "--from", shop.folder, "--json")
+    done = run(shop.spark, "verify", "--from", shop.folder, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     found = event(done, "result")
     assert (found["missing"], found["changed"], found["damaged"]) == (0, 0, 0)

@@ -101,3 +101,6 @@ def test_what_refuses_a_backup_ends_following(lab: Lab, topic: Make) -> None:
         assert "[20, 30)" in ended.message
         assert "--on-gap" in ended.hint
     assert kinds(lab) == ["full"]
+    with following(lab, name, on_gap="continue"):
+        truth.until(lambda: len(shown(lab)["gaps"]) == 1, "the gap")
+    assert kinds(lab) == ["full", "log"]

@@ -256,39 +256,26 @@ def _after(kind: type, name: str, times: int = 1) -> Plant:
 
 STEPS = (
     _after(EngineFolder, "begin"),
-    _after(restore_queue._Run, "_prepare"),
     _after(restore_snapshot, "run"),  # type: ignore[arg-type]
-    _after(EngineFolder, "has_snapshot"),
-    _after(EngineFolder, "put"),
-    _after(EngineFolder, "put", 2),
-    _after(RestoreProducer, "produce_block"),
     _after(RestoreProducer, "commit"),
-    _after(RestoreProducer, "commit", 2),
-    _after(RestoreProducer, "produce_block", 3),
     _after(restore_queue._Run, "_replay"),
     _after(prepared, "write_done"),  # type: ignore[arg-type]
-    _after(prepared, "write_done"),  # type: ignore[arg-type]
-    _after(CatalogWriter, "_keep_audit", 2),
     _after(CatalogWriter, "tell_once"),
     _after(EngineFolder, "finish"),
     _after(RestoreLog, "finish"),
 )
 # The first step after which the catalog knows of the restore.
 TOLD = STEPS[-3]
-# Those after which other things are there.
-SOME = (STEPS[0], STEPS[2], STEPS[7], STEPS[10], STEPS[11], *STEPS[-3:])
 
 
-@pytest.mark.parametrize("steps", [SOME, pytest.param(STEPS, marks=pytest.mark.long)], ids=["some", "all"])
-def test_a_restore_goes_on_wherever_it_was_cut_off(
-    copied: Lived, monkeypatch: pytest.MonkeyPatch, steps: Sequence[Plant]
-) -> None:
+def test_a_restore_resumes_wherever_it_was_cut_off(copied: Lived, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dies once behind each step after which other things are there; faults/test_queue_killed.py has all."""
     lab, graph, (full, _, two) = copied.lab, copied.graph, copied.made
     ops, tid = list(graph.writers.ops), int(two["last_tid"]) - 8
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)  # a file in each transaction
     monkeypatch.setattr(restore_queue, "_AT_ONCE", 1)
-    for plant in steps:
+    for plant in STEPS:
         if plant is TOLD:
             before = micros(datetime.now(UTC))
         with monkeypatch.context() as patch:

@@ -13,9 +13,8 @@ from tests.support.catalogs import EPOCH, backup_id
 from tests.support.command_line import quiet
 from tests.support.pruning import data, listed, orders, put, run, seen
 
-from lakebackup.errors import Busy, Damaged, Incomplete, NotFound, Refused
-from lakebackup.plan.topics.request import RestoreRequest, plan_restore
-from lakebackup.plan.topics.restore import require_restorable
+from lakebackup.errors import Busy, Damaged, Incomplete, Refused
+from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup.plan.upkeep import prune as plans
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.upkeep import Restore
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.upkeep.prune import PrunePlan
 
 pytestmark = pytest.mark.spark
 
@@ -118,44 +116,6 @@ def test_what_goes_is_gone_on_record_and_counted(
     assert following == {("orders", 6), ("payments", 1)}
 
 
-def test_as_told_instead_of_as_set(root: Path) -> None:
-    reader = CatalogReader(str(root), as_written=True)
-
-    def plan(**asked: Any) -> PrunePlan:
-        return prune.plan_for(prune.PruneRequest(str(root), source="prod", **asked), "prod", (), reader)
-
-    assert plan(keep_ms=10_000).gone_files == 0
-    assert plan(keep_ms=0).gone_files == 12
-    found = plan(keep_ms=10_000, keep_bytes=250)
-    assert (found.gone_files, {p.reason for p in found.portions}) == (6, {"size"})
-    assert plan(topics=("payments",), keep_ms=0).gone_files == 2
-    assert plan(patterns=("pay.*",), keep_ms=0).gone_files == 0
-    with pytest.raises(NotFound, match="ordres"):
-        run(root, topics=("ordres",))
-    with pytest.raises(NotFound, match="no restorable backup of nobody"):
-        prune.run(
-            prune.PruneRequest(destination=str(root), source="nobody"),
-            reporter=quiet(),
-        )
-
-
-def test_restores_of_times_that_are_gone_are_refused(pruned: Path) -> None:
-    def plan(to_ts: int | None) -> Any:
-        reader = CatalogReader.require(str(pruned))
-        request = RestoreRequest(
-            destination=str(pruned), target="dir:x", source="prod", topics=("orders",), to_ts=to_ts
-        )
-        made = plan_restore(request, reader)
-        require_restorable(made, allow_gaps=True)
-        return made
-
-    with pytest.raises(Refused, match=r"partition 0: .* offset 40 on .*after: 1970-01-01T00:00:04.900Z"):
-        plan(4899)
-    assert [(p.start_position, p.files) for p in plan(None).topics[0].parts] == [(40, 2), (40, 2)]
-    assert [(p.start_position, p.files) for p in plan(5100).topics[0].parts] == [(40, 1), (40, 1)]
-    assert plan(4900).topics[0].parts == ()
-
-
 def test_the_proof_stops_a_prune_that_would_take_too_much(
     root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,14 +171,6 @@ def test_verify_knows_what_is_meant_to_be_gone(pruned: Path, spark: SparkSession
     assert not (pruned / back).exists()
     assert len(seen(pruned, "SELECT * FROM removals")) == 8
     assert len(seen(pruned, "SELECT * FROM audit")) == 1
-
-
-@pytest.mark.long
-def test_what_comes_back_after_a_prune_is_an_orphan(pruned: Path, spark: SparkSession) -> None:
-    assert check(pruned, spark) == {}
-    back = min(orders(1))
-    (pruned / back).write_bytes(b"x")
-    assert check(pruned, spark) == {"orphan": {back}}
 
 
 def at_work(root: Path, spark: SparkSession, name: str, state: Any, *, planned: bool = True) -> None:
