@@ -17,7 +17,6 @@ from lakebackup.plan.queues import backup as planning
 from lakebackup.store.lease import Lease
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.queues.backup import planner
-from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob
 from lakebackup_jobs.runtime import session
 
 if TYPE_CHECKING:
@@ -322,52 +321,22 @@ def test_a_dry_run_writes_nothing(social: Social) -> None:
 # --- much and little
 
 
-@pytest.fixture
-def little_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Almost everything is read by Spark."""
+def test_much_is_read_by_spark_with_the_same_result(
+    social: Social, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(planning, "HERE_OFFSETS", 1)
     monkeypatch.setattr(splits, "LEAST_OFFSETS_PER_TASK", 1)
-
-
-@pytest.mark.parametrize("carried", [True, pytest.param(False, marks=pytest.mark.long)])
-@pytest.mark.usefixtures("little_here")
-def test_much_is_read_by_spark_with_the_same_result(
-    social: Social, spark: SparkSession, carried: bool
-) -> None:
-    front = social.send(social.delta, 0, "t1" if carried else "")
+    front = social.send(social.delta, 0, "t1")
     social.send(social.delta, 0, "t2")
     social.send(social.delta, 0, "t2", "rollback")
     full = social.full()
-    assert social.open_at(full["backup_id"]) == ({"t1"} if carried else set())
+    assert social.open_at(full["backup_id"]) == {"t1"}
     own = [social.send(social.delta, n % 2, "t3" if n else "") for n in range(5)]
-    own.append(social.send(social.journal, 0, "t1" if carried else "", "commit" if carried else ""))
+    own.append(social.send(social.journal, 0, "t1", "commit"))
     found = social.backup("differential", spark=spark)
-    assert social.stored(found["backup_id"]) == ordered(*([front] if carried else []), *own)
+    assert social.stored(found["backup_id"]) == ordered(front, *own)
     assert social.open_at(found["backup_id"]) == {"t3"}
-    assert (found["carried"], found["open_transactions"]) == (int(carried), 1)
-
-
-@pytest.mark.long
-def test_much_is_searched_by_spark_where_little_is_read(
-    social: Social, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for _ in range(9):
-        social.send(social.delta)
-    social.send(social.delta, 0, "done", "begin")
-    social.send(social.delta, 1, "done", "commit")
-    monkeypatch.setattr(planning, "HERE_OFFSETS", 3)
-    monkeypatch.setattr(splits, "LEAST_OFFSETS_PER_TASK", 1)
-    here: list[int] = []
-    run = QueueCopyJob.run
-
-    def counted(self: QueueCopyJob, task: int) -> dict[str, object]:
-        here.append(task)
-        return run(self, task)
-
-    monkeypatch.setattr(QueueCopyJob, "run", counted)
-    social.tell(11, {(social.delta, 0): (10, 9), (social.delta, 1): (1, 1), (social.journal, 0): (0, 0)})
-    full = social.full(spark=spark)
-    assert (here, full["open_transactions"]) == ([0], 0)
+    assert (found["carried"], found["open_transactions"]) == (1, 1)
 
 
 # --- the command

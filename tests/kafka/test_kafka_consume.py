@@ -21,6 +21,7 @@ from lakebackup_jobs.kafka.client.consume import copy_range
 from lakebackup_jobs.kafka.format.arrow import to_arrow
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.key_filter import KeyFilter, _hashes
+from lakebackup_jobs.kafka.format.records import TIMESTAMP
 
 if TYPE_CHECKING:
     from lakebackup_jobs.demo.broker import Broker
@@ -217,3 +218,47 @@ def test_leaving_early_leaves_the_client_usable(broker: Broker, topic: Topic) ->
     assert next(iter(blocks)).stats.first_offset == 0
     blocks.close()
     assert sum(block.stats.entries for block in reader.blocks(name, 0, 0, 2000)) == 2000
+
+
+T0, HOUR = 1_600_000_000_000, 3_600_000
+
+
+def rolled(bootstrap: str, topic: str, end: int, roll_ms: int | None, start: int = 0) -> list[list[int]]:
+    """The timestamps in each file, in hours since T0."""
+    files, figures = copy(bootstrap, topic, start, end, roll_ms=roll_ms)
+    found = [[ts for c in FileReader(io.BytesIO(f), "f") for ts in c.rows[:, TIMESTAMP]] for f in files]
+    assert [(f.min_ts, f.max_ts, f.entries) for f in figures] == [(min(f), max(f), len(f)) for f in found]
+    return [[int((ts - T0) // HOUR) for ts in file] for file in found]
+
+
+def test_a_file_spans_no_more_than_told(broker: Broker, topic: Topic) -> None:
+    name = topic("roll")
+    produce(broker.bootstrap, name, [Record(0, None, b"v", (), T0 + h * HOUR) for h in range(12)])
+    assert rolled(broker.bootstrap, name, 12, None) == [list(range(12))]
+    assert rolled(broker.bootstrap, name, 12, 4 * HOUR) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
+    assert rolled(broker.bootstrap, name, 12, 4 * HOUR - 1) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert rolled(broker.bootstrap, name, 12, 0, start=9) == [[9], [10], [11]]
+
+
+def test_blocks_that_were_full_before_roll_too(
+    broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic("roll-blocks")
+    records = [Record(0, None, b"v" * 600_000, (), T0 + h * HOUR) for h in (0, 0, 0, 0, 0, 0, 0, 9, 9, 9)]
+    produce(broker.bootstrap, name, records)
+    assert rolled(broker.bootstrap, name, 10, HOUR) == [[0] * 7, [9] * 3]
+
+
+def test_times_to_and_fro_do_not_make_a_file_of_each_record(broker: Broker, topic: Topic) -> None:
+    name = topic("roll-jumps")
+    hours = [0, 100] * 50
+    produce(broker.bootstrap, name, [Record(0, None, b"v", (), T0 + h * HOUR) for h in hours])
+    assert [len(file) for file in rolled(broker.bootstrap, name, 100, HOUR)] == [1, 99]
+    assert [len(file) for file in rolled(broker.bootstrap, name, 99, HOUR, start=1)] == [98]
+
+
+def test_there_is_an_end_to_rolling(broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consume, "MOST_ROLLS", 3)
+    name = topic("roll-end")
+    produce(broker.bootstrap, name, [Record(0, None, b"v", (), T0 + h * HOUR) for h in range(9)])
+    assert rolled(broker.bootstrap, name, 9, 1) == [[0], [1], [2], list(range(3, 9))]

@@ -234,20 +234,17 @@ def test_what_a_dry_run_says_and_what_is_refused(copied: Lived) -> None:
     assert before == lab.rows("SELECT COUNT(*) AS n FROM restores")
 
 
-def _after(kind: type, name: str, times: int = 1) -> Plant:
-    """Dies when a method has been called so often; what is dead does not call it again, in no thread."""
+def _after(kind: type, name: str) -> Plant:
+    """Dies when a method has been called; what is dead does not call it again, in no thread."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        real, left = getattr(kind, name), [times]
+        real, called = getattr(kind, name), list[None]()
 
         def dying(*given: Any, **named: Any) -> Any:
-            if not left[0]:
-                raise Killed(name)
-            result = real(*given, **named)
-            left[0] -= 1
-            if not left[0]:
-                raise Killed(name)
-            return result
+            if not called:
+                real(*given, **named)
+                called.append(None)
+            raise Killed(name)
 
         patch.setattr(kind, name, dying)
 

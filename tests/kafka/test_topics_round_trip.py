@@ -16,8 +16,9 @@ from tests.support.disks import flip
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab, now_ms
 
-from lakebackup.errors import Damaged, Refused, UsageProblem
+from lakebackup.errors import Damaged, EnvironmentProblem, Refused, UsageProblem
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.targets import kafka
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -274,3 +275,47 @@ def test_damage_is_found_before_a_record_of_it_becomes_visible_and_by_verify(lab
     with pytest.raises(Refused, match="was missing when it was last checked"):
         lab.restore(name, target="dir:" + str(lab.folder.parent / "out"))
     assert done["backup_id"] in {finding["backup_id"] for finding in found["findings"]}
+
+
+def test_a_backup_closes_files_by_the_topics_own_retention(lab: Lab, topic: Make) -> None:
+    """A tenth of it; not at all where nothing is deleted by time, and as told where something is told."""
+    year = 365 * 24 * 3_600_000
+    own = topic("own", **{"retention.ms": str(20 * year)})
+    kept, compacted = topic("kept"), topic("compacted", **{"cleanup.policy": "compact"})
+    for name in (own, kept, compacted):
+        times = (OLD, OLD + year, OLD + 2 * year, OLD + 2 * year + 1)
+        truth.produce(lab.bootstrap, name, [Record(0, b"k%d" % ts, b"v", (), ts) for ts in times])
+    assert lab.backup(own, kept, compacted, groups="none")["files"] == 2 + 1 + 1
+    assert lab.backup(own, mode="full", roll_ms=0, groups="none")["files"] == 1
+    assert lab.backup(own, kept, mode="full", roll_ms=year, groups="none")["files"] == 4
+
+
+def planned(value: bytes, count: int) -> list[Record]:
+    return [Record(i % 2, b"k%d" % i, value, (), 1_600_000_000_000 + i) for i in range(count)]
+
+
+def test_a_plan_is_carried_out_and_goes_on_with_its_files(
+    lab: Lab, topic: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, copy = topic("planned", partitions=2), topic("copy", partitions=2)
+    truth.produce(lab.bootstrap, name, planned(b"first", 60))
+    lab.backup(name)
+    wanted = truth.contents(lab.bootstrap, name)
+    plan = str(tmp_path / "plan.json")
+    told = lab.restore(name, maps={name: copy}, dry_run=True, save_plan=plan)
+    assert (told["files"], told["entries_in_files"]) == (2, 60)
+
+    def die(*_given: Any) -> None:
+        raise EnvironmentProblem("the power went out")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kafka.KafkaTarget, "write", die)
+        with pytest.raises(EnvironmentProblem, match="power"):
+            lab.restore(plan=plan)
+    truth.produce(lab.bootstrap, name, planned(b"later", 10))
+    lab.backup(name)
+    done = lab.restore(plan=plan)
+    assert (done["resumed"], done["entries"]) == (True, 60)
+    assert truth.contents(lab.bootstrap, copy) == wanted
+    with pytest.raises(Refused, match="2 files that it did not have came in"):
+        lab.restore(plan=plan)

@@ -283,21 +283,6 @@ def test_manifests_of_another_program_become_lifetimes(
     assert all_rows(empty) == before
 
 
-def test_files_and_departures_as_another_program_knows_them(
-    spark: SparkSession, empty: Path, tmp_path: Path
-) -> None:
-    backups = [{**row, "number": 10 * n} for n, row in enumerate(snapshots(1, 2), 1)]
-    files = [{"backup_id": "s1", "path": "a", "bytes": 1}, {"backup_id": "s2", "path": "b", "bytes": 2}]
-    given = {
-        "backups": lines(tmp_path / "b.jsonl", backups),
-        "files": lines(tmp_path / "f.jsonl", files),
-        "departures": lines(tmp_path / "d.jsonl", [{"backup_id": "s1", "path": "a", "gone_in": 20}]),
-    }
-    done = take(spark, empty, given=given)
-    assert (done["backups"], done["files"], done["departures"]) == (2, 2, 1)
-    assert lifetimes(empty) == [("a", 1, 10, 20), ("b", 2, 20, None)]
-
-
 def test_an_import_that_died_goes_on(
     spark: SparkSession, empty: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:

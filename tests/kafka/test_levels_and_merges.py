@@ -1,4 +1,4 @@
-"""`lakebackup merge`: it restores record for record as the chain did, and backups go on from it."""
+"""Backups of several levels and `lakebackup merge`: what each reads and what each point restores to."""
 
 from __future__ import annotations
 
@@ -191,3 +191,71 @@ def test_the_command_line(lab: Lab, topic: Make, cli: Commands) -> None:
     file.write_bytes(good)
     told = cli.told(*merge)
     assert (told["kind"], told["files"], told["made_files"], told["entries"]) == ("full", 2, 1, 2)
+
+
+def some(partition: int, count: int) -> list[Record]:
+    return [Record(partition, b"k%d" % i, b"v%d" % i, (), now_ms()) for i in range(count)]
+
+
+class Week:
+    """Backups of one topic, under names, and what the topic held when each was taken."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.lab, self.name = lab, name
+        self.held: dict[str, dict[int, list[Record]]] = {}
+        self.made: dict[str, dict[str, Any]] = {}
+
+    def take(self, called: str, produced: int, **how: Any) -> None:
+        truth.produce(self.lab.bootstrap, self.name, some(0, produced) + some(1, 1))
+        self.made[called] = self.lab.backup(self.name, **how)
+        self.held[called] = truth.contents(self.lab.bootstrap, self.name)
+
+    def back(self, called: str, copy: str, *, by_id: bool = False) -> None:
+        """Restore one and compare."""
+        made = self.made[called]
+        point = {"backup": made["backup_id"]} if by_id else {"to_ts": made["end_ts"]}
+        self.lab.restore(self.name, maps={self.name: copy}, **point)
+        assert truth.contents(self.lab.bootstrap, copy) == self.held[called], called
+
+    def names(self, found: list[dict[str, Any]]) -> list[str]:
+        called = {made["backup_id"]: name for name, made in self.made.items()}
+        return [called[row["backup_id"]] for row in found]
+
+
+def test_levels_read_what_is_new_to_them_and_every_point_comes_back(lab: Lab, topic: Make) -> None:
+    week = Week(lab, topic("levels", partitions=2))
+    week.take("sun", 10, mode="incr-diff")  # no full yet
+    week.take("mon", 20, mode="incr-diff")
+    week.take("mon 01", 3, mode="incr-diff", level=2)
+    week.take("tue", 30, mode="incr-accu")
+    week.take("tue 01", 4, mode="incr-accu", level=2)
+    # On from a chosen one, named by the beginning of its id: the day's in place of the hour's.
+    week.take("wed", 50, parent=week.made["tue"]["backup_id"][:-2])
+
+    assert [(m["kind"], m["level"], m["entries"]) for m in week.made.values()] == [
+        ("full", 0, 11),
+        ("differential", 1, 21),
+        ("differential", 2, 4),
+        ("cumulative", 1, 21 + 4 + 31),
+        ("cumulative", 2, 5),
+        ("differential", 1, 5 + 51),
+    ]
+    ids = {called: m["backup_id"] for called, m in week.made.items()}
+    assert {called: m["parent"] for called, m in week.made.items()} == {
+        "sun": None,
+        "mon": ids["sun"],
+        "mon 01": ids["mon"],
+        "tue": ids["sun"],
+        "tue 01": ids["tue"],
+        "wed": ids["tue"],
+    }
+    week.back("mon 01", topic("copy", partitions=2), by_id=True)
+    week.back("wed", topic("copy", partitions=2))
+    planned = lab.restore(week.name, to_ts=week.made["wed"]["end_ts"], dry_run=True)
+    assert week.names(planned["backups"]) == ["sun", "tue", "wed"]
+    assert [row["entries"] for row in planned["backups"]] == [11, 56, 56]
+    assert "alternatives" not in planned
+    planned = lab.restore(week.name, to_ts=week.made["tue 01"]["end_ts"], dry_run=True)
+    assert week.names(planned["backups"]) == ["sun", "tue", "tue 01"]
+    with pytest.raises(Refused, match="in its place"):
+        lab.backup(week.name, parent=ids["mon"])
