@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tests.benchmarks import machine
 from tests.benchmarks.catalog import catalog
 from tests.benchmarks.chains import chains
-from tests.benchmarks.changelog_capture import capturing
 from tests.benchmarks.changelog_restore import restoring
-from tests.benchmarks.changelog_rpo import rpo
 from tests.benchmarks.data import DataSet, fill
 from tests.benchmarks.measure import progress
 from tests.benchmarks.memory import driver_memory
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
-BROKER = (*SETS, "compact", "merge", "memory", "capture", "rpo", "queue-ratio", "queue-writers")
+BROKER = (*SETS, "compact", "merge", "memory", "queue-ratio", "queue-writers")
 CASES = (*BROKER, "chains", "catalog", "snapshots", "log-restore")
 
 
@@ -130,14 +128,6 @@ class Run:
 
     def _memory(self) -> Iterator[tuple[str, str]]:
         yield "Memory of the driver", driver_memory(self.broker, self.folder, self.options.scale)
-
-    def _capture(self) -> Iterator[tuple[str, str]]:
-        found = capturing(self.broker, self.folder, self.options.runs, self.options.scale)
-        yield "Capture of a change feed, one task", found
-
-    def _rpo(self) -> Iterator[tuple[str, str]]:
-        found = rpo(self.broker, self._place, self.options.scale)
-        yield "A log task under load, flushes of 10 s", found
 
     def _queue_ratio(self) -> Iterator[tuple[str, str]]:
         with self._session() as session:

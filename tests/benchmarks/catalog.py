@@ -82,7 +82,6 @@ def _programs(
             (plain["parquet"], ("catalog_peers", "parquet", peers, runs), (WINDOW,)),
             ("DuckDB, copied manifests", ("catalog_peers", "parquet", peers, runs), JOINED),
             (plain["sqlite"], ("catalog_peers", "sqlite", peers, runs), (WINDOW,)),
-            (plain["json"], ("catalog_peers", "json", peers, 0), (WINDOW,)),
         ]
     return made
 

@@ -1,4 +1,4 @@
-"""The same questions without a lakehouse: DuckDB on plain Parquet, SQLite, JSON, and copied manifests.
+"""The same questions without a lakehouse: DuckDB on plain Parquet, SQLite, and copied manifests.
 
 A copied manifest lists every file of one backup, so that two backups are told apart by a join. They are given
 an advantage: there is one for each backup that a question names, not for all 2,000.
@@ -7,7 +7,6 @@ an advantage: there is one for each backup that a question names, not for all 2,
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import sys
 from functools import partial
@@ -23,7 +22,6 @@ COLUMNS = ("source", "scope", "region", "path", "sha256", "min_ts", "max_ts", "a
 TOOLS = {
     "parquet": "DuckDB, plain Parquet",
     "sqlite": "SQLite, index on scope and time",
-    "json": "Python, JSON lines",
 }
 _WINDOW = "SELECT path FROM {rows} WHERE source = ? AND scope = ? AND max_ts > ? AND min_ts <= ?"
 _DIFFERENCE = """
@@ -45,7 +43,6 @@ def make(catalog: Path, folder: Path, topics: int, leaving: int) -> None:
         connection.execute(f"CREATE VIEW f AS SELECT * FROM read_parquet({files})")
         columns = ", ".join(COLUMNS)
         connection.execute(f"COPY (SELECT {columns} FROM f) TO '{folder}/files.parquet'")
-        connection.execute(f"COPY (SELECT {columns} FROM f) TO '{folder}/files.jsonl' (FORMAT json)")
         for number in {FIRST, *DAYS.values(), *KEPT}:
             copy_manifest(connection, number, topics, leaving, folder / f"{number}.parquet")
         rows = connection.execute(f"SELECT {columns} FROM '{folder}/files.parquet'")
@@ -65,19 +62,6 @@ def ask(tool: str, folder: Path, question: str, run: int) -> Any:
     if tool == "sqlite":
         with sqlite3.connect(folder / "files.sqlite") as database:
             return len(database.execute(_WINDOW.format(rows="files"), wanted).fetchall())
-    if tool == "json":
-        source, scope, least, most = wanted
-        found = 0
-        with (folder / "files.jsonl").open(encoding="utf-8") as lines:
-            for line in lines:
-                row = json.loads(line)
-                found += (
-                    row["source"] == source
-                    and row["scope"] == scope
-                    and row["max_ts"] > least
-                    and row["min_ts"] <= most
-                )
-        return found
     with duckdb.connect(":memory:") as connection:
         if question == WINDOW:
             text = _WINDOW.format(rows=f"'{folder}/files.parquet'")

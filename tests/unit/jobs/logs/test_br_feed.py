@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.support import change_load
 from tests.support.change_feed import batch, encode, write_value
 
 from lakebackup.errors import Damaged
@@ -144,19 +143,6 @@ def test_nothing_and_parts_of_a_batch() -> None:
     large = part.set_column(3, "value", part["value"].cast(pa.large_binary()))
     assert DECODER.decode(large).marks["offset"].to_pylist() == [2, 3]
     assert DECODER.finish() is None
-
-
-def test_the_load_of_benchmarks_is_such_a_feed() -> None:
-    made = [value for _, value in change_load.made(1_000, 2, tables=3, value_bytes=10)]
-    found = decoded(*made)
-    assert found.records.num_rows == pytest.approx(1_000, rel=0.1)
-    tables = {row["table_id"] for row in found.records.to_pylist()}
-    assert tables == {0, *range(change_load.TABLE, change_load.TABLE + 3)}
-    rows = [row | {"region": str(row["region"])} for row in found.marks.to_pylist()]
-    none: Any = None
-    reached = BrFeed(("feed",)).checkpoint(none, "", {}, iter(()), iter(rows), None)
-    assert reached == max(row["resolved_ts"] for row in rows)
-    assert reached >= max(found.records["commit_ts"].drop_null().to_pylist())
 
 
 # --- what is wrong
