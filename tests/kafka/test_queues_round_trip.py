@@ -1,22 +1,29 @@
-"""An engine through a full, differentials, a change of its schema, and restores, each of which is lived on.
+"""An engine through fulls, differentials and restores, each of which is continued, and questions about it.
 
 Whatever is restored, the engine makes of it at every tid what its writers had done by then.
 """
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
+from uuid import uuid4
 
 import pytest
+from confluent_kafka import Producer
+from tests.support.graph_engine import Engine
+from tests.support.graph_writers import Files, Op, Queues, Writers, kept, open_at, state_at
 
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tests.support.graph_lab import Graph, GraphLab
-    from tests.support.graph_writers import Op
+
+    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -130,3 +137,116 @@ def test_transactions_that_are_kept_open(graph_lab: GraphLab) -> None:
     graph_lab.backup(graph, "incremental")
     drilled(graph_lab, graph, graph.writers.ops, graph.writers.tid)
     assert graph.engine.run() == {"n:1": 3, "n:2": 4}
+
+
+@pytest.fixture
+def writers(broker: Broker, tmp_path: Path) -> Iterator[Writers]:
+    mark = uuid4().hex[:8]
+    queues = Queues(broker.bootstrap, {f"delta.{mark}": 3}, {f"journal.{mark}": 1})
+    queues.create()
+    files = Files(tmp_path / "files")
+    files.begin()
+    yield Writers(queues, files)
+    queues.delete()
+
+
+def test_what_is_open_shows_only_when_it_is_done() -> None:
+    ops = [
+        Op(1, "write", None, "a", {"name": "x"}),
+        Op(2, "begin", "t"),
+        Op(3, "write", "t", "a", None),
+        Op(4, "write", None, "n", 2),
+        Op(5, "write", "u", "n", 40),
+        Op(6, "commit", "t"),
+        Op(7, "rollback", "u"),
+    ]
+    assert [state_at(ops, tid) for tid in (0, 3, 5, 6, 7)] == [
+        {}, {"a": {"name": "x"}}, {"a": {"name": "x"}, "n": 2}, {"n": 2}, {"n": 2},
+    ]  # fmt: skip
+    assert (open_at(ops, 5), open_at(ops, 6), open_at(ops, 7)) == ({"t", "u"}, {"u"}, set())
+    assert [op.tid for op in kept(ops, 6)] == [1, 2, 3, 4, 6]
+    assert [op.tid for op in kept(ops, 6, keep_open=True)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_it_takes_nothing_twice_nor_in_another_order(writers: Writers, tmp_path: Path) -> None:
+    writers.write("v:1", 1)
+    writers.flush()
+    topic, partition = writers.queues.place("v:1")
+    producer = Producer({"bootstrap.servers": writers.queues.bootstrap})
+    producer.produce(topic, b"1", b"v:1", partition, headers=[("tid", b"1")])
+    assert producer.flush(30) == 0
+    engine = Engine(writers.queues, tmp_path / "db", writers.files)
+    with pytest.raises(AssertionError, match="behind 1"):
+        engine.run()
+    engine.close()
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "questions.md"
+
+
+def asked(lab: GraphLab, begins: str, tid: int) -> list[dict[str, Any]]:
+    """The answer to the question that begins so, with a tid of this history."""
+    page = PAGE.read_text(encoding="utf-8").split("\n## Of engines with queues\n")[1]
+    [sql] = re.findall(rf"\*\*{begins}[^`]*```sql\n(.*?)```", page, re.DOTALL)
+    return lab.rows(sql.replace("1500", str(tid)))
+
+
+@pytest.mark.long
+def test_questions(graph_lab: GraphLab) -> None:
+    lab = graph_lab
+    graph = lab.begin()
+    writers = graph.writers
+    writers.write("v:1", {"name": "a", "age": 1})
+    long = writers.begin()
+    writers.write("v:2", {"name": "b", "age": 2}, long)
+    full = lab.full(graph)
+    short = writers.begin()
+    writers.write("id:1", 7, short)
+    first = lab.backup(graph, "differential")
+    writers.end(short, "commit")
+    writers.change_schema(("name", "city"))
+    changed = writers.tid
+    writers.write("v:3", {"name": "c", "city": "x"})
+    second = lab.backup(graph, "incremental")
+    writers.end(long, "rollback")
+    third = lab.backup(graph, "differential")
+
+    tid = int(first["last_tid"]) + 1
+    assert [(row["backup_id"], row["from_tid"]) for row in asked(lab, "Which backups", tid)] == [
+        (found["backup_id"], full["last_tid"]) for found in (second, third)
+    ]
+    assert [row["full_number"] for row in asked(lab, "Which backups", int(full["last_tid"]))] == [1] * 4
+    assert asked(lab, "Which backups", writers.tid + 1) == []
+
+    opened = asked(lab, "Which transactions", tid)
+    assert [(row["number"], row["transaction_id"]) for row in opened] == [
+        (1, long), (2, long), (2, short), (3, long)
+    ]  # fmt: skip
+    assert {row["messages"] for row in opened} == {2}
+    assert [row["since_tid"] for row in opened if row["transaction_id"] == long] == [2, 2, 2]
+
+    for at, version in ((changed - 1, 1), (changed, 2), (changed + 100, 2)):
+        [row] = asked(lab, "Which schema", at)
+        assert row["version"] == version, at
+    assert "city" in row["change"]
+
+    sizes = asked(lab, "How large", tid)
+    # The full has none; the first differential the two in front; the last one all since the full.
+    assert [row["messages"] for row in sizes] == [None, 4, 2, 7]
+    assert [row["carried"] for row in sizes] == [0, 2, 0, 2]
+    assert all(row["bytes"] > 0 for row in sizes[1:])
+
+    needed = {(row["scope"], int(row["region"])): row["needed_from"] for row in asked(lab, "From which", tid)}
+    assert needed.keys() == set(graph.queues.places)
+    ends = {place: graph.engine.position[place] for place in needed}
+    late = {place for place in needed if needed[place] < ends[place]}
+    assert late == {graph.queues.place(f"v:{long}"), graph.queues.place("v:2")}
+
+    assert asked(lab, "When was", tid) == []
+    lab.restore(lab.new_folder(), to_tid=full["last_tid"], append=True)
+    [row] = asked(lab, "When was", tid)
+    assert (row["backup_id"], row["left_number"]) == (full["backup_id"], None)
+    later = lab.backup(graph, "differential")
+    assert later["parent"] == full["backup_id"]
+    left = asked(lab, "When was", tid)
+    assert [row["left_backup_id"] for row in left] == [one["backup_id"] for one in (first, second, third)]
