@@ -414,8 +414,7 @@ class Chains(RuleBasedStateMachine):
         return opened
 
     def sql(self, text: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.reader().select(text).read_all().to_pylist()
-        return rows
+        return self.lab.sql(text)
 
     def really_restored(self) -> None:
         """A restore of one in the middle, into a folder."""

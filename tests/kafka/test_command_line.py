@@ -10,10 +10,8 @@ import io
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -24,8 +22,6 @@ from tests.support import kafka_truth as truth
 from tests.support.command_line import Commands
 from tests.support.kafka_truth import Record
 
-from lakebackup.storage import open_storage
-from lakebackup.store.lease import Lease
 from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:
@@ -234,38 +230,6 @@ def test_usage_and_names_that_are_wrong(cli: Commands, shop: Shop, tmp_path: Pat
     cli.fails(2, *to_time, "soon")
     assert "covered until" in cli.fails(5, *to_time, "2999-01-01")
     assert not (tmp_path / "out").exists()
-
-
-def test_another_run_on_the_same_source_is_busy(cli: Commands, shop: Shop) -> None:
-    source = shop.result()["source"]
-    with Lease.acquire(open_storage(str(shop.folder)), f"source-{source}", "another run", ttl_s=60):
-        code, out, err = cli.run(
-            "backup", "topics", shop.topic, "--bootstrap-servers", shop.bootstrap, "--to", shop.folder
-        )
-    assert (code, out) == (8, "")
-    assert "another run" in err
-
-
-@pytest.mark.long
-def test_a_server_that_is_not_there_is_told_soon(cli: Commands, tmp_path: Path) -> None:
-    properties = tmp_path / "client.properties"
-    properties.write_text(f"sasl.password={SECRET}\n")
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{unused.getsockname()[1]}"
-        started = time.monotonic()
-        code, out, err = cli.run(
-            "backup", "topics", "orders", "--bootstrap-servers", address, "--to", tmp_path / "backups",
-            "--json", "--kafka-config", properties,
-        )  # fmt: skip
-    assert time.monotonic() - started < 45
-    assert (code, out) == (6, "")
-    (error,) = lists(err)
-    assert (error["error"], error["exit_code"]) == ("EnvironmentProblem", 6)
-    assert f"No broker answers at {address}" in error["message"]
-    assert "--bootstrap-server" in error["hint"]
-    assert SECRET not in err
-    assert not (tmp_path / "backups").exists()
 
 
 def test_a_secret_on_the_command_line_is_refused(cli: Commands, tmp_path: Path) -> None:

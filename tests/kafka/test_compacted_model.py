@@ -11,7 +11,6 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -25,7 +24,6 @@ from tests.support.runs import Lab
 
 from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.rows.upkeep import Hold, Policy
-from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -131,7 +129,7 @@ class Compacted(RuleBasedStateMachine):
         end_ts = sorted(self.promised)[which % len(self.promised)]
         point = "SELECT backup_id FROM restore_points WHERE covers_from < {0} AND {0} <= covers_to"
         held = self.held.pop(end_ts, None)
-        one = held or self._sql(point.format(end_ts))[0]["backup_id"]
+        one = held or self.lab.sql(point.format(end_ts))[0]["backup_id"]
         self._writer().tell(
             Hold(backup_id=one, source="lab", at=_now(), actor="me", reason="why", released=held is not None)
         )
@@ -142,7 +140,9 @@ class Compacted(RuleBasedStateMachine):
     def prune(self) -> None:
         if not self.kept:
             return
-        fulls = sorted(row["end_ts"] for row in self._sql("SELECT end_ts FROM backups WHERE kind = 'full'"))
+        fulls = sorted(
+            row["end_ts"] for row in self.lab.sql("SELECT end_ts FROM backups WHERE kind = 'full'")
+        )
         since = fulls[-min(self.redundancy, len(fulls))] if self.redundancy else max(self.kept)
         self.lab.prune()
         self.promised = {end for end in self.promised if end >= since or end in self.held}
@@ -174,13 +174,7 @@ class Compacted(RuleBasedStateMachine):
         return int(done["end_ts"])
 
     def _ends(self) -> set[int]:
-        return {row["end_ts"] for row in self._sql("SELECT end_ts FROM backups")}
-
-    def _sql(self, text: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = (
-            CatalogReader.require(str(self.lab.folder)).select(text).read_all().to_pylist()
-        )
-        return rows
+        return {row["end_ts"] for row in self.lab.sql("SELECT end_ts FROM backups")}
 
     def _writer(self) -> CatalogWriter:
         return CatalogWriter.open(None, str(self.lab.folder))

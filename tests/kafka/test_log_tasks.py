@@ -54,8 +54,8 @@ def send(lab: Lab, feed: ChangeFeed, count: int = 20) -> None:
     feed.send(lab.bootstrap, feed.topic)
 
 
-def logs(lab: Lab, name: str = "lab") -> list[dict[str, object]]:
-    return lab.sql(f"SELECT * FROM backups WHERE source = '{name}' ORDER BY number")
+def logs(lab: Lab) -> list[dict[str, Any]]:
+    return lab.sql("SELECT * FROM backups WHERE source = 'lab' ORDER BY number")
 
 
 @pytest.mark.long
@@ -173,13 +173,6 @@ class Verbs:
     def all_is_captured(self) -> bool:
         return captured(str(self.lab.folder)) == sent(self.feed)
 
-    def logs(self) -> list[dict[str, Any]]:
-        reader = CatalogReader.require(str(self.lab.folder))
-        found: list[dict[str, Any]] = (
-            reader.select("SELECT * FROM backups ORDER BY number").read_all().to_pylist()
-        )
-        return found
-
 
 @pytest.fixture
 def verbs(lab: Lab, topic: Callable[..., str], cli: Commands) -> Verbs:
@@ -236,11 +229,11 @@ def test_a_task_from_start_to_stop(verbs: Verbs, monkeypatch: pytest.MonkeyPatch
         assert f"Store 2: ok (next_backup_ts ={before})." in told
         assert "paused, a job is at work" in told
         assert f"\n{waits} events wait\n" in told
-        flushes = len(verbs.logs())
+        flushes = len(logs(lab))
         code, told = verbs.at("resume", "--json")
         assert (code, json.loads(told)["state"]) == (0, "running")
         task.until_captured(feed.now)
-        assert len(verbs.logs()) == flushes + 1  # all in one batch
+        assert len(logs(lab)) == flushes + 1  # all in one batch
         code, told = verbs.at("stop")
         assert code == 0
         assert told.startswith("Stopping task lab...\n\nStore 1: ok (next_backup_ts =")
@@ -248,7 +241,7 @@ def test_a_task_from_start_to_stop(verbs: Verbs, monkeypatch: pytest.MonkeyPatch
         assert told.endswith(f"Every event was flushed.\nStopped at --lastbackupts={feed.now}.\n")
     assert isinstance(task.ended[0], dict)  # its job ended by itself
     assert verbs.all_is_captured()
-    chain = verbs.logs()
+    chain = logs(lab)
     assert [b["start_ts"] for b in chain] == [0, *(b["end_ts"] for b in chain[:-1])]
     assert {(b["kind"], b["base"], b["intact"]) for b in chain} == {("log", chain[0]["backup_id"], True)}
 

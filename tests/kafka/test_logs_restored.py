@@ -112,6 +112,7 @@ def capture(
     count: int,
     truncates: Collection[int],
     kills: Collection[int] = (),
+    **how: bool,
 ) -> Moments:
     """A database under load, whose changes a task captures, with so many moments to compare with.
 
@@ -120,7 +121,7 @@ def capture(
     database = postgres.database()
     moments = Moments(postgres, database)
     # Whatever comes last, a heartbeat after it shows that it was all.
-    with Debezium(folder / "connect", lab.bootstrap, postgres, database) as debezium:
+    with Debezium(folder / "connect", lab.bootstrap, postgres, database, **how) as debezium:
         cluster = Cluster({"bootstrap.servers": lab.bootstrap})
         truth.until(lambda: f"{database}.transaction" in cluster.topic_names(), "the connector streams")
         task = LogTask(lab, debezium.prefix, feed="debezium", filters=("public.*", "!*.lakebackup_heartbeat"))
@@ -159,7 +160,8 @@ def test_a_database_is_restored_to_a_moment(lab: Lab, postgres: Postgres, tmp_pa
 
 @pytest.mark.long
 def test_a_database_is_restored_to_every_moment(lab: Lab, postgres: Postgres, tmp_path: Path) -> None:
-    moments = capture(lab, postgres, tmp_path, 36, truncates=(9, 25), kills=(12, 24))
+    """Its messages bring their schemas, which Debezium sends unless it is set otherwise."""
+    moments = capture(lab, postgres, tmp_path, 36, truncates=(9, 25), kills=(12, 24), schemas=True)
     assert moments.transactions > 100
     flushes = lab.sql(
         "SELECT b.number, b.end_ts, min(f.min_ts) AS least FROM backups AS b JOIN files AS f "

@@ -10,6 +10,7 @@ import pytest
 from tests.support.archives import Doc, read_archive, touch, write_backup, write_cbb
 from tests.support.catalogs import backup_id
 from tests.support.command_line import quiet
+from tests.support.looks import seen
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem
@@ -58,8 +59,7 @@ class Desk:
         return export(self.spark, self.at, self.tmp, what, **asked)
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = CatalogReader.require(str(self.at)).select(sql).read_all().to_pylist()
-        return found
+        return seen(self.at, sql)
 
 
 def export(

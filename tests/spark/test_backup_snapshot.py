@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.chosen import chosen
+from tests.support.looks import seen
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
 from lakebackup.plan.snapshots import backup as plan
@@ -20,7 +21,6 @@ from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
-from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import compare
@@ -69,7 +69,7 @@ class Place:
     def rows(
         self, select: str = "SELECT * FROM snapshot_files WHERE gone_in IS NULL"
     ) -> list[dict[str, Any]]:
-        return CatalogReader(str(self.destination)).select(select).read_all().to_pylist()
+        return seen(self.destination, select)
 
     def contents(self) -> dict[str, bytes]:
         """The live files, as the destination has them."""

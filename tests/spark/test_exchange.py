@@ -125,21 +125,6 @@ def test_a_root_that_nobody_vouched_for_is_left_out(
     assert list(CatalogReader.require(str(empty)).destinations().uris.values()) == [f"file://{root}"]
 
 
-def test_an_export_as_parquet_holds_the_same_rows(root: Path, tmp_path: Path) -> None:
-    told = {}
-    for form in ("jsonl", "parquet"):
-        out = tmp_path / form
-        catalog_export.run(ExportRequest(str(root), str(out), form=form), reporter=quiet())  # type: ignore[arg-type]
-        told[form] = out
-    for table in ("backups", "files", "positions"):
-        rows = pq.read_table(told["parquet"] / f"{table}-0000.parquet").to_pylist()
-        lines = (told["jsonl"] / f"{table}-0000.jsonl").read_text().splitlines()
-        assert rows
-        assert [{k: v for k, v in row.items() if v is not None} for row in rows] == [
-            {k: v for k, v in json.loads(line).items() if v is not None} for line in lines
-        ], table
-
-
 def test_an_export_holds_no_row_that_does_not_count_and_is_never_mixed(
     root: Path, empty_catalog: Path, tmp_path: Path
 ) -> None:

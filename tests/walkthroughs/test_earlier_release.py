@@ -19,7 +19,6 @@ from tests.support.faults import rows_of
 
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.store.behind import current_catalog
-from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.snapshots.backup import SnapshotRequest
@@ -43,11 +42,6 @@ def expected(lab: Lab, tmp_path: Path) -> dict[str, Any]:
     return found
 
 
-def rows(lab: Lab, sql: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = CatalogReader(str(lab.folder)).select(sql).read_all().to_pylist()
-    return found
-
-
 def test_it_opens_restores_and_continues(
     lab: Lab, expected: dict[str, Any], topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -57,13 +51,13 @@ def test_it_opens_restores_and_continues(
     assert done["entries"] == 2 * 40 + 12
 
     # The cluster is another one by now: the backup that was killed is discarded, and nothing else.
-    before = {row["path"] for row in rows(lab, "SELECT path FROM files")}
+    before = {row["path"] for row in lab.sql("SELECT path FROM files")}
     name = topic("again")
     truth.produce(lab.bootstrap, name, rows_of(1, 5))
     again = lab.backup(name, mode="full")
     assert again["entries"] == 5
     assert not (lab.folder / "lab/begun.json").exists()
-    now = {row["path"] for row in rows(lab, "SELECT path FROM files")}
+    now = {row["path"] for row in lab.sql("SELECT path FROM files")}
     assert before < now
     there = {str(path.relative_to(lab.folder)) for path in lab.folder.glob("lab/**/*.data")}
     assert there == {path for path in now if path.startswith("lab/") and path.endswith(".data")}
