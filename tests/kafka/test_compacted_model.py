@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,11 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.support import kafka_truth as truth
 from tests.support.compacted import CLEANED, FILLER, Latest, clean, latest, put, stored
-from tests.support.faults import Killed, expire_leases, watched
-from tests.support.lives import live
+from tests.support.lives import dying, live
 from tests.support.runs import Lab
 
-from lakebackup.errors import EnvironmentProblem, Refused
+from lakebackup.errors import Refused
 from lakebackup.rows.upkeep import Hold, Policy
 from lakebackup.store.writer import CatalogWriter
 
@@ -100,15 +98,11 @@ class Compacted(RuleBasedStateMachine):
     @rule(step=st.integers(1, 22), compaction=st.booleans())
     def killed(self, step: int, compaction: bool) -> None:
         before = self._ends()
-        with (
-            watched(Path(tempfile.mkdtemp(dir=self.folder)) / "steps", kill_at=step),
-            suppress(Killed, EnvironmentProblem),
-        ):
+        with dying(self.lab.folder, step):
             if compaction and self.kept:
                 self.lab.compact()
             else:
                 self._take(full=False, anew=True, growth=2.0)
-        expire_leases(self.lab.folder)
         for end_ts in self._ends() - before:  # it died behind the row that counts, or not at all
             self._took(end_ts)
         self.newest_is_right()

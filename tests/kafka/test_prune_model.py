@@ -19,13 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
-from tests.support.lives import live
+from tests.support.lives import live, planned
 from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import Refused
-from lakebackup.plan.topics.request import RestoreRequest, plan_restore
-from lakebackup.plan.topics.restore import require_restorable
-from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -176,19 +173,8 @@ class Cycles(RuleBasedStateMachine):
             assert [row for row in rows[: len(rows) - len(given)] if not log.may_be_gone(row)] == []
 
     def restored(self, to_ts: int | None) -> list[list[Row]]:
-        """What a restore would bring back: the planned files, read by fastavro."""
-        reader = CatalogReader.require(str(self.lab.folder))
-        request = RestoreRequest(
-            destination=str(self.lab.folder), target="dir:x", topics=(self.topic,), to_ts=to_ts
-        )
-        plan = plan_restore(request, reader)
-        require_restorable(plan, allow_gaps=False)
-        found: list[list[Row]] = [[] for _ in range(PARTITIONS)]
-        for file in plan.chosen.rows("selected_files"):
-            for offset, r in truth.records_in(self.lab.folder / file["path"]):
-                if to_ts is None or r.timestamp <= to_ts:
-                    found[r.partition].append((offset, r.timestamp, r.value))
-        return [sorted(rows) for rows in found]
+        found = planned(self.lab, self.topic, to_ts, PARTITIONS)
+        return [[(offset, r.timestamp, r.value or b"") for offset, r in rows] for rows in found]
 
     def teardown(self) -> None:
         if self.taken:

@@ -44,11 +44,6 @@ def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.Temp
     return root
 
 
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / made.name)
-
-
 def checked(root: Path, spark: SparkSession, **changes: Any) -> dict[str, tuple[str, str]]:
     """What verify finds: path -> outcome and detail, of what is not well."""
     request = verify.VerifyRequest(destination=str(root), grace_ms=-3_600_000, **changes)

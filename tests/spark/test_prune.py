@@ -50,11 +50,6 @@ def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.Temp
     return root
 
 
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / made.name)
-
-
 @pytest.fixture(scope="module")
 def ended(
     made: Path, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory

@@ -43,11 +43,6 @@ def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / made.name)
-
-
 def states(root: Path) -> dict[int, str]:
     return {row["number"]: row["status"] for row in seen(root, "SELECT number, status FROM obsolete_backups")}
 

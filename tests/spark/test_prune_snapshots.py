@@ -52,11 +52,6 @@ def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / made.name)
-
-
 def run(root: Path, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
     request = prune.PruneRequest(destination=str(root), **changes)
     return prune.run(request, spark=spark, reporter=quiet())
