@@ -25,7 +25,7 @@ from tests.benchmarks.queue_writers import writing
 from tests.benchmarks.queues import Ratio
 from tests.benchmarks.snapshots import snapshots
 from tests.benchmarks.topics import Bench
-from tests.benchmarks.upkeep import COMPACTED, MERGED, Chain
+from tests.benchmarks.upkeep import COMPACTED, compaction
 
 from lakebackup_jobs.demo.broker import Broker
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
-BROKER = (*SETS, "compact", "merge", "memory", "queue-ratio", "queue-writers")
+BROKER = (*SETS, "compact", "memory", "queue-ratio", "queue-writers")
 CASES = (*BROKER, "chains", "catalog", "snapshots", "log-restore")
 
 
@@ -116,15 +116,8 @@ class Run:
     def _compact(self) -> Iterator[tuple[str, str]]:
         data = self._data("compact", "small")
         with self._session() as session:
-            found = Chain(self.broker, data, session, self._place).compaction(self.options.runs)
+            found = compaction(self.broker, data, session, self._place, self.options.runs)
         yield f"Compaction of {COMPACTED} backups of {data}", found
-
-    def _merge(self) -> Iterator[tuple[str, str]]:
-        for size in SETS:
-            data = self._data(f"merge-{size}", size)
-            with self._session() as session:
-                found = Chain(self.broker, data, session, self._place).merge(self.options.runs)
-            yield f"Merge of {MERGED} backups of {data}", found
 
     def _memory(self) -> Iterator[tuple[str, str]]:
         yield "Memory of the driver", driver_memory(self.broker, self.folder, self.options.scale)

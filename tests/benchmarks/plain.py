@@ -1,15 +1,13 @@
 """The plain way: confluent-kafka and fastavro, one Python object a record, one process.
 
 `python -m tests.benchmarks.plain VERB BOOTSTRAP TOPIC FOLDER`: one Avro file a partition (zstd level 1) with
-its sha256, as a first version of a backup tool would be written. `compact`, `merge`, `copy` and `hashed` take
-the data files of lakebackup below FOLDER; `compact` keeps the latest record of each key. FOLDER/count
-then says how many records (of `copy` and `hashed`: bytes) there were.
+its sha256, as a first version of a backup tool would be written. `compact` takes the data files of lakebackup
+below FOLDER and keeps the latest record of each key. FOLDER/count then says how many records there were.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from contextlib import ExitStack, contextmanager
 from io import FileIO
@@ -159,46 +157,6 @@ def compact(_: str, topic: str, folder: Path) -> int:
     return kept
 
 
-def merge(_: str, topic: str, folder: Path) -> int:
-    """Records written: the files of a partition become one, record by record."""
-    count = 0
-    for number, files in enumerate(_partitions(topic, folder)):
-        with _avro(folder / str(number)) as writer:
-            for record in _records(files):
-                writer.write(record)
-                count += 1
-    return count
-
-
-def copy(_: str, topic: str, folder: Path) -> int:
-    """Bytes written: the files of a partition one after another, nothing looked at."""
-    return _copied(topic, folder, hashed=False)
-
-
-def hashed(_: str, topic: str, folder: Path) -> int:
-    """As `copy`, with the sha256 of what is read and of what is written."""
-    return _copied(topic, folder, hashed=True)
-
-
-def _copied(topic: str, folder: Path, *, hashed: bool) -> int:
-    count = 0
-    for number, files in enumerate(_partitions(topic, folder)):
-        written = hashlib.sha256()
-        with (folder / f"{number}.copy").open("wb") as out:
-            for path in files:
-                read = hashlib.sha256()
-                with path.open("rb") as stream:
-                    while piece := stream.read(4 << 20):
-                        if hashed:
-                            read.update(piece)
-                            written.update(piece)
-                        out.write(piece)
-                        count += len(piece)
-            out.flush()
-            os.fsync(out.fileno())
-    return count
-
-
 def _partitions(topic: str, folder: Path) -> Iterator[list[Path]]:
     for partition in sorted(folder.glob(f"*/*/topics/{topic}/partition=*")):
         yield sorted(partition.glob("*.data"))
@@ -206,8 +164,5 @@ def _partitions(topic: str, folder: Path) -> Iterator[list[Path]]:
 
 if __name__ == "__main__":
     verb, bootstrap, topic, folder = sys.argv[1:]
-    verbs = {
-        "backup": backup, "restore": restore, "compact": compact, "merge": merge, "copy": copy,
-        "hashed": hashed,
-    }  # fmt: skip
+    verbs = {"backup": backup, "restore": restore, "compact": compact}
     (Path(folder) / "count").write_text(str(verbs[verb](bootstrap, topic, Path(folder))), "ascii")

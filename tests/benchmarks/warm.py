@@ -26,7 +26,7 @@ from lakebackup_jobs.runtime.session import spark_session
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.topics import backup as backup_topics
-from lakebackup_jobs.topics import compact, merge
+from lakebackup_jobs.topics import compact
 from lakebackup_jobs.topics import restore as restore_topics
 from lakebackup_jobs.topics.request import BackupRequest
 
@@ -93,11 +93,6 @@ class Jobs:
         """All that a destination holds."""
         request = compact.CompactRequest(destination=destination, patterns=(".*",), all_keyed=True)
         return self._run(compact, request)
-
-    def merge(self, destination: str) -> dict[str, Any]:
-        """A full and all backups of level 1 that stand on it."""
-        request = merge.MergeRequest(destination=destination, level=1)
-        return self._run(merge, request)
 
     def init(self, destination: str) -> dict[str, Any]:
         """An empty catalog."""

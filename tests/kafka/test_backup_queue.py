@@ -22,8 +22,6 @@ from lakebackup_jobs.queues.backup import planner
 from lakebackup_jobs.runtime import session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -74,28 +72,6 @@ def test_an_incremental_chain_holds_each_message_once(social: Social) -> None:
     rows = social.rows("SELECT start_ts, end_ts, intact FROM backups WHERE source = 'social' ORDER BY number")
     assert [row["start_ts"] for row in rows[1:]] == [row["end_ts"] for row in rows[:-1]]
     assert all(row["intact"] for row in rows)
-
-
-@pytest.mark.long
-def test_new_partitions_and_queues_are_backed_up_too(social: Social, topic: Callable[..., str]) -> None:
-    social.full()
-    admin = AdminClient({"bootstrap.servers": social.bootstrap})
-    admin.create_partitions([NewPartitions(social.delta, 3)])[social.delta].result(30)
-    truth.until(
-        lambda: len(admin.list_topics(timeout=10).topics[social.delta].partitions) == 3,
-        "it has three partitions",
-    )
-    more = topic("young")
-    sent = [social.send(social.delta, 2), social.send(more)]
-    topics = (social.delta, social.journal, more)
-    first = social.backup("incremental", topics=topics)
-    assert social.stored(first["backup_id"]) == ordered(*sent)
-    own = social.send(more)
-    second = social.backup("incremental", topics=topics)
-    assert social.stored(second["backup_id"]) == [own]
-    assert social.stored(social.backup("differential", topics=topics)["backup_id"]) == ordered(*sent, own)
-    with pytest.raises(UsageProblem, match=rf"{more} is a queue of this engine"):
-        social.backup("incremental")
 
 
 # --- snapshot.json
