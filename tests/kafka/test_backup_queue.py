@@ -469,20 +469,6 @@ def test_messages_later_than_their_commit_are_committed(social: Social) -> None:
 # --- ends that do not count, and messages that are gone
 
 
-def test_an_end_before_a_watermark_ends_nothing(social: Social) -> None:
-    """A restored engine gives ids again that it gave in the history that was left."""
-    social.send(social.delta, 0, "t17", "begin", tid=17)
-    social.send(social.delta, 0, "t17", "commit", tid=18)
-    social.mark("r1", 15, social.delta, 0)
-    social.mark("r1", 15, social.delta, 1)
-    front = social.send(social.delta, 0, "t17", "begin", tid=17)
-    social.tell(17, {(social.delta, 0): (4, 3), (social.delta, 1): (1, 1), (social.journal, 0): (0, 0)})
-    full = social.full()
-    assert social.open_at(full["backup_id"]) == {"t17"}
-    end = social.send(social.delta, 1, "t17", "commit", tid=19)
-    assert social.stored(social.backup("differential")["backup_id"]) == [front, end]
-
-
 def test_what_the_queues_delete_meanwhile_is_not_searched(
     social: Social, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -300,29 +300,6 @@ def test_what_kafka_aborted_or_has_not_committed_is_not_there(queue_lab: Lab, to
         unfinished.abort_transaction(30)
 
 
-def test_a_message_that_cannot_be_read_is_refused(queue_lab: Lab, topic: Topic) -> None:
-    name = topic("delta", partitions=2)
-    rows = [message(tid, partition=1) for tid in range(20)]
-    rows[13] = Record(1, b"k", b"v", (("tid", b"x1"),), NOW)
-    produce(queue_lab.bootstrap, name, rows)
-    with pytest.raises(Refused) as refused:
-        queue_lab.job(queue_lab.span(name, region="1")).run(0)
-    assert refused.value.message.startswith(f"{name}[1] at offset 13: ")
-    assert "the header 'tid' is b'x1'" in refused.value.message
-    assert list(queue_lab.storage.list()) == []
-    batch = next(queue_lab.job(queue_lab.span(name, region="1"))([pa.RecordBatch.from_pydict({"id": [0]})]))
-    (row,) = batch.to_pylist()
-    assert (row["task"], row["files"]) == (0, None)
-    assert f"{name}[1] at offset 13: " in row["error"]
-    # Without it, all is well.
-    span = queue_lab.span(name, region="1")
-    others = {(name, span.epoch, "1", 12 + 50), (name, span.epoch, "0", 13), (name, "00", "1", 13)}
-    with pytest.raises(Refused):
-        queue_lab.job(span, skipped=frozenset(others)).run(0)
-    queue_lab.job(span, skipped=frozenset({*others, (name, span.epoch, "1", 13)})).run(0)
-    assert [tid for _, _, tid in queue_lab.stored()] == [tid for tid in range(20) if tid != 13]
-
-
 def test_files_of_many_blocks_know_their_tids(queue_lab: Lab, topic: Topic) -> None:
     """Compression runs ahead: a file must not get the tids of the next one's blocks."""
     name = topic("delta")

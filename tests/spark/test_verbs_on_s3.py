@@ -1,7 +1,7 @@
 """Every verb on a destination and a catalog in S3: what asks, what keeps, what travels, what restores.
 
 Topics that go there and come back, follow, compact, merge, prune, verify, rebuild: tests/kafka/test_s3.py;
-`catalog optimize`: test_catalog_on_s3.py; `serve connect`: test_serve.py.
+`catalog optimize`: test_catalog_on_s3.py; `serve connect`: test_sessions_and_servers.py.
 """
 
 from __future__ import annotations
