@@ -79,17 +79,15 @@ def effect(told: list[Told], alone: Span, during: Span) -> Effect:
     )
 
 
-def writing(
-    broker: Broker, session: Session, folder: Path, bytes_: int, runs: int, *, before: int = 1
-) -> str:
-    """Markdown: medians of `runs` rounds; in each the writers go on through all acts. So many before are
+def writing(broker: Broker, session: Session, folder: Path, bytes_: int, runs: int) -> str:
+    """Markdown: medians of `runs` rounds; in each the writers go on through all acts. One before is
     not counted."""
     folder.mkdir(parents=True)
     store = Store(folder / "store")
     store.make(bytes_)
     found: dict[str, list[Effect]] = {}
-    for number in range(-before, runs):
-        queues = Queues(broker.bootstrap, f"writers{number + before}")
+    for number in range(-1, runs):
+        queues = Queues(broker.bootstrap, f"writers{number + 1}")
         queues.create()
         effects = _round(session, queues, store, folder)
         queues.delete()

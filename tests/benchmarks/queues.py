@@ -51,14 +51,14 @@ class Ratio:
     bytes_: int
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
-    def rounds(self, runs: int, *, before: int = 1) -> str:
-        """Markdown. So many rounds before are not counted: workers start, compiled code is loaded."""
+    def rounds(self, runs: int) -> str:
+        """Markdown. A round before is not counted: workers start, compiled code is loaded."""
         self.folder.mkdir(parents=True)
         self.store = Store(self.folder / "store")
         count = self.store.make(self.bytes_)
-        for number in range(-before, runs):
+        for number in range(-1, runs):
             progress(f"round {number + 1}")
-            self._queues = Queues(self.broker.bootstrap, f"{GRAPH}{number + before}")
+            self._queues = Queues(self.broker.bootstrap, f"{GRAPH}{number + 1}")
             self._queues.create()
             self._round()
             self._queues.delete()

@@ -74,19 +74,6 @@ def test_a_backup_that_was_cut_off_after_its_commit_is_not_taken_twice(
     assert found.keys() == ended.keys() == full.keys()
 
 
-def test_another_mode_discards_what_was_cut_off(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
-    social.full()
-    own = social.send(social.delta)
-
-    with cut_off(monkeypatch, ending, "put_rows"):
-        social.backup("incremental")
-    left = {path for path in social.tree() if path.endswith(".data")}
-    found = social.backup("differential")
-    assert len(left) == 1
-    assert social.stored(found["backup_id"]) == [own]
-    assert len([path for path in social.tree() if path.endswith(".data")]) == 1
-
-
 def test_a_full_goes_on_when_its_snapshot_is_there_and_else_starts_over(
     social: Social, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,14 +81,6 @@ def filled(lab: Lab, topic: Callable[..., str]) -> str:
 
 @pytest.mark.long
 @pytest.mark.kafka
-def test_verify(lab: Lab, topic: Callable[..., str]) -> None:
-    filled(lab, topic)
-    shown = with_spark(TerminalRun("verify", "--from", str(lab.folder), "--decode"))
-    assert shown[-1] == "error: Interrupted."
-
-
-@pytest.mark.long
-@pytest.mark.kafka
 def test_restore(lab: Lab, topic: Callable[..., str], tmp_path: Path) -> None:
     name, to = filled(lab, topic), f"dir:{tmp_path / 'out'}"
     command = ("restore", "topics", name, "--from", str(lab.folder), "--to", to)

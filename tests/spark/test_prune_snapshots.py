@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.command_line import quiet
-from tests.support.disks import flip
 from tests.support.looks import rows_of, seen
 from tests.support.made_snapshots import MadeSnapshots
 
@@ -23,7 +22,7 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.snapshots import import_manifest
 from lakebackup_jobs.upkeep import export_catalog as catalog_export
 from lakebackup_jobs.upkeep import import_catalog as catalog_import
-from lakebackup_jobs.upkeep import prune, verify
+from lakebackup_jobs.upkeep import prune
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,31 +134,6 @@ def test_the_proof_stops_a_prune_of_what_is_needed(
         run(root, spark, delete=True)
     assert stored(root) == before
     assert not list(open_storage(str(root)).list("prunes/"))
-
-
-@pytest.mark.long
-def test_a_damaged_object_is_every_snapshots_that_has_it(root: Path, spark: SparkSession) -> None:
-    """A byte of a pack; verify of one snapshot looks at objects that others wrote."""
-    (pack,) = (root / "tablets" / "snapshots" / backup_id(1)).rglob("*.pack")
-    flip(pack, 0)
-
-    def checked(*numbers: int) -> dict[str, Any]:
-        request = verify.VerifyRequest(
-            destination=str(root), mode="decode", backup_ids=tuple(map(backup_id, numbers))
-        )
-        return verify.run(request, spark=spark, reporter=quiet())
-
-    assert checked(4)["changed"] == 0
-    assert checked(3)["changed"] == 1
-    reader = CatalogReader.require(str(root))
-    rows = reader.select("SELECT number, reason, faults FROM unusable_backups ORDER BY number").read_all()
-    assert rows.to_pylist() == [
-        {"number": number, "reason": "changed", "faults": faults}
-        for number, faults in ((1, 2), (2, 2), (3, 1))
-    ]
-    # They do not count among those that are to be kept.
-    keep(root, 2)
-    assert {b["backup_id"] for b in run(root)["backups"]} == set()
 
 
 @pytest.mark.long

@@ -55,11 +55,6 @@ def reader_of(root: Path) -> CatalogReader:
     return CatalogReader.require(str(root))
 
 
-def test_a_place_without_a_catalog_has_none(tmp_path: Path) -> None:
-    assert CatalogReader.open(str(tmp_path)) is None
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_tables_are_as_every_reader_needs_them(spark: SparkSession, root: Path) -> None:
     for table in layout_tables(root):
         opened = open_table(f"file://{root}/catalog/{table}")
@@ -171,13 +166,6 @@ def test_a_catalog_that_was_lost_while_spark_committed_is_told(
     with pytest.raises(Busy, match="it seemed dead") as told:
         writer.optimize("backups", retain_hours=168.0)
     assert "catalog rebuild" in told.value.hint
-
-
-def test_a_moved_backup_still_finds_its_files(spark: SparkSession, root: Path, tmp_path: Path) -> None:
-    storage, writer = open_storage(str(root)), CatalogWriter.open(spark, str(root))
-    publish(storage, writer, manifest(1))
-    moved = root.rename(tmp_path / "elsewhere")
-    assert list(reader_of(moved).destinations().uris.values()) == [f"file://{moved}"]
 
 
 def test_a_catalog_elsewhere_knows_where_the_destination_is(

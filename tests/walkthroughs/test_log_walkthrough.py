@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
-
 
 @pytest.mark.parametrize(
     ("flushes", "span", "shift", "read"),
@@ -92,6 +90,8 @@ def _file(destination: str, number: int, name: str) -> DataFile:
 # Where the cut is, to the ts: the cases of log_truncate_files. All else: test_log_truncate.py.
 
 
+@pytest.mark.spark
+@pytest.mark.long
 def test_what_ends_before_goes(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
     shutil.copytree(empty_catalog, tmp_path / "catalog")
     made = MadeChanges(tmp_path, CatalogWriter.open(spark, str(tmp_path)))
