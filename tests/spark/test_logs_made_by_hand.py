@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import random
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +24,6 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.delta import append
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.progress import QuietReporter
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.upkeep import compact
@@ -57,16 +55,13 @@ class Log:
     spark: SparkSession
     root: Path
     made: MadeChanges
-    notes: io.StringIO = field(default_factory=io.StringIO)
 
     @property
     def folder(self) -> Path:
         return self.root.parent
 
     def _run(self, job: Any, request: object) -> dict[str, Any]:
-        done: dict[str, Any] = job.run(
-            request, spark=self.spark, reporter=QuietReporter(io.StringIO(), self.notes)
-        )
+        done: dict[str, Any] = job.run(request, spark=self.spark, reporter=quiet())
         return done
 
     def compact(self, **asked: Any) -> dict[str, Any]:
