@@ -1,4 +1,4 @@
-"""Backups of an engine's queues against a real broker: what is stored, what is refused, what is gone."""
+"""Backups of an engine's queues against a real broker: what is stored, refused, gone, and open."""
 
 from __future__ import annotations
 
@@ -6,25 +6,23 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.support import kafka_truth as truth
 from tests.support.command_line import Commands
-from tests.support.social import SCHEMA, Message, Social, ordered
+from tests.support.social import SCHEMA, Message, Social, ordered, put_back
 
 from lakebackup.errors import NeedsFull, NotFound, Refused, UsageProblem
 from lakebackup.plan import splits
 from lakebackup.plan.queues import backup as planning
 from lakebackup.store.lease import Lease
 from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.queues.backup import open_transactions as ending
 from lakebackup_jobs.queues.backup import planner
-from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob
 from lakebackup_jobs.runtime import session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
-
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -76,51 +74,7 @@ def test_an_incremental_chain_holds_each_message_once(social: Social) -> None:
     assert all(row["intact"] for row in rows)
 
 
-@pytest.mark.long
-def test_nothing_new_is_a_backup_all_the_same(social: Social) -> None:
-    social.full()
-    found = social.backup()
-    assert (found["entries"], found["kind"], found["last_tid"]) == (0, "differential", 0)
-    (point,) = social.rows(f"SELECT first_tid FROM queue_points WHERE backup_id = '{found['backup_id']}'")
-    assert point["first_tid"] is None
-
-
-@pytest.mark.long
-def test_new_partitions_and_queues_are_backed_up_too(social: Social, topic: Callable[..., str]) -> None:
-    social.full()
-    admin = AdminClient({"bootstrap.servers": social.bootstrap})
-    admin.create_partitions([NewPartitions(social.delta, 3)])[social.delta].result(30)
-    truth.until(
-        lambda: len(admin.list_topics(timeout=10).topics[social.delta].partitions) == 3,
-        "it has three partitions",
-    )
-    more = topic("young")
-    sent = [social.send(social.delta, 2), social.send(more)]
-    topics = (social.delta, social.journal, more)
-    first = social.backup("incremental", topics=topics)
-    assert social.stored(first["backup_id"]) == ordered(*sent)
-    own = social.send(more)
-    second = social.backup("incremental", topics=topics)
-    assert social.stored(second["backup_id"]) == [own]
-    assert social.stored(social.backup("differential", topics=topics)["backup_id"]) == ordered(*sent, own)
-    with pytest.raises(UsageProblem, match=rf"{more} is a queue of this engine"):
-        social.backup("incremental")
-
-
 # --- snapshot.json
-
-
-@pytest.mark.long
-def test_a_snapshot_says_where_it_is_in_the_queues(social: Social) -> None:
-    social.send(social.delta)
-    front = social.send(social.delta, 0, "t1", "begin")
-    social.send(social.delta)
-    later = [social.send(social.delta), social.send(social.delta, 1), social.send(social.journal)]
-    social.tell(3, {(social.delta, 0): (3, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)})
-    full = social.full()
-    assert (full["last_tid"], full["open_transactions"]) == (3, 1)
-    found = social.backup("differential")
-    assert social.stored(found["backup_id"]) == ordered(front, *later)
 
 
 def test_a_snapshot_with_wrong_positions_is_refused_and_nothing_is_visible(social: Social) -> None:
@@ -139,31 +93,6 @@ def test_a_snapshot_with_wrong_positions_is_refused_and_nothing_is_visible(socia
     assert social.rows("SELECT backup_id FROM backups") == []
     social.tell(4, places)
     assert social.full()["last_tid"] == 4
-
-
-@pytest.mark.long
-def test_positions_may_be_elsewhere(social: Social) -> None:
-    social.send(social.delta)
-    places = {(social.delta, 0): (1, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
-    social.tell(7, places)
-    elsewhere = (social.snapshot.parent / "snapshot.json").rename(social.folder / "p.json")
-    assert social.full()["last_tid"] == 1
-    assert social.full(positions=str(elsewhere))["last_tid"] == 7
-
-
-@pytest.mark.long
-def test_only_a_full_needs_a_valid_snapshot_json(social: Social) -> None:
-    social.full()
-    (social.snapshot.parent / "snapshot.json").write_text("{")
-    own = social.send(social.delta)
-    found = social.backup("auto", snapshot=str(social.snapshot))
-    assert social.stored(found["backup_id"]) == [own]
-    missing = str(social.folder / "none.json")
-    assert social.backup("auto", snapshot=str(social.snapshot), positions=missing)["kind"] == "differential"
-    with pytest.raises(UsageProblem, match="is not JSON"):
-        social.full()
-    with pytest.raises(NotFound, match=r"none\.json cannot be read"):
-        social.full(positions=missing)
 
 
 # --- files of the engine
@@ -260,49 +189,6 @@ def test_a_message_that_nobody_understands_is_left_out_on_record(social: Social)
     assert social.backup("differential")["entries"] == 2
     (entry,) = social.rows("SELECT subject, detail FROM audit WHERE action = 'skip message'")
     assert (entry["subject"], json.loads(entry["detail"])["position"]) == ("social", 1)
-
-
-@pytest.mark.long
-def test_messages_in_front_that_are_gone_ask_for_a_full(social: Social) -> None:
-    social.send(social.delta, 0, "t1", "begin")
-    social.send(social.delta)
-    social.full()
-    truth.delete_records(social.bootstrap, social.delta, {0: 1})
-    with pytest.raises(NeedsFull, match=r"offsets \[0, 1\) were deleted"):
-        social.backup("differential")
-
-
-def test_a_snapshot_that_nothing_can_go_on_from_is_refused(social: Social) -> None:
-    for _ in range(4):
-        social.send(social.delta)
-    social.tell(1, {(social.delta, 0): (1, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)})
-    truth.delete_records(social.bootstrap, social.delta, {0: 2})
-    with pytest.raises(NeedsFull, match="offsets below 2 were deleted"):
-        social.full()
-
-
-@pytest.mark.long
-def test_a_recreated_topic_asks_for_a_full(social: Social) -> None:
-    social.send(social.delta)
-    social.send(social.journal)
-    social.full()
-    truth.delete_topic(social.bootstrap, social.journal)
-    with pytest.raises((NeedsFull, NotFound)):
-        social.backup()
-    admin = AdminClient({"bootstrap.servers": social.bootstrap})
-    admin.create_topics([NewTopic(social.journal, 1, 1, config={"retention.ms": "-1"})])[
-        social.journal
-    ].result(30)
-    own = social.send(social.journal)
-    with pytest.raises(NeedsFull, match=rf"topic {social.journal}, partition 0 was reset.*offset 1"):
-        social.backup()
-    social.full()
-    (gap,) = social.rows("SELECT scope, from_position, to_position, reason FROM gaps")
-    assert gap == {"scope": social.journal, "from_position": 1, "to_position": None, "reason": "recreated"}
-    last = social.send(social.journal)
-    found = social.backup("differential")
-    assert social.stored(found["backup_id"]) == [last]
-    assert own[2] < last[2]
 
 
 def test_a_differential_of_messages_that_only_backups_have_is_refused(social: Social) -> None:
@@ -412,52 +298,22 @@ def test_a_dry_run_writes_nothing(social: Social) -> None:
 # --- much and little
 
 
-@pytest.fixture
-def little_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Almost everything is read by Spark."""
+def test_much_is_read_by_spark_with_the_same_result(
+    social: Social, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(planning, "HERE_OFFSETS", 1)
     monkeypatch.setattr(splits, "LEAST_OFFSETS_PER_TASK", 1)
-
-
-@pytest.mark.parametrize("carried", [True, pytest.param(False, marks=pytest.mark.long)])
-@pytest.mark.usefixtures("little_here")
-def test_much_is_read_by_spark_with_the_same_result(
-    social: Social, spark: SparkSession, carried: bool
-) -> None:
-    front = social.send(social.delta, 0, "t1" if carried else "")
+    front = social.send(social.delta, 0, "t1")
     social.send(social.delta, 0, "t2")
     social.send(social.delta, 0, "t2", "rollback")
     full = social.full()
-    assert social.open_at(full["backup_id"]) == ({"t1"} if carried else set())
+    assert social.open_at(full["backup_id"]) == {"t1"}
     own = [social.send(social.delta, n % 2, "t3" if n else "") for n in range(5)]
-    own.append(social.send(social.journal, 0, "t1" if carried else "", "commit" if carried else ""))
+    own.append(social.send(social.journal, 0, "t1", "commit"))
     found = social.backup("differential", spark=spark)
-    assert social.stored(found["backup_id"]) == ordered(*([front] if carried else []), *own)
+    assert social.stored(found["backup_id"]) == ordered(front, *own)
     assert social.open_at(found["backup_id"]) == {"t3"}
-    assert (found["carried"], found["open_transactions"]) == (int(carried), 1)
-
-
-@pytest.mark.long
-def test_much_is_searched_by_spark_where_little_is_read(
-    social: Social, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for _ in range(9):
-        social.send(social.delta)
-    social.send(social.delta, 0, "done", "begin")
-    social.send(social.delta, 1, "done", "commit")
-    monkeypatch.setattr(planning, "HERE_OFFSETS", 3)
-    monkeypatch.setattr(splits, "LEAST_OFFSETS_PER_TASK", 1)
-    here: list[int] = []
-    run = QueueCopyJob.run
-
-    def counted(self: QueueCopyJob, task: int) -> dict[str, object]:
-        here.append(task)
-        return run(self, task)
-
-    monkeypatch.setattr(QueueCopyJob, "run", counted)
-    social.tell(11, {(social.delta, 0): (10, 9), (social.delta, 1): (1, 1), (social.journal, 0): (0, 0)})
-    full = social.full(spark=spark)
-    assert (here, full["open_transactions"]) == ([0], 0)
+    assert (found["carried"], found["open_transactions"]) == (1, 1)
 
 
 # --- the command
@@ -490,3 +346,167 @@ def test_by_command_without_spark_and_with_exit_codes(
     cli.out(*command, "--tid-header", "number", "--mode", "full", *snapshot)
     social.send(social.delta)
     cli.fails(5, *command, "--tid-header", "number")
+
+
+def test_messages_of_open_transactions_are_in_front_of_a_differential(social: Social) -> None:
+    social.send(social.delta)
+    front = social.send(social.delta, 0, "t1", "begin")
+    social.send(social.delta, 0, "t2")
+    also = social.send(social.delta, 0, "t1")
+    social.send(social.delta, 0, "t2", "commit")
+    full = social.full()
+    assert social.open_at(full["backup_id"]) == {"t1"}
+    own = [
+        social.send(social.delta),
+        social.send(social.delta, 1, "t3"),
+        social.send(social.delta, 0, "t1", "commit"),
+    ]
+    found = social.backup("differential")
+    assert social.stored(found["backup_id"]) == ordered(front, also, *own)
+    assert (found["parent"], found["kind"], found["carried"]) == (full["backup_id"], "cumulative", 2)
+    assert social.open_at(found["backup_id"]) == {"t3"}
+    # Once more from the same full: the same, and what came since.
+    last = social.send(social.journal)
+    again = social.backup("differential")
+    assert social.stored(again["backup_id"]) == ordered(front, also, *own, last)
+    assert again["parent"] == full["backup_id"]
+
+
+def test_where_a_transaction_began_is_known_as_long_as_it_is_open(social: Social) -> None:
+    social.send(social.delta)
+    social.send(social.delta, 0, "t1", "begin")
+    social.full()
+    for _ in range(2):
+        social.send(social.delta)
+        backup_id = social.backup("incremental")["backup_id"]
+        (row,) = social.rows(f"SELECT * FROM queue_transactions WHERE backup_id = '{backup_id}'")
+        assert (row["first_position"], row["first_tid"], row["entries"]) == (1, 2, 1)
+        at = f"backup_id = '{backup_id}' AND scope = '{social.delta}' AND region = '0'"
+        (position,) = social.rows(f"SELECT no_transaction_position, last_tid FROM queue_positions WHERE {at}")
+        assert position == {"no_transaction_position": 1, "last_tid": social.tid}
+
+
+# --- what a snapshot says of them
+
+
+def test_the_end_of_a_transaction_may_be_in_another_partition(social: Social) -> None:
+    """It is before max_no_transaction_pos of that partition."""
+    front = social.send(social.delta, 0, "open", "begin")
+    social.send(social.delta, 0, "done")
+    social.send(social.delta, 1, "done", "commit")
+    last = social.send(social.delta, 1)
+    places = {(social.delta, 0): (2, 0), (social.delta, 1): (1, 1), (social.journal, 0): (0, 0)}
+    social.tell(3, places)
+    assert social.open_at(social.full()["backup_id"]) == {"open"}
+    assert social.stored(social.backup("differential")["backup_id"]) == ordered(front, last)
+    social.tell(3, places, open_transactions=["open"])
+    assert social.open_at(social.full()["backup_id"]) == {"open"}
+
+
+def test_what_an_open_transaction_wrote_counts_into_the_tid_of_a_snapshot(social: Social) -> None:
+    social.send(social.delta)
+    front = social.send(social.delta, 0, "t1")
+    places = {(social.delta, 0): (2, 1), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
+    social.tell(1, places)
+    with pytest.raises(Refused, match=r"last_tid 1, .*with tid 2") as error:
+        social.full()
+    assert "open count too" in str(error.value.hint)
+    social.tell(2, places)
+    assert social.full()["last_tid"] == 2
+    assert social.stored(social.backup("differential")["backup_id"]) == [front]
+
+
+def test_a_snapshot_that_is_open_from_further_back_than_it_says_is_refused(social: Social) -> None:
+    social.send(social.delta, 1, "t1", "begin")
+    social.send(social.delta)
+    social.send(social.delta, 0, "t1")
+    places = {(social.delta, 0): (2, 1), (social.delta, 1): (1, 1), (social.journal, 0): (0, 0)}
+    social.tell(3, places)
+    with pytest.raises(Refused, match=rf"t1 has one at offset 0 of topic {social.delta}, partition 1"):
+        social.full()
+    social.tell(3, {**places, (social.delta, 1): (1, 0)})
+    assert social.open_at(social.full()["backup_id"]) == {"t1"}
+
+
+# --- ends that were seen before their messages
+
+
+@pytest.mark.long
+def test_messages_later_than_their_commit_are_committed(social: Social) -> None:
+    """A message comes to its queue, or to a partition that was not there, when the commit is backed up."""
+    social.full()
+    sent = [social.send(social.delta, 1, "t1", "begin", tid=1), social.send(social.journal, 0, "t1", tid=2)]
+    sent.append(social.send(social.delta, 1, "t1", "commit", tid=5))
+    sent.append(social.send(social.delta, 1, "t5", "begin", tid=7))
+    first = social.backup("incremental")
+    assert social.open_at(first["backup_id"]) == {"t5"}
+    admin = AdminClient({"bootstrap.servers": social.bootstrap})
+    admin.create_partitions([NewPartitions(social.delta, 3)])[social.delta].result(30)
+    truth.until(
+        lambda: len(admin.list_topics(timeout=10).topics[social.delta].partitions) == 3, "it is there"
+    )
+    social.producer = Producer({"bootstrap.servers": social.bootstrap})  # the other one knows of two
+    late = [social.send(social.delta, 2, "t1", tid=4), social.send(social.delta, 0, "t1", tid=3)]
+    sent += [*late, social.send(social.delta, 0, "t6", "begin", tid=8)]
+    second = social.backup("incremental")
+    assert social.stored(second["backup_id"]) == ordered(*late, sent[-1])
+    assert social.open_at(second["backup_id"]) == {"t5", "t6"}
+    maps = {name: f"{name}-restored" for name in (social.delta, social.journal)}
+    try:
+        put_back(social, "aside", maps=maps, append=False)
+        found = [
+            (name, record.partition, int(dict(record.headers)["tid"] or b""))
+            for name, other in maps.items()
+            for _, record in truth.read(social.bootstrap, other)
+            if "tid" in dict(record.headers)
+        ]
+        assert sorted(found) == ordered(*(m for m in sent if m[2] not in (7, 8)))
+    finally:
+        for name in maps.values():
+            truth.delete_topic(social.bootstrap, name)
+
+
+# --- ends that do not count, and messages that are gone
+
+
+def test_what_the_queues_delete_meanwhile_is_not_searched(
+    social: Social, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        social.send(social.journal)
+    social.send(social.delta, 1, "t1", "commit", tid=9)
+    social.full()
+    late = social.send(social.delta, 0, "t1", "begin", tid=8)
+    suspects = ending.Open.suspects
+
+    def and_some_go(self: ending.Open, path: str) -> int | None:
+        truth.delete_records(social.bootstrap, social.journal, {0: 2})
+        return suspects(self, path)
+
+    monkeypatch.setattr(ending.Open, "suspects", and_some_go)
+    found = social.backup("incremental")
+    assert social.stored(found["backup_id"]) == [late]
+    assert social.open_at(found["backup_id"]) == set()
+
+
+def test_a_full_drops_transactions_that_lost_messages(social: Social) -> None:
+    gone = social.send(social.delta, 0, "gone", "begin")
+    social.full()
+    social.send(social.delta, 1, "gone")
+    social.send(social.delta)
+    kept = social.send(social.delta, 0, "kept", "begin")
+    found = social.backup("incremental")
+    assert social.open_at(found["backup_id"]) == {"gone", "kept"}
+    truth.delete_records(social.bootstrap, social.delta, {0: 1})
+    # The backups have what the queues have not: those go on.
+    social.send(social.delta, 1)
+    assert social.open_at(social.backup("incremental")["backup_id"]) == {"gone", "kept"}
+    assert social.warnings.getvalue() == ""
+    full = social.full()
+    assert social.open_at(full["backup_id"]) == {"kept"}
+    assert "1 transactions are open and have messages that the queues hold no more, such as gone" in (
+        social.warnings.getvalue()
+    )
+    own = social.send(social.delta)
+    assert social.stored(social.backup("differential")["backup_id"]) == ordered(kept, own)
+    assert gone[2] < kept[2]

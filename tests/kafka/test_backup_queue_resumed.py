@@ -30,9 +30,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 # --- backups that were cut off
 
 
-@pytest.mark.parametrize("mode", ["differential", pytest.param("incremental", marks=pytest.mark.long)])
 def test_a_backup_that_was_cut_off_is_ended_as_planned(
-    social: Social, monkeypatch: pytest.MonkeyPatch, mode: str
+    social: Social, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     social.send(social.delta, 0, "t1")
     social.full()
@@ -40,12 +39,12 @@ def test_a_backup_that_was_cut_off_is_ended_as_planned(
     front = (social.delta, 0, 1)
 
     with cut_off(monkeypatch, Listing, "put"):
-        social.backup(mode)
+        social.backup("differential")
     left = read_draft(open_storage(str(social.place)), "social", QueueBackup)
     assert left is not None
     since = social.send(social.delta)
     social.config.write_text("engine: 5\n")
-    found = social.backup(mode)
+    found = social.backup("differential")
     assert found["ended"]["backup_id"] == left.backup_id
     assert social.stored(left.backup_id) == [front, own]
     # What came since is in a backup of its own, whatever was asked for.
@@ -75,32 +74,6 @@ def test_a_backup_that_was_cut_off_after_its_commit_is_not_taken_twice(
     assert found.keys() == ended.keys() == full.keys()
 
 
-@pytest.mark.long
-def test_a_full_that_was_cut_off_after_its_commit_is_not_taken_twice(
-    social: Social, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    social.send(social.delta, 0, "t1")
-    with cut_off(monkeypatch, QueueBackup, "finish"):
-        social.full()
-    full = social.full()
-    assert len(social.rows("SELECT 1 AS one FROM backups")) == 2
-    (snapshot,) = social.rows("SELECT backup_id FROM backups WHERE source = 'social.snapshot'")
-    assert (full["snapshot"], full["open_transactions"]) == (snapshot["backup_id"], 1)
-
-
-def test_another_mode_discards_what_was_cut_off(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
-    social.full()
-    own = social.send(social.delta)
-
-    with cut_off(monkeypatch, Listing, "put"):
-        social.backup("incremental")
-    left = {path for path in social.tree() if path.endswith(".data")}
-    found = social.backup("differential")
-    assert len(left) == 1
-    assert social.stored(found["backup_id"]) == [own]
-    assert len([path for path in social.tree() if path.endswith(".data")]) == 1
-
-
 def test_a_full_goes_on_when_its_snapshot_is_there_and_else_starts_over(
     social: Social, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,30 +98,6 @@ def test_a_full_goes_on_when_its_snapshot_is_there_and_else_starts_over(
     snapshots = social.rows("SELECT backup_id FROM backups WHERE source = 'social.snapshot'")
     assert snapshots == [{"backup_id": found["snapshot"]}]
     assert social.stored(social.backup("differential")["backup_id"]) == [(social.delta, 0, 3)]
-
-
-@pytest.mark.long
-def test_a_full_is_not_ended_with_another_snapshot(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each night a script puts a new snapshot in place of the one before."""
-
-    def places(at: int) -> dict[tuple[str, int], tuple[int, int]]:
-        return {(social.delta, 0): (at, at), (social.delta, 1): (0, 0), (social.journal, 0): (0, 0)}
-
-    social.send(social.delta)
-    social.tell(1, places(1))
-    with cut_off(monkeypatch, Listing, "put"):
-        social.full()
-    social.send(social.delta)
-    social.tell(2, places(2))
-    (social.snapshot / "000002.sst").write_bytes(b"y" * 2000)
-    found = social.full()
-    assert found["last_tid"] == 2
-    files = social.rows(
-        f"SELECT f.name FROM snapshot_files AS f JOIN backups AS b ON b.source = f.source "
-        f"AND b.backup_id = '{found['snapshot']}' AND f.added_in <= b.number ORDER BY f.name"
-    )
-    assert [row["name"] for row in files] == ["000001.sst", "000002.sst"]
-    assert [row["backup_id"] for row in social.rows("SELECT backup_id FROM holds")] == [found["snapshot"]]
 
 
 def test_the_snapshot_of_a_discarded_full_is_no_longer_held(
@@ -270,14 +219,7 @@ def test_a_new_full_ends_what_a_restore_left(social: Social, monkeypatch: pytest
         assert social.stored(found["backup_id"]) == [own]
 
 
-@pytest.mark.parametrize(
-    "modes",
-    [
-        ("incremental",),
-        pytest.param(("incremental", "incremental", "differential"), marks=pytest.mark.long),
-    ],
-)
-def test_a_watermark_that_the_catalog_does_not_know_is_refused(social: Social, modes: tuple[str]) -> None:
+def test_a_watermark_that_the_catalog_does_not_know_is_refused(social: Social) -> None:
     """Another copy of the destination was restored into these queues."""
     social.full()
     social.send(social.delta, 0, "t1", "begin", tid=90)
@@ -287,7 +229,7 @@ def test_a_watermark_that_the_catalog_does_not_know_is_refused(social: Social, m
         social.mark("r-elsewhere", 20, social.delta, partition)
     social.send(social.delta, 0, "t2", "begin", tid=21)
     count = len(social.rows("SELECT 1 AS one FROM backups"))
-    for mode in modes:
+    for mode in ("incremental", "differential"):
         with pytest.raises(Refused, match=rf"{social.delta}\[[01]\] at offset [02]: .* restore r-elsewhere"):
             social.backup(mode)
     assert len(social.rows("SELECT 1 AS one FROM backups")) == count

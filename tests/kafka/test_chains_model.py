@@ -9,28 +9,25 @@ that has to stay.
 
 from __future__ import annotations
 
-import io
 import tempfile
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import fastavro
 import pytest
 from confluent_kafka.admin import AdminClient
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.support import kafka_truth as truth
 from tests.support.chains import PARTITIONS, Held, Made, Mode, Model, Taken, until
-from tests.support.faults import Killed, Steps, expire_leases, watched
 from tests.support.kafka_truth import Record
-from tests.support.lives import live, read_draft
+from tests.support.lives import dying, live, read_draft
 from tests.support.runs import Lab, now_ms
 
-from lakebackup.errors import EnvironmentProblem, Refused, UsageProblem
+from lakebackup.errors import Refused, UsageProblem
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 from lakebackup.plan.topics.restore import require_restorable
 from lakebackup.rows.upkeep import Hold, Policy
@@ -44,6 +41,8 @@ from lakebackup_jobs.upkeep import policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.support.faults import Steps
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -379,26 +378,14 @@ class Chains(RuleBasedStateMachine):
         stat = at.stat()
         key = (at, stat.st_mtime_ns, stat.st_size)
         if key not in self.read:
-            rows: Iterator[Any] = fastavro.reader(io.BytesIO(at.read_bytes()))
-            self.read[key] = [
-                (r["offset"], Record(r["partition"], r["key"], r["value"], _headers(r), r["timestamp"]))
-                for r in rows
-            ]
+            self.read[key] = list(truth.records_in(at))
         return self.read[key]
 
     @contextmanager
     def dying(self, at: str | None) -> Iterator[Steps]:
-        """What is done inside dies before a step, if it comes to it; its leases end."""
-        folder = Path(tempfile.mkdtemp(dir=self.folder)) / "steps"
-        with watched(folder, kill_at=at) as steps, suppress(Killed):
-            try:
-                yield steps
-            except EnvironmentProblem:
-                if not steps.dead:
-                    raise
-        if steps.dead:
-            self.died = True
-            expire_leases(self.lab.folder)
+        with dying(self.lab.folder, at) as steps:
+            yield steps
+        self.died |= steps.dead
 
     def new(self) -> list[dict[str, Any]]:
         """Rows of backups that the model does not know yet."""
@@ -414,8 +401,7 @@ class Chains(RuleBasedStateMachine):
         return opened
 
     def sql(self, text: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.reader().select(text).read_all().to_pylist()
-        return rows
+        return self.lab.sql(text)
 
     def really_restored(self) -> None:
         """A restore of one in the middle, into a folder."""
@@ -435,10 +421,6 @@ class Chains(RuleBasedStateMachine):
         finally:
             if self.topic in self.admin.list_topics(timeout=30).topics:
                 self.admin.delete_topics([self.topic])[self.topic].result(30)
-
-
-def _headers(row: Any) -> tuple[tuple[str, bytes | None], ...]:
-    return tuple((h["key"], h["value"]) for h in row["headers"])
 
 
 @pytest.fixture

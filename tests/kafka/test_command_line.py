@@ -1,6 +1,7 @@
 """The command line as a person meets it: a real broker, real exit codes, and output into pipes.
 
-Commands run in this process, on the session there is; the long tests give each a process of its own.
+Commands run in this process, on the session there is; processes of their own are in tests/unit/jobs/cli,
+test_connect_jobs.py and test_secured.py.
 """
 
 from __future__ import annotations
@@ -9,10 +10,8 @@ import io
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ from tests.support import kafka_truth as truth
 from tests.support.command_line import Commands
 from tests.support.kafka_truth import Record
 
-from lakebackup.storage import open_storage
-from lakebackup.store.lease import Lease
 from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:
@@ -57,36 +54,20 @@ class Shop:
     topic: str
     folder: Path
     backup: Done
-    run: Callable[..., Done]  # runs a command the way the backup was run
+    spark: SparkSession
 
     def result(self) -> dict[str, Any]:
         return event(self.backup, "result")
 
 
-def by_process(*arguments: str | Path) -> Done:
-    """A process of its own, its output a pipe."""
-    return subprocess.run(
-        [sys.executable, "-m", "lakebackup_jobs", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={k: v for k, v in os.environ.items() if not k.startswith("LAKEBACKUP_")},
-    )
-
-
-def in_this(spark: SparkSession) -> Callable[..., Done]:
-    """Runs commands in this process, on the session there is."""
-
-    def run(*arguments: str | Path) -> Done:
-        words, out, err = [str(a) for a in arguments], io.StringIO(), io.StringIO()
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            for name in [name for name in os.environ if name.startswith("LAKEBACKUP_")]:
-                patch.delenv(name)
-            code = main(words, spark=spark)
-        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
-
-    return run
+def run(spark: SparkSession, *arguments: str | Path) -> Done:
+    """Runs a command in this process, on the session there is."""
+    words, out, err = [str(a) for a in arguments], io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name in [name for name in os.environ if name.startswith("LAKEBACKUP_")]:
+            patch.delenv(name)
+        code = main(words, spark=spark)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def event(done: Done, kind: str) -> dict[str, Any]:
@@ -99,15 +80,9 @@ def lists(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.fixture(scope="module", params=["here", pytest.param("process", marks=pytest.mark.long)])
-def shop(
-    request: pytest.FixtureRequest,
-    spark: SparkSession,
-    broker: Broker,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Shop]:
+@pytest.fixture(scope="module")
+def shop(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """A topic backed up by a command that was given a secret."""
-    run = by_process if request.param == "process" else in_this(spark)
     folder = tmp_path_factory.mktemp("shop")
     name = f"shop-{folder.name}-{os.getpid()}"
     truth.create_topic(broker.bootstrap, name, 2, retention_ms="-1")
@@ -116,10 +91,10 @@ def shop(
     # Not asked for by this broker, so the client takes it along and the run goes through.
     properties.write_text(f"bootstrap.servers={broker.bootstrap}\nsasl.password={SECRET}\n")
     done = run(
-        "backup", "topics", name, "--to", folder / "backups", "--kafka-config", properties, "--json",
+        spark, "backup", "topics", name, "--to", folder / "backups", "--kafka-config", properties, "--json",
         "--note", "the first", "--groups", "none",  # other tests' groups live on the same broker
     )  # fmt: skip
-    yield Shop(broker.bootstrap, name, folder / "backups", done, run)
+    yield Shop(broker.bootstrap, name, folder / "backups", done, spark)
     truth.delete_topic(broker.bootstrap, name)
 
 
@@ -192,8 +167,8 @@ def test_looking_needs_no_java(shop: Shop) -> None:
 
 def test_restore_and_verify_into_pipes_tell_only_what_came_of_it(shop: Shop, broker: Broker) -> None:
     copy = f"{shop.topic}-copy"
-    done = shop.run(
-        "restore", "topics", shop.topic, "--from", shop.folder, "--to", f"kafka://{shop.bootstrap}",
+    done = run(
+        shop.spark, "restore", "topics", shop.topic, "--from", shop.folder, "--to", f"kafka://{shop.bootstrap}",
         "--map", f"{shop.topic}={copy}",
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
@@ -202,7 +177,7 @@ def test_restore_and_verify_into_pipes_tell_only_what_came_of_it(shop: Shop, bro
     assert truth.contents(shop.bootstrap, copy) == truth.contents(shop.bootstrap, shop.topic)
     truth.delete_topic(shop.bootstrap, copy)
 
-    done = shop.run("verify", "--from", shop.folder, "--json")
+    done = run(shop.spark, "verify", "--from", shop.folder, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     found = event(done, "result")
     assert (found["missing"], found["changed"], found["damaged"]) == (0, 0, 0)
@@ -255,38 +230,6 @@ def test_usage_and_names_that_are_wrong(cli: Commands, shop: Shop, tmp_path: Pat
     cli.fails(2, *to_time, "soon")
     assert "covered until" in cli.fails(5, *to_time, "2999-01-01")
     assert not (tmp_path / "out").exists()
-
-
-def test_another_run_on_the_same_source_is_busy(cli: Commands, shop: Shop) -> None:
-    source = shop.result()["source"]
-    with Lease.acquire(open_storage(str(shop.folder)), f"source-{source}", "another run", ttl_s=60):
-        code, out, err = cli.run(
-            "backup", "topics", shop.topic, "--bootstrap-servers", shop.bootstrap, "--to", shop.folder
-        )
-    assert (code, out) == (8, "")
-    assert "another run" in err
-
-
-@pytest.mark.long
-def test_a_server_that_is_not_there_is_told_soon(cli: Commands, tmp_path: Path) -> None:
-    properties = tmp_path / "client.properties"
-    properties.write_text(f"sasl.password={SECRET}\n")
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{unused.getsockname()[1]}"
-        started = time.monotonic()
-        code, out, err = cli.run(
-            "backup", "topics", "orders", "--bootstrap-servers", address, "--to", tmp_path / "backups",
-            "--json", "--kafka-config", properties,
-        )  # fmt: skip
-    assert time.monotonic() - started < 45
-    assert (code, out) == (6, "")
-    (error,) = lists(err)
-    assert (error["error"], error["exit_code"]) == ("EnvironmentProblem", 6)
-    assert f"No broker answers at {address}" in error["message"]
-    assert "--bootstrap-server" in error["hint"]
-    assert SECRET not in err
-    assert not (tmp_path / "backups").exists()
 
 
 def test_a_secret_on_the_command_line_is_refused(cli: Commands, tmp_path: Path) -> None:

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from botocore.retries.standard import ExponentialBackoff
 from tests.support import made_up
 from tests.support.catalogs import backup_id, made_backup
 from tests.support.change_feed import ChangeFeed, produce
 from tests.support.disks import small_disk
-from tests.support.s3_faults import FaultProxy
 
 from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.formats.logs.cipher import Cipher, LogKeys
@@ -30,8 +28,6 @@ from lakebackup.rows.base import CHANGES
 from lakebackup.rows.upkeep import Destination, Migration
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
-from lakebackup.storage.options import S3Options
-from lakebackup.storage.s3 import S3Storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.manifest import read_part
 from lakebackup.store.reader import CatalogReader
@@ -42,7 +38,6 @@ from lakebackup_jobs.lifecycle.tasks import part as part_task
 from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
-from lakebackup_jobs.logs.capture import flush_task as capture_task
 from lakebackup_jobs.logs.capture.flush_task import CaptureJob
 from lakebackup_jobs.logs.capture.fold_task import FoldJob
 from lakebackup_jobs.logs.capture.names_task import NEVER
@@ -53,8 +48,6 @@ from lakebackup_sql import names
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from tests.support.s3 import S3Proxy
 
     from lakebackup.rows.backups import DataFile
     from lakebackup_jobs.demo.broker import Broker
@@ -401,29 +394,6 @@ def test_a_full_disk_leaves_nothing(
         assert capture.records(capture.flush(scratch=scratch)) == sent(feed)
 
 
-@pytest.mark.s3
-@pytest.mark.long
-def test_an_upload_that_keeps_failing_leaves_nothing(
-    broker: Broker, topic: Callable[..., str], s3: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.01)
-    capture, feed = Capture(broker.bootstrap, tmp_path, topic("feed"), 1), big()
-    feed.send(broker.bootstrap, capture.topic)
-    with FaultProxy(s3.port) as proxy:
-        options = S3Options.from_environment().model_copy(update={"endpoint": proxy.endpoint})
-        place = S3Storage(f"s3://{s3.bucket()}/kept", options)
-        monkeypatch.setattr(capture_task, "open_storage", lambda _: place)
-        proxy.fail("503", "PUT", "/1e/", times=1000)  # the files of one table
-        with pytest.raises(EnvironmentProblem, match="SlowDown"):
-            capture.job().run(0)
-        assert list(place.list()) == []
-        proxy.faults.clear()
-        capture.storage = place
-        row = capture.job().run(0)
-        files = read_part(place, layout.parts_path("task", backup_id(1), 0))
-        assert (row["files"], capture.records(files)) == (len(files), sent(feed))
-
-
 # --- what the fold tells
 
 
@@ -484,35 +454,6 @@ def test_names_follow_the_meta_keys(capture: Capture) -> None:
         txn.put(late, b"k", b"captured")
     flush()
     assert {row[5] for row in tables(capture) if row[0] == late} == {feed.now}
-
-
-def test_the_checkpoint_waits_for_the_last_region(capture: Capture) -> None:
-    feed, bootstrap = ChangeFeed(partitions=2, regions=2), capture.client["bootstrap.servers"]
-    one, two = feed.create_table("shop", "one"), feed.create_table("shop", "two")
-    with feed.begin() as txn:
-        txn.put(one, b"k", b"v")
-        txn.put(two, b"k", b"v")
-    first, second = feed.regions
-    feed.resolve(first)
-    feed.send(bootstrap, capture.topic)
-    capture.flush()
-    assert capture.checkpoint is None  # the second one has never said how far it is
-    at = feed.now
-    feed.resolve(second)
-    with feed.begin() as txn:
-        txn.put(one, b"k", b"w")
-    feed.send(bootstrap, capture.topic)
-    capture.flush()
-    assert capture.checkpoint == at
-    assert [row[2] for row in tables(capture)] == ["one", "two"]
-    feed.split(two.to_bytes(2, "big"))
-    feed.send(bootstrap, capture.topic)
-    capture.flush()
-    assert capture.checkpoint == at
-    feed.resolve()
-    feed.send(bootstrap, capture.topic)
-    capture.flush()
-    assert capture.checkpoint == feed.now
 
 
 def numbers(count: int) -> list[pa.RecordBatch]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -19,14 +19,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
-from tests.support.lives import live
+from tests.support.lives import live, planned
 from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import Refused
-from lakebackup.plan.topics.request import RestoreRequest, plan_restore
-from lakebackup.plan.topics.restore import require_restorable
 from lakebackup.rules.retention import Limits
-from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,8 +129,8 @@ class Cycles(RuleBasedStateMachine):
 
     def large_enough_from(self, partition: int, size: int) -> int:
         """Where the newest files of the newest chain begin that together are as large."""
-        newest = self.sql("SELECT base FROM restore_points WHERE newest")[0]["base"]
-        files = self.sql(
+        newest = self.lab.sql("SELECT base FROM restore_points WHERE newest")[0]["base"]
+        files = self.lab.sql(
             "SELECT f.start_position, f.end_position, f.bytes FROM files AS f JOIN backups AS b "
             f"ON f.backup_id = b.backup_id WHERE b.base = '{newest}' AND f.region = '{partition}' "
             "ORDER BY f.start_position DESC"
@@ -148,12 +145,12 @@ class Cycles(RuleBasedStateMachine):
     def nothing_old_is_left(self, cutoff: int) -> None:
         """No file stays for no reason: none is old and lies wholly in front of the first young one."""
         for partition in range(PARTITIONS):
-            files = self.sql(f"SELECT * FROM files WHERE region = '{partition}'")
+            files = self.lab.sql(f"SELECT * FROM files WHERE region = '{partition}'")
             young = [f["start_position"] for f in files if f["max_ts"] >= cutoff]
             first = min(young, default=max((f["end_position"] for f in files), default=0))
             assert [f["path"] for f in files if f["end_position"] <= first] == []
         there = {f"{p.relative_to(self.lab.folder)}" for p in self.lab.folder.glob("lab/*/topics/**/*.data")}
-        assert there == {row["path"] for row in self.sql("SELECT path FROM files")}
+        assert there == {row["path"] for row in self.lab.sql("SELECT path FROM files")}
 
     def check(self) -> None:
         for taken in self.taken:
@@ -177,22 +174,8 @@ class Cycles(RuleBasedStateMachine):
             assert [row for row in rows[: len(rows) - len(given)] if not log.may_be_gone(row)] == []
 
     def restored(self, to_ts: int | None) -> list[list[Row]]:
-        """What a restore would bring back: the planned files, read by fastavro."""
-        reader = CatalogReader.require(str(self.lab.folder))
-        request = RestoreRequest(
-            destination=str(self.lab.folder), target="dir:x", topics=(self.topic,), to_ts=to_ts
-        )
-        plan = plan_restore(request, reader)
-        require_restorable(plan, allow_gaps=False)
-        found: list[list[Row]] = [[] for _ in range(PARTITIONS)]
-        for file in plan.chosen.rows("selected_files"):
-            for offset, r in truth.records_in(self.lab.folder / file["path"]):
-                if to_ts is None or r.timestamp <= to_ts:
-                    found[r.partition].append((offset, r.timestamp, r.value))
-        return [sorted(rows) for rows in found]
-
-    def sql(self, text: str) -> list[dict[str, Any]]:
-        return self.lab.sql(text)
+        found = planned(self.lab, self.topic, to_ts, PARTITIONS)
+        return [[(offset, r.timestamp, r.value or b"") for offset, r in rows] for rows in found]
 
     def teardown(self) -> None:
         if self.taken:
@@ -212,9 +195,9 @@ def test_a_prune_by_age_and_by_size(lab: Lab, tmp_path: Path) -> None:
         life.backup("auto")
         life.produce([(1, 2), (0, 2), (0, 1), (1, 1)])
         life.backup("full")
-        before = life.sql("SELECT path FROM files")
+        before = life.lab.sql("SELECT path FROM files")
         life.prune(keep=9, size=1_500)
-        assert len(life.sql("SELECT path FROM files")) < len(before)
+        assert len(life.lab.sql("SELECT path FROM files")) < len(before)
     finally:
         life.teardown()
 

@@ -199,14 +199,6 @@ def test_messages_in_front_are_those_of_open_transactions(queue_lab: Lab, topic:
     assert (found.scope, found.epoch, found.region) == (name, span.epoch, "0")
 
 
-def test_without_carried_transactions_nothing_is_in_front(queue_lab: Lab, topic: Topic) -> None:
-    name = topic("delta")
-    produce(queue_lab.bootstrap, name, [message(tid, "t") for tid in range(6)])
-    assert queue_lab.job(queue_lab.span(name, own_from=6)).run(0)["files"] == 0
-    assert queue_lab.files() == []
-    assert queue_lab.seen() == {}
-
-
 def test_a_look_alone_stores_nothing(queue_lab: Lab, topic: Topic) -> None:
     name = topic("delta", partitions=2)
     rows = [message(tid, f"t{tid % 7}", "commit" if tid > 90 else "", tid % 2) for tid in range(100)]
@@ -307,39 +299,6 @@ def test_what_kafka_aborted_or_has_not_committed_is_not_there(queue_lab: Lab, to
         unfinished.abort_transaction(30)
 
 
-@pytest.mark.parametrize(
-    ("headers", "text"),
-    [
-        ((), "has no header 'tid'"),
-        ((("tid", b"x1"),), "the header 'tid' is b'x1'"),
-        ((("tid", b"1"), ("kind", b"undo")), "the header 'kind' is b'undo'"),
-    ],
-)
-def test_a_message_that_cannot_be_read_is_refused(
-    queue_lab: Lab, topic: Topic, headers: tuple[tuple[str, bytes]], text: str
-) -> None:
-    name = topic("delta", partitions=2)
-    rows = [message(tid, partition=1) for tid in range(20)]
-    rows[13] = Record(1, b"k", b"v", headers, NOW)
-    produce(queue_lab.bootstrap, name, rows)
-    with pytest.raises(Refused) as refused:
-        queue_lab.job(queue_lab.span(name, region="1")).run(0)
-    assert refused.value.message.startswith(f"{name}[1] at offset 13: ")
-    assert text in refused.value.message
-    assert list(queue_lab.storage.list()) == []
-    batch = next(queue_lab.job(queue_lab.span(name, region="1"))([pa.RecordBatch.from_pydict({"id": [0]})]))
-    (row,) = batch.to_pylist()
-    assert row["files"] is None
-    assert f"{name}[1] at offset 13: " in row["error"]
-    # Without it, all is well.
-    span = queue_lab.span(name, region="1")
-    others = {(name, span.epoch, "1", 12 + 50), (name, span.epoch, "0", 13), (name, "00", "1", 13)}
-    with pytest.raises(Refused):
-        queue_lab.job(span, skipped=frozenset(others)).run(0)
-    queue_lab.job(span, skipped=frozenset({*others, (name, span.epoch, "1", 13)})).run(0)
-    assert [tid for _, _, tid in queue_lab.stored()] == [tid for tid in range(20) if tid != 13]
-
-
 def test_files_of_many_blocks_know_their_tids(queue_lab: Lab, topic: Topic) -> None:
     """Compression runs ahead: a file must not get the tids of the next one's blocks."""
     name = topic("delta")
@@ -381,12 +340,3 @@ def test_carried_transactions_that_are_gone_or_torn(queue_lab: Lab, topic: Topic
     for wrong in (path, "nothing.parquet"):
         with pytest.raises(Damaged, match=wrong):
             queue_lab.job(queue_lab.span(name, own_from=5), carried=wrong).run(0)
-
-
-def test_an_empty_range_holds_nothing(queue_lab: Lab, topic: Topic) -> None:
-    name = topic("delta")
-    for keep in (True, False):
-        queue_lab.job(queue_lab.span(name, 0, 0), keep=keep).run(0)
-        assert queue_lab.files() == []
-        ((found,), _) = read_ranges(queue_lab.storage, "graph", BACKUP, 0)
-        assert (found.entries, found.first_tid, found.last_tid) == (0, None, None)

@@ -10,31 +10,26 @@ from __future__ import annotations
 import json
 import random
 import tempfile
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 from tests.support import kafka_truth as truth
-from tests.support.faults import Killed, Steps, expire_leases, watched
 from tests.support.graph_lab import GraphLab
 from tests.support.graph_story import some_writes
+from tests.support.lives import dying, live
 
-from lakebackup.errors import EnvironmentProblem, NeedsFull, Refused
+from lakebackup.errors import NeedsFull, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.support.graph_writers import Op, Place, Queues
 
     from lakebackup_jobs.demo.broker import Broker
@@ -135,7 +130,7 @@ class Life(RuleBasedStateMachine):
         for kill_at in (dies, None) if dies else (None,):
             error: Exception | None = None
             made: dict[str, Any] = {}
-            with self.dying(kill_at) as died:
+            with dying(self.lab.place, kill_at) as died:
                 try:
                     made = self.lab.backup(self.graph, mode, **changes)
                 except NeedsFull as refused:
@@ -312,7 +307,7 @@ class Life(RuleBasedStateMachine):
         asked |= {"append": into == "append"}
         folder, done = self.lab.new_folder(), False
         if dies:
-            with self.dying(dies) as died:
+            with dying(self.lab.place, dies) as died:
                 self.lab.restore(folder, self.maps(wanted.of, queues), **asked)
             done = not died.dead
             if not done and other:  # something else is wanted then
@@ -371,19 +366,6 @@ class Life(RuleBasedStateMachine):
         names = zip([row["scope"] for row in rows], sorted(queues.topics), strict=True)
         return {old: new for old, new in names if old != new}
 
-    @contextmanager
-    def dying(self, at: int | None) -> Iterator[Steps]:
-        """What is done inside dies before a step, if it comes to it; its leases end."""
-        folder = Path(tempfile.mkdtemp(dir=self.lab.folder)) / "steps"
-        with watched(folder, kill_at=at) as found, suppress(Killed):
-            try:
-                yield found
-            except EnvironmentProblem:
-                if not found.dead:
-                    raise
-        if found.dead:
-            expire_leases(self.lab.place)
-
     def new(self) -> list[dict[str, Any]]:
         """Rows of backups that the model does not know yet."""
         known = {taken.backup_id for taken in self.taken}
@@ -398,24 +380,6 @@ class Life(RuleBasedStateMachine):
             self.lab.close()
 
 
-def check(life: Any, examples: int, count: int, phases: tuple[Phase, ...]) -> None:
-    profile = settings(
-        max_examples=examples,
-        stateful_step_count=count,
-        derandomize=True,
-        database=None,
-        print_blob=True,
-        phases=phases,
-    )
-    run_state_machine_as_test(life, settings=profile)
-
-
-@pytest.mark.long
-def test_a_few_lives(broker: Broker, empty_catalog: Path, tmp_path: Path) -> None:
-    check(lambda: Life(broker.bootstrap, empty_catalog, tmp_path), 3, 8, (Phase.generate,))
-
-
 @pytest.mark.long
 def test_many_lives(broker: Broker, empty_catalog: Path, tmp_path: Path) -> None:
-    phases = (Phase.generate, Phase.shrink)
-    check(lambda: Life(broker.bootstrap, empty_catalog, tmp_path), 60, 25, phases)
+    live(lambda: Life(broker.bootstrap, empty_catalog, tmp_path), 60, 25)

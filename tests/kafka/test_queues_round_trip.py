@@ -1,121 +1,37 @@
-"""An engine through a full, differentials, a change of its schema, and restores, each of which is lived on.
+"""An engine through fulls, differentials and restores, each of which is continued, and questions about it.
 
 Whatever is restored, the engine makes of it at every tid what its writers had done by then.
 """
 
 from __future__ import annotations
 
-import random
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
-from tests.support.graph_story import some_writes
-from tests.support.graph_writers import Op, headers_of, state_at
+from tests.support.graph_engine import Engine
+from tests.support.graph_writers import Files, Op, Queues, Writers, kept, open_at, state_at
 
-from lakebackup.errors import Refused
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tests.support.graph_lab import Graph, GraphLab
 
+    from lakebackup_jobs.demo.broker import Broker
+
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
-
-def borders(ops: Sequence[Op], first: int) -> list[int]:
-    """The tids at which transactions end and schemas change, with those beside them."""
-    at = [op.tid for op in ops if op.kind in ("commit", "rollback", "schema")]
-    found = {tid + step for tid in at for step in (-1, 0, 1)}
-    return sorted(tid for tid in found if first <= tid <= ops[-1].tid)
-
-
-def told(ops: Sequence[Op]) -> int:
-    """The greatest tid that a message has."""
-    return max(op.tid for op in ops if op.kind != "schema")
 
 
 def drilled(lab: GraphLab, graph: Graph, ops: Sequence[Op], tid: int, **changes: Any) -> None:
     """Restored beside the engine, to a tid or (without one among the changes) to the newest backup."""
     folder, queues = lab.drill(graph.queues, **changes)
     lab.taken_up(folder, queues, ops, tid).engine.close()
-
-
-def some_life(graph: Graph, dice: random.Random, count: int, *, schemas: bool = False) -> None:
-    some_writes(graph.writers, dice, count, schemas=schemas)
-    graph.check()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("every", [False, True])
-def test_the_story(graph_lab: GraphLab, every: bool) -> None:
-    dice = random.Random(7)
-    first = graph_lab.begin()
-    some_writes(first.writers, dice, 50)
-    a = graph_lab.full(first, until=40)
-    assert (a["kind"], a["last_tid"]) == ("full", 40)
-    assert first.engine.open
-
-    some_life(first, dice, 40)
-    b = graph_lab.backup(first, "differential")
-    assert (b["kind"], b["parent"]) == ("cumulative", a["backup_id"])
-    assert b["carried"] > 0
-
-    first.writers.change_schema(("city", "name", "age"))
-    some_life(first, dice, 40, schemas=True)
-    c = graph_lab.backup(first, "differential")
-    assert (c["kind"], c["parent"]) == ("cumulative", a["backup_id"])
-    ops = list(first.writers.ops)
-    drilled(graph_lab, first, ops, told(ops))
-    tids = borders(ops, 40)
-    for tid in tids if every else dice.sample(tids, 5):
-        drilled(graph_lab, first, ops, tid, to_tid=tid)
-    some = {38, 39, 40, told(ops), told(ops) + 1, *dice.sample(range(41, told(ops)), 4)}
-    for tid in range(38, told(ops) + 2) if every else sorted(some):
-        if 40 <= tid <= told(ops):
-            plan = graph_lab.restore(graph_lab.folder / "not", to_tid=tid, append=True, dry_run=True)
-            assert plan["to_tid"] == tid
-        else:
-            with pytest.raises(Refused, match=f"tid {tid} "):
-                graph_lab.restore(graph_lab.folder / "not", to_tid=tid, append=True, dry_run=True)
-    assert not (graph_lab.folder / "not").exists()
-
-    # Put back to the middle, behind what is in its own queues, and lived on: the tids behind come again.
-    middle = next(op.tid for op in ops if op.tid > b["last_tid"] - 10 and op.kind == "commit") - 1
-    second_folder = graph_lab.new_folder()
-    graph_lab.restore(second_folder, append=True, to_tid=middle)
-    second = graph_lab.taken_up(second_folder, first.queues, ops, middle)
-    some_life(second, dice, 30, schemas=True)
-    d = graph_lab.backup(second, "differential")
-    assert (d["kind"], d["parent"]) == ("cumulative", a["backup_id"])
-    ops = list(second.writers.ops)
-    assert ops[-1].tid < first.writers.tid
-    drilled(graph_lab, second, ops, told(ops))
-    for tid in dice.sample(borders(ops, 40), 3):
-        drilled(graph_lab, second, ops, tid, to_tid=tid)
-    # What came before that is there by its name alone.
-    drilled(graph_lab, first, first.writers.ops, told(first.writers.ops), backup=c["backup_id"])
-    with pytest.raises(Refused, match=c["backup_id"]):
-        graph_lab.restore(graph_lab.folder / "not", to_tid=told(first.writers.ops), append=True)
-
-    # Lost with its queues, restored to the end, and lived on.
-    second.queues.delete()
-    third_folder = graph_lab.new_folder()
-    graph_lab.restore(third_folder)
-    third = graph_lab.taken_up(third_folder, second.queues, ops, told(ops))
-    some_life(third, dice, 30, schemas=True)
-    e = graph_lab.backup(third, "incremental")
-    assert e["parent"] in (a["backup_id"], d["backup_id"])
-    some_life(third, dice, 30)
-    f = graph_lab.backup(third, "incremental")
-    assert (f["kind"], f["parent"]) == ("differential", e["backup_id"])
-    ops = list(third.writers.ops)
-    drilled(graph_lab, third, ops, told(ops))
-    drilled(graph_lab, third, ops, e["last_tid"], backup=e["backup_id"])
-    third.check()
-    assert state_at(first.writers.ops) != third.engine.state()
 
 
 @pytest.mark.long
@@ -203,32 +119,6 @@ def test_writers_go_on_while_it_is_looked_where_the_queues_end(graph_lab: GraphL
     assert made["last_tid"] >= max(op.tid for op in graph.writers.ops if op.kind == "commit")
 
 
-@pytest.mark.long
-def test_kafkas_own_transactions(graph_lab: GraphLab) -> None:
-    """What was aborted is never seen, whatever tids it has; what is not decided is for the next backup."""
-    graph = graph_lab.begin()
-    topic, partition = graph.queues.place("v:1")
-    graph.writers.write("v:1", {"name": "a", "age": 1})
-    graph_lab.full(graph)
-    producer = Producer({"bootstrap.servers": graph_lab.bootstrap, "transactional.id": topic})
-    producer.init_transactions(30)
-    for kept in (False, True):
-        producer.begin_transaction()
-        op = Op(graph.writers.tid + 1, "write", None, "v:1", 5)
-        producer.produce(topic, b"5", b"v:1", partition, headers=headers_of(op))
-        assert producer.flush(30) == 0
-        before = graph_lab.backup(graph, "incremental")
-        assert before["entries"] == 0
-        (producer.commit_transaction if kept else producer.abort_transaction)(30)
-        if kept:
-            graph.writers.tid += 1
-            graph.writers.ops.append(op)
-    graph_lab.settled(graph)
-    assert graph_lab.backup(graph, "incremental")["entries"] == 1
-    drilled(graph_lab, graph, graph.writers.ops, graph.writers.tid)
-    graph.check()
-
-
 def test_transactions_that_are_kept_open(graph_lab: GraphLab) -> None:
     graph = graph_lab.begin()
     one = graph.writers.begin()
@@ -247,3 +137,116 @@ def test_transactions_that_are_kept_open(graph_lab: GraphLab) -> None:
     graph_lab.backup(graph, "incremental")
     drilled(graph_lab, graph, graph.writers.ops, graph.writers.tid)
     assert graph.engine.run() == {"n:1": 3, "n:2": 4}
+
+
+@pytest.fixture
+def writers(broker: Broker, tmp_path: Path) -> Iterator[Writers]:
+    mark = uuid4().hex[:8]
+    queues = Queues(broker.bootstrap, {f"delta.{mark}": 3}, {f"journal.{mark}": 1})
+    queues.create()
+    files = Files(tmp_path / "files")
+    files.begin()
+    yield Writers(queues, files)
+    queues.delete()
+
+
+def test_what_is_open_shows_only_when_it_is_done() -> None:
+    ops = [
+        Op(1, "write", None, "a", {"name": "x"}),
+        Op(2, "begin", "t"),
+        Op(3, "write", "t", "a", None),
+        Op(4, "write", None, "n", 2),
+        Op(5, "write", "u", "n", 40),
+        Op(6, "commit", "t"),
+        Op(7, "rollback", "u"),
+    ]
+    assert [state_at(ops, tid) for tid in (0, 3, 5, 6, 7)] == [
+        {}, {"a": {"name": "x"}}, {"a": {"name": "x"}, "n": 2}, {"n": 2}, {"n": 2},
+    ]  # fmt: skip
+    assert (open_at(ops, 5), open_at(ops, 6), open_at(ops, 7)) == ({"t", "u"}, {"u"}, set())
+    assert [op.tid for op in kept(ops, 6)] == [1, 2, 3, 4, 6]
+    assert [op.tid for op in kept(ops, 6, keep_open=True)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_it_takes_nothing_twice_nor_in_another_order(writers: Writers, tmp_path: Path) -> None:
+    writers.write("v:1", 1)
+    writers.flush()
+    topic, partition = writers.queues.place("v:1")
+    producer = Producer({"bootstrap.servers": writers.queues.bootstrap})
+    producer.produce(topic, b"1", b"v:1", partition, headers=[("tid", b"1")])
+    assert producer.flush(30) == 0
+    engine = Engine(writers.queues, tmp_path / "db", writers.files)
+    with pytest.raises(AssertionError, match="behind 1"):
+        engine.run()
+    engine.close()
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "questions.md"
+
+
+def asked(lab: GraphLab, begins: str, tid: int) -> list[dict[str, Any]]:
+    """The answer to the question that begins so, with a tid of this history."""
+    page = PAGE.read_text(encoding="utf-8").split("\n## Of engines with queues\n")[1]
+    [sql] = re.findall(rf"\*\*{begins}[^`]*```sql\n(.*?)```", page, re.DOTALL)
+    return lab.rows(sql.replace("1500", str(tid)))
+
+
+@pytest.mark.long
+def test_questions(graph_lab: GraphLab) -> None:
+    lab = graph_lab
+    graph = lab.begin()
+    writers = graph.writers
+    writers.write("v:1", {"name": "a", "age": 1})
+    long = writers.begin()
+    writers.write("v:2", {"name": "b", "age": 2}, long)
+    full = lab.full(graph)
+    short = writers.begin()
+    writers.write("id:1", 7, short)
+    first = lab.backup(graph, "differential")
+    writers.end(short, "commit")
+    writers.change_schema(("name", "city"))
+    changed = writers.tid
+    writers.write("v:3", {"name": "c", "city": "x"})
+    second = lab.backup(graph, "incremental")
+    writers.end(long, "rollback")
+    third = lab.backup(graph, "differential")
+
+    tid = int(first["last_tid"]) + 1
+    assert [(row["backup_id"], row["from_tid"]) for row in asked(lab, "Which backups", tid)] == [
+        (found["backup_id"], full["last_tid"]) for found in (second, third)
+    ]
+    assert [row["full_number"] for row in asked(lab, "Which backups", int(full["last_tid"]))] == [1] * 4
+    assert asked(lab, "Which backups", writers.tid + 1) == []
+
+    opened = asked(lab, "Which transactions", tid)
+    assert [(row["number"], row["transaction_id"]) for row in opened] == [
+        (1, long), (2, long), (2, short), (3, long)
+    ]  # fmt: skip
+    assert {row["messages"] for row in opened} == {2}
+    assert [row["since_tid"] for row in opened if row["transaction_id"] == long] == [2, 2, 2]
+
+    for at, version in ((changed - 1, 1), (changed, 2), (changed + 100, 2)):
+        [row] = asked(lab, "Which schema", at)
+        assert row["version"] == version, at
+    assert "city" in row["change"]
+
+    sizes = asked(lab, "How large", tid)
+    # The full has none; the first differential the two in front; the last one all since the full.
+    assert [row["messages"] for row in sizes] == [None, 4, 2, 7]
+    assert [row["carried"] for row in sizes] == [0, 2, 0, 2]
+    assert all(row["bytes"] > 0 for row in sizes[1:])
+
+    needed = {(row["scope"], int(row["region"])): row["needed_from"] for row in asked(lab, "From which", tid)}
+    assert needed.keys() == set(graph.queues.places)
+    ends = {place: graph.engine.position[place] for place in needed}
+    late = {place for place in needed if needed[place] < ends[place]}
+    assert late == {graph.queues.place(f"v:{long}"), graph.queues.place("v:2")}
+
+    assert asked(lab, "When was", tid) == []
+    lab.restore(lab.new_folder(), to_tid=full["last_tid"], append=True)
+    [row] = asked(lab, "When was", tid)
+    assert (row["backup_id"], row["left_number"]) == (full["backup_id"], None)
+    later = lab.backup(graph, "differential")
+    assert later["parent"] == full["backup_id"]
+    left = asked(lab, "When was", tid)
+    assert [row["left_backup_id"] for row in left] == [one["backup_id"] for one in (first, second, third)]

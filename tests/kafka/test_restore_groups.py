@@ -15,7 +15,6 @@ from tests.support.runs import Lab, now_ms
 from lakebackup.errors import Incomplete, NotFound, Refused, UsageProblem
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.demo.broker import Broker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,76 +42,6 @@ def with_holes(bootstrap: str, name: str) -> list[Record]:
         truth.produce(bootstrap, name, some, commit=commit, **{"transactional.id": f"holes-{name}"})
         kept += some if commit else []
     return kept
-
-
-def lines(records: list[tuple[int, bytes | None]], partition: int) -> list[bytes | None]:
-    return [value for p, value in records if p == partition]
-
-
-@pytest.mark.long
-def test_a_lost_cluster_comes_back_and_every_group_reads_on(
-    spark: SparkSession, empty_catalog: Path, tmp_path: Path
-) -> None:
-    """Groups in the middle, at the end, before all, on several partitions, in holes, with and without
-    metadata, classic and new: what they read before the loss and after it is every message once."""
-    written = {"plain": rows(300, partitions=3), "holes": [], "idle": rows(5)}
-    reads = {
-        ("middle", "plain"): 120, ("end", "plain"): 300, ("one", "plain"): 1, ("new", "plain"): 200,
-        ("hole", "holes"): 9, ("hole-end", "holes"): None, ("hole-second", "holes"): 20,
-    }  # fmt: skip
-    old = Broker(tmp_path / "old")
-    lab = Lab(spark, old.start().bootstrap, tmp_path / "backups", empty_catalog)
-    try:
-        for name, partitions in (("plain", 3), ("holes", 1), ("idle", 2), ("bare", 2)):
-            truth.create_topic(old.bootstrap, name, partitions, retention_ms="-1")
-        truth.produce(old.bootstrap, "plain", written["plain"])
-        truth.produce(old.bootstrap, "idle", written["idle"])
-        written["holes"] = with_holes(old.bootstrap, "holes")
-        before: dict[str, list[tuple[int, bytes | None]]] = {}
-        for (group, name), count in reads.items():
-            config = {"auto.offset.reset": "earliest"}
-            if group == "new":
-                config["group.protocol"] = "consumer"
-            count = len(written[name]) if count is None else count
-            before[group] = consumers.read_on(
-                old.bootstrap, group, name, count, metadata=f"of {group}", **config
-            )
-        consumers.commit(old.bootstrap, "start", {("plain", p): 0 for p in range(3)})
-        # All of its records are gone from the topic, and the group has read none: it waits for what comes.
-        truth.delete_records(old.bootstrap, "idle", {0: 5})
-        consumers.commit(old.bootstrap, "waiting", {("idle", 0): 5, ("idle", 1): 0, ("bare", 0): 0})
-        behind = {
-            p: o for (t, p), (o, _) in consumers.committed(old.bootstrap, "end").items() if t == "plain"
-        }
-        lab.backup("plain", "holes", "idle", "bare", groups="all")
-    finally:
-        old.kill()
-
-    with Broker(tmp_path / "new") as new:
-        into: dict[str, Any] = {"target": f"kafka://{new.bootstrap}"}
-        shown = lab.restore("plain", "holes", "idle", "bare", dry_run=True, **into)
-        assert {t["action"] for t in shown["target_topics"]} == {"create"}
-        done = lab.restore("plain", "holes", "idle", "bare", groups=(".*",), **into)
-        assert set(done["outcomes"]) == {"moved"}, done["groups"]
-        assert {g["target_position"] for g in done["groups"] if g["group"] == "waiting"} == {0}
-        assert sum(behind.values()) == 300
-
-        for group, name in reads:
-            rest = len(written[name]) - len(before[group])
-            there = consumers.committed(new.bootstrap, group)
-            assert {metadata for (t, p), (_, metadata) in there.items()} <= {f"of {group}", None}
-            after = consumers.read_on(new.bootstrap, group, name, rest)
-            for p in range(3):
-                expected = [r.value for r in written[name] if r.partition == p]
-                assert lines(before[group], p) + lines(after, p) == expected, (group, name, p)
-        truth.produce(new.bootstrap, "plain", rows(30, partitions=3, first=300))
-        truth.produce(new.bootstrap, "holes", rows(1, first=5000))
-        truth.produce(new.bootstrap, "idle", rows(2, partitions=2, first=5))
-        for group, name, count in (("end", "plain", 30), ("hole-end", "holes", 1), ("waiting", "idle", 2)):
-            after = consumers.read_on(new.bootstrap, group, name, count)
-            assert len(after) == count
-            assert all(int((value or b"").split()[1]) >= 5 for _, value in after)
-        assert {m for _, m in consumers.committed(new.bootstrap, "start").values()} == {None}
 
 
 def test_groups_read_on_in_a_copy_that_goes_on(lab: Lab, topic: Make, spark: SparkSession) -> None:
@@ -229,54 +158,6 @@ def test_every_outcome(lab: Lab, topic: Make) -> None:
     opened = CatalogReader.require(str(lab.folder))
     audits = opened.select("SELECT * FROM audit WHERE action = 'restore groups'").read_all()
     assert len(audits) >= 5
-
-
-@pytest.mark.long
-def test_where_others_wrote_in_between_nobody_is_put_anywhere(
-    lab: Lab, topic: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody writes to the target while a restore does: the stretch is unknown, what follows is not."""
-    name, copy = topic("others"), topic("others-copy")
-    truth.produce(lab.bootstrap, name, rows(10))
-    lab.backup(name, groups="none")
-    truth.produce(lab.bootstrap, name, rows(10, first=10))
-    groups = {offset: f"{name}-{offset}" for offset in (4, 14, 20)}
-    for offset, group in groups.items():
-        consumers.commit(lab.bootstrap, group, {(name, 0): offset})
-    lab.backup(name, groups="all")
-
-    from lakebackup_jobs.kafka.client.produce import RestoreProducer
-    from lakebackup_jobs.targets import replay_task
-
-    job, commit = replay_task.ReplayJob, RestoreProducer.commit
-    there: list[int] = []
-
-    def disturbed(producer: RestoreProducer, progress: Any) -> Any:
-        if not there:
-            there.append(1)
-            truth.produce(producer._config["bootstrap.servers"], copy, rows(1, first=1000))
-        return commit(producer, progress)
-
-    class InWorker:
-        def __init__(self, *args: Any, **named: Any) -> None:
-            self.job = job(*args, **named)
-
-        def __call__(self, batches: Any) -> Any:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(RestoreProducer, "commit", disturbed)
-                yield from self.job(batches)
-
-    monkeypatch.setattr(replay_task, "ReplayJob", InWorker)
-    monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)  # each file a transaction of its own
-    lab.restore(name, maps={name: copy})
-    assert len(truth.contents(lab.bootstrap, copy)[0]) == 21
-    with pytest.raises(Incomplete, match="others wrote among"):
-        lab.restore_groups(*groups.values())
-    found = outcomes(lab.restore_groups(*groups.values(), dry_run=True))
-    assert found == {groups[4]: "unknown", groups[14]: "unchanged", groups[20]: "unchanged"}
-    assert consumers.read_on(lab.bootstrap, groups[14], copy, 6) == [
-        (0, b"message %d" % i) for i in range(14, 20)
-    ]
 
 
 def test_continuing_is_refused_where_it_could_not_be_right(lab: Lab, topic: Make, tmp_path: Path) -> None:

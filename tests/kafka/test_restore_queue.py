@@ -234,20 +234,17 @@ def test_what_a_dry_run_says_and_what_is_refused(copied: Lived) -> None:
     assert before == lab.rows("SELECT COUNT(*) AS n FROM restores")
 
 
-def _after(kind: type, name: str, times: int = 1) -> Plant:
-    """Dies when a method has been called so often; what is dead does not call it again, in no thread."""
+def _after(kind: type, name: str) -> Plant:
+    """Dies when a method has been called; what is dead does not call it again, in no thread."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        real, left = getattr(kind, name), [times]
+        real, called = getattr(kind, name), list[None]()
 
         def dying(*given: Any, **named: Any) -> Any:
-            if not left[0]:
-                raise Killed(name)
-            result = real(*given, **named)
-            left[0] -= 1
-            if not left[0]:
-                raise Killed(name)
-            return result
+            if not called:
+                real(*given, **named)
+                called.append(None)
+            raise Killed(name)
 
         patch.setattr(kind, name, dying)
 
@@ -256,39 +253,27 @@ def _after(kind: type, name: str, times: int = 1) -> Plant:
 
 STEPS = (
     _after(EngineFolder, "begin"),
-    _after(restore_queue._Run, "_prepare"),
     _after(restore_snapshot, "run"),  # type: ignore[arg-type]
-    _after(EngineFolder, "has_snapshot"),
-    _after(EngineFolder, "put"),
-    _after(EngineFolder, "put", 2),
-    _after(RestoreProducer, "produce_block"),
     _after(RestoreProducer, "commit"),
-    _after(RestoreProducer, "commit", 2),
-    _after(RestoreProducer, "produce_block", 3),
     _after(restore_queue._Run, "_replay"),
     _after(RestoreState, "write"),
     _after(RestoreState, "write"),
-    _after(CatalogWriter, "_keep_audit", 2),
     _after(CatalogWriter, "record_once"),
     _after(EngineFolder, "finish"),
     _after(RestoreLog, "finish"),
 )
 # The first step after which the catalog knows of the restore.
 TOLD = STEPS[-3]
-# Those after which other things are there.
-SOME = (STEPS[0], STEPS[2], STEPS[7], STEPS[10], STEPS[11], *STEPS[-3:])
 
 
-@pytest.mark.parametrize("steps", [SOME, pytest.param(STEPS, marks=pytest.mark.long)], ids=["some", "all"])
-def test_a_restore_goes_on_wherever_it_was_cut_off(
-    copied: Lived, monkeypatch: pytest.MonkeyPatch, steps: Sequence[Plant]
-) -> None:
+def test_a_restore_resumes_wherever_it_was_cut_off(copied: Lived, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dies once behind each step after which other things are there; faults/test_queue_killed.py has all."""
     lab, graph, (full, _, two) = copied.lab, copied.graph, copied.made
     ops, tid = list(graph.writers.ops), int(two["last_tid"]) - 8
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)  # a file in each transaction
     monkeypatch.setattr(queue_splits, "AT_ONCE", 1)
-    for plant in steps:
+    for plant in STEPS:
         if plant is TOLD:
             before = micros(datetime.now(UTC))
         with monkeypatch.context() as patch:
@@ -374,43 +359,6 @@ def test_a_restore_whose_folder_is_missing_does_not_start_over(
     assert (result["open_transactions"], set(result["open_ids"])) == (len(left), left)
     wanted = upto(copied.follows, ops, result["to_tid"])
     require_same(held(lab, queues), wanted, maps(graph, queues), {"backup": two["backup_id"]})
-
-
-@pytest.mark.long
-def test_a_restore_appends_and_a_differential_follows_it(graph_lab: GraphLab) -> None:
-    lab = graph_lab
-    graph, (full, one, two) = lived(lab)
-    before = held(lab, graph.queues)
-    folder = lab.new_folder()
-    result = lab.restore(folder, backup=full["backup_id"], append=True)
-    assert (result["to_tid"], result["entries"], result["whole"]) == (30, 0, True)
-    rows = {
-        (row["scope"], int(row["region"])): row
-        for row in lab.rows("SELECT scope, region, base_position, end_position, whole FROM queue_restores")
-    }
-    after = held(lab, graph.queues)
-    for place, records in after.items():
-        assert records[: len(before[place])] == before[place]
-        ((offset, _),) = records[len(before[place]) :]
-        # The watermark and the marker of its transaction.
-        assert (rows[place]["base_position"], rows[place]["end_position"]) == (offset, offset + 2)
-    ops = [op for op in graph.writers.ops if op.tid <= 30]
-    again = lab.taken_up(folder, graph.queues, ops, 30)
-    some_writes(again.writers, random.Random(9), 30)
-    third = lab.backup(again, "differential")
-    assert (third["kind"], third["parent"]) == ("cumulative", full["backup_id"])
-    states = {
-        row["backup_id"]: row["superseded"]
-        for row in lab.rows("SELECT backup_id, superseded FROM queue_points")
-    }
-    assert states == {
-        full["backup_id"]: False,
-        one["backup_id"]: True,
-        two["backup_id"]: True,
-        third["backup_id"]: False,
-    }
-    told = lab.restore(lab.new_folder(), append=True, dry_run=True)
-    assert told["backups"] == [full["backup_id"], third["backup_id"]]
 
 
 def _then(kind: type, name: str, after: Callable[[], None], patch: pytest.MonkeyPatch) -> None:

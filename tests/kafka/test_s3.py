@@ -1,8 +1,13 @@
-"""Topics backed up to S3 and restored from there: nothing of it is different from a folder."""
+"""Topics and snapshots backed up to S3 and restored from there: nothing of it is different from a folder."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -11,13 +16,12 @@ from tests.support.following import following, until_stored
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab, now_ms
 from tests.support.s3 import put_catalog
+from tests.support.spark_cluster import SparkCluster
 
 from lakebackup.storage import open_storage
 from lakebackup_jobs.upkeep import rebuild
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
     from tests.support.command_line import Commands
     from tests.support.s3 import S3Proxy
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.s3]
+
 
 Make = Callable[..., str]
 
@@ -141,3 +146,65 @@ def test_following_goes_on_where_it_stopped(lab: S3Lab, place: str, topic: Make,
     kinds = cli.rows("sql", "SELECT kind, sum(entries) AS n FROM backups GROUP BY kind", "--from", place)
     assert {row["kind"] for row in kinds} == {"full", "log"}
     assert sum(row["n"] for row in kinds) == 80
+
+
+ROWS = [Record(i % 4, b"key %d" % i, b"value %d" % i, (), 1_600_000_000_000 + i) for i in range(400)]
+# Commands one behind the other in one process, so that the cluster starts its executors once.
+DRIVER = """
+import json, sys
+from lakebackup_jobs.snapshots import restore as restore_snapshot
+from lakebackup_jobs.cli import main
+restore_snapshot._LITTLE = 0  # its tasks are tried here, and it begins them with gigabytes
+for arguments in json.load(sys.stdin):
+    code = main(arguments)
+    if code:
+        sys.exit(code)
+"""
+SETTINGS = {
+    "spark.executor.memory": "512m",
+    "spark.driver.memory": "512m",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+
+def run(cluster: SparkCluster, *commands: list[str]) -> None:
+    """Carries the commands out on the cluster; fails with what was said when one does."""
+    conf = [word for key, value in SETTINGS.items() for word in ("--spark-conf", f"{key}={value}")]
+    asked = [[*command, "--master", cluster.master, *conf] for command in commands]
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER],
+        input=json.dumps(asked), capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+
+
+@pytest.mark.long
+def test_topics_and_a_snapshot_go_to_s3_and_come_back(
+    broker: Broker, topic: Callable[..., str], s3: S3Proxy, tmp_path: Path
+) -> None:
+    name = topic("orders", partitions=4)
+    truth.produce(broker.bootstrap, name, ROWS)
+    tree, restored = tmp_path / "tablet", tmp_path / "restored"
+    files = {f"{n % 3}/{n:06d}.sst": os.urandom(n) for n in range(2500)}
+    for path, data in files.items():
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / path).write_bytes(data)
+    kafka, place = ["--bootstrap-server", broker.bootstrap, "--groups", "none"], f"s3://{s3.bucket()}/kept"
+
+    with SparkCluster(tmp_path / "cluster") as cluster:
+        run(
+            cluster,
+            ["backup", "topics", name, *kafka, "--source", "shop", "--to", place],
+            ["backup", "snapshot", str(tree), "--source", "store", "--to", place],
+            [
+                "restore", "topics", name, "--source", "shop", "--from", place,
+                "--to", f"kafka://{broker.bootstrap}", "--map", f"{name}={name}-back",
+            ],
+            ["restore", "snapshot", "--source", "store", "--from", place, "--to", str(restored)],
+        )  # fmt: skip
+        assert len(list(tmp_path.glob("cluster/work-*/app-*/*/stderr"))) == 2, "one executor a worker"
+    assert truth.contents(broker.bootstrap, f"{name}-back") == truth.contents(broker.bootstrap, name)
+    truth.delete_topic(broker.bootstrap, f"{name}-back")
+    found = {path.relative_to(restored).parts[-2:]: path.read_bytes() for path in restored.rglob("*.sst")}
+    assert found == {Path(path).parts: data for path, data in files.items()}

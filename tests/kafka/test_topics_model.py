@@ -9,10 +9,10 @@ when the chain goes on over a gap, or when T lies between the last backup before
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -22,20 +22,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
-from tests.support.lives import live
+from tests.support.lives import live, planned
 from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import LakebackupError, NotFound, Refused
-from lakebackup.plan.topics.request import RestoreRequest, plan_restore
-from lakebackup.plan.topics.restore import require_restorable
-from lakebackup.store.reader import CatalogReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 PARTITIONS = 2
 NAMES = ("a", "b")
 OLD_MS = 1_600_000_000_000
-Make = Callable[..., str]
 
 
 @dataclass
@@ -328,21 +327,12 @@ class Topics(RuleBasedStateMachine):
 
     def check_plan(self, name: str, to_ts: int | None) -> bool:
         """Compare what a restore would read with the model; returns whether it is refused."""
-        expected = self.model.restored(name, to_ts)
-        reader = CatalogReader.require(str(self.lab.folder))
-        request = RestoreRequest(str(self.lab.folder), "dir:x", topics=(self.real(name),), to_ts=to_ts)
+        expected, real = self.model.restored(name, to_ts), self.real(name)
         if isinstance(expected, type):
             with pytest.raises(expected):
-                require_restorable(plan_restore(request, reader), allow_gaps=False)
+                planned(self.lab, real, to_ts, PARTITIONS)
             return True
-        plan = plan_restore(request, reader)
-        require_restorable(plan, allow_gaps=False)
-        found: list[list[tuple[int, Record]]] = [[] for _ in range(PARTITIONS)]
-        for row in plan.chosen.rows("selected_files"):
-            for offset, record in truth.records_in(self.lab.folder / row["path"]):
-                if to_ts is None or record.timestamp <= to_ts:
-                    found[record.partition].append((offset, record))
-        assert [sorted(rows, key=lambda pair: pair[0]) for rows in found] == expected, (name, to_ts)
+        assert planned(self.lab, real, to_ts, PARTITIONS) == expected, (name, to_ts)
         return False
 
     def times(self) -> list[int]:

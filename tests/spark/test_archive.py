@@ -10,11 +10,11 @@ import pytest
 from tests.support.archives import Doc, read_archive, touch, write_backup, write_cbb
 from tests.support.catalogs import backup_id
 from tests.support.command_line import quiet
+from tests.support.looks import seen
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.topics.request import only_source
-from lakebackup.recovery.rebuild import rebuild
 from lakebackup.requests import Request
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
@@ -61,8 +61,7 @@ class Desk:
         return export(self.spark, self.at, self.tmp, what, **asked)
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = CatalogReader.require(str(self.at)).select(sql).read_all().to_pylist()
-        return found
+        return seen(self.at, sql)
 
 
 def export(
@@ -157,15 +156,6 @@ def test_an_archive_is_taken_in_asked_with_sql_restored_and_written_again(desk: 
     assert found.designs == {"bucket-default": '{"v": 1}'}
 
 
-@pytest.mark.long
-def test_a_rebuilt_catalog_restores_an_archive(desk: Desk, tmp_path: Path) -> None:
-    week(tmp_path / "archive")
-    desk.take(tmp_path / "archive", source="shop")
-    shutil.rmtree(desk.at / "catalog")
-    assert rebuild(desk.spark, str(desk.at)).states == {"complete": 4}
-    assert documents(desk.restore("shop")[1]) == {"a": 3, "c": 1, "x": 1}
-
-
 def test_what_no_restore_takes_any_more_is_pruned_whole(desk: Desk, tmp_path: Path) -> None:
     week(tmp_path / "archive")
     desk.take(tmp_path / "archive", source="shop")
@@ -179,34 +169,6 @@ def test_what_no_restore_takes_any_more_is_pruned_whole(desk: Desk, tmp_path: Pa
     assert len(gone_files) == gone["files"] > 0
     assert not [row["path"] for row in gone_files if (desk.at / row["path"]).exists()]
     assert documents(desk.restore("shop")[1]) == {"a": 3, "c": 1, "x": 1}
-
-
-def test_an_archive_that_grew_gives_what_is_new_and_one_that_was_changed_is_refused(
-    desk: Desk, tmp_path: Path
-) -> None:
-    root = tmp_path / "shop"
-    folder = write_backup(root, FULL, "full", [Doc(b"a", b"1", 1)])
-    desk.take(root)
-    write_backup(root, MONDAY, "diff", [Doc(b"a", b"2", 2)], chain=FULL)
-    grown = desk.take(root)
-    assert (grown["source"], grown["imported"], grown["known"]) == ("shop", 1, 1)
-    assert documents(desk.restore()[1]) == {"a": 2}
-    (folder / "data-0000.cbb").unlink()
-    write_cbb(folder / "data-0000.cbb", [Doc(b"a", b"9", 1)])
-    with pytest.raises(Refused, match="other contents"):
-        desk.take(root)
-
-
-def test_a_vbucket_that_was_cut_back_is_restored_without_what_is_no_part_of_it(
-    desk: Desk, tmp_path: Path
-) -> None:
-    root = tmp_path / "shop"
-    write_backup(root, FULL, "full", [Doc(b"a", b"1", 1)])
-    write_backup(root, MONDAY, "diff", [Doc(b"b", b"1", 2), Doc(b"lost", b"1", 3)], chain=FULL)
-    write_backup(root, TUESDAY, "diff", [Doc(b"lost", b"2", 4), Doc(b"a", b"lost", 5)], chain=FULL)
-    write_backup(root, WEDNESDAY, "diff", [Doc(b"c", b"1", 3)], chain=FULL)
-    desk.take(root)
-    assert documents(desk.restore()[1]) == {"a": 1, "b": 1, "c": 1}
 
 
 def test_the_older_layout_is_restored_whole_or_not_at_all(desk: Desk, tmp_path: Path) -> None:

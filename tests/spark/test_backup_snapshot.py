@@ -8,27 +8,22 @@ import os
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import pytest
-from tests.support.catalogs import backup_id
 from tests.support.chosen import chosen
+from tests.support.looks import seen
 
 from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
 from lakebackup.plan.snapshots import backup as plan
-from lakebackup.recovery.rebuild import rebuild as make_anew
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
-from lakebackup.store.reader import CatalogReader
-from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
-from lakebackup_jobs.snapshots import compare, import_manifest
+from lakebackup_jobs.snapshots import compare
 from lakebackup_jobs.snapshots.backup import SnapshotRequest
 from lakebackup_jobs.snapshots.tasks import copy as copy_task
 
@@ -74,7 +69,7 @@ class Place:
     def rows(
         self, select: str = "SELECT * FROM snapshot_files WHERE gone_in IS NULL"
     ) -> list[dict[str, Any]]:
-        return CatalogReader(str(self.destination)).select(select).read_all().to_pylist()
+        return seen(self.destination, select)
 
     def contents(self) -> dict[str, bytes]:
         """The live files, as the destination has them."""
@@ -147,14 +142,6 @@ def test_what_is_new_and_changed_is_copied_and_the_rest_is_referred_to(place: Pl
     assert place.contents() == place.truth()
 
 
-def test_nothing_new_is_a_backup_too(place: Place) -> None:
-    place.put("a", b"a")
-    place.backup()
-    second = place.backup()
-    assert (second["copied"], second["unchanged"], second["objects"]) == (0, 1, 0)
-    assert [row["added_in"] for row in place.rows()] == [1]
-
-
 @pytest.mark.parametrize("way", chosen(WAYS, ["here"]), indirect=True)
 def test_many_small_files_are_packed_and_hard_links_are_copied_once(
     place: Place, way: str, monkeypatch: pytest.MonkeyPatch
@@ -177,59 +164,6 @@ def test_many_small_files_are_packed_and_hard_links_are_copied_once(
     packs = [row for row in files if row["format"] == "pack"]
     assert len(packs) > 10 or way == "tasks"  # those are other processes, with the size as it is
     assert sum(row["entries"] for row in packs) == 300
-
-
-@pytest.mark.long
-def test_of_two_backups_of_one_number_that_which_never_came_to_exist_is_left_out_of_a_catalog_made_anew(
-    place: Place, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ids = map(backup_id, count(1))  # a second apart: ids of one second have no order
-    monkeypatch.setattr(layout, "new_backup_id", lambda _: next(ids))
-    place.put("a", b"a")
-    place.backup()
-    (manifest,) = (path for path in place.destination.glob("db/backups/*/manifest-*.json"))
-    asked = import_manifest.ManifestRequest(
-        destination=str(place.destination), file=manifest, source="db", taken_at=1_700_000_000_000 + HOUR + 1
-    )
-    reporter = Reporter(io.StringIO(), place.warnings)
-    with (
-        mock.patch.object(CatalogWriter, "commit_backup", side_effect=KeyboardInterrupt),
-        pytest.raises(KeyboardInterrupt),
-    ):
-        import_manifest.run(asked, reporter=reporter)
-    place.put("b", b"b")
-    second = place.backup()
-    select = "SELECT * FROM snapshot_files ORDER BY name, added_in"
-    before = place.rows(select)
-    (left,) = (p for p in (place.destination / "db" / "backups").iterdir() if not (p / "complete").exists())
-    shutil.rmtree(place.destination / "catalog")
-    again = tmp_path / "again"
-    shutil.copytree(place.destination, again)
-    found = make_anew(spark, str(place.destination))
-    (problem,) = found.problems
-    assert left.name in problem
-    assert second["backup_id"] in problem
-    assert found.states == {"complete": 2}
-    assert place.rows(select) == before
-
-    (again / "db" / "backups" / left.name / "complete").touch()
-    found = make_anew(spark, str(again))
-    assert ["there twice" in problem for problem in found.problems] == [True]
-    assert found.states == {"complete": 1, "unconfirmed": 2}
-
-
-def test_a_source_with_backups_is_not_begun_again_in_another_catalog(
-    place: Place, empty_catalog: Path
-) -> None:
-    place.put("a", b"a")
-    first = place.backup()
-    shutil.rmtree(place.destination / "catalog")
-    shutil.copytree(empty_catalog, place.destination / "catalog")
-    before = place.objects()
-    with pytest.raises(Refused, match=first["backup_id"]) as caught:
-        place.backup()
-    assert "catalog rebuild" in caught.value.hint
-    assert place.objects() == before
 
 
 def test_a_prune_that_was_cut_off_before_the_catalog_knew_of_it_is_ended_first(place: Place) -> None:
@@ -381,15 +315,6 @@ def test_no_faster_than_allowed(place: Place) -> None:
     made = place.backup(bandwidth=4 << 20)
     assert made["seconds"] >= 0.25
     assert place.contents() == place.truth()
-
-
-def test_a_source_is_of_one_kind_and_time_goes_on(place: Place) -> None:
-    place.put("a", b"a")
-    place.backup(taken_at=5_000)
-    with pytest.raises(UsageProblem, match="holds one of 1970"):
-        place.backup(taken_at=5_000)
-    with pytest.raises(UsageProblem, match="is no layout: it does not end in"):
-        place.backup(layout="{scope}")
 
 
 def test_a_dry_run_writes_nothing(place: Place) -> None:

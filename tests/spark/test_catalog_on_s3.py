@@ -15,7 +15,6 @@ from tests.support.catalogs import APPEND_MANY, backup_id, manifest, publish
 from tests.support.s3 import put_catalog
 
 from lakebackup.errors import Damaged, EnvironmentProblem, Refused
-from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row, spark_columns
 from lakebackup.rows.upkeep import Audit
 from lakebackup.sql_engine.dataset import rows_of
@@ -297,17 +296,3 @@ def test_it_is_kept_small_and_looked_back_at(spark: SparkSession, place: str) ->
         engine = SparkEngine(spark, writer.catalog_uri, as_of=at)
         assert engine.query("list_files", backup_id=backup_id(1)).count() == 2
     assert CatalogReader.require(place).one("show_backup", backup_id=backup_id(4)) is not None
-
-
-@pytest.mark.long
-def test_a_lost_catalog_comes_back(spark: SparkSession, place: str, empty_catalog: Path) -> None:
-    storage, writer = open_storage(place), CatalogWriter(spark, place)
-    for number in (1, 2):
-        publish(storage, writer, manifest(number))
-    other = f"{put_catalog(f'{place}/again', empty_catalog)}/catalog"
-    assert rebuild(spark, place, other).states == {"complete": 2}
-    before, after = (CatalogReader.require(place, catalog) for catalog in (None, other))
-    for view in ("backups", "files", "positions", "coverage"):
-        old, new = (one.select(f"SELECT * FROM {view}").read_all().to_pylist() for one in (before, after))
-        assert sorted(map(str, new)) == sorted(map(str, old)), view
-        assert old, view

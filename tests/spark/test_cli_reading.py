@@ -6,8 +6,6 @@ import csv
 import io
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -89,15 +87,6 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return Looking(capsys)
 
 
-def test_a_process_needs_no_java(backups: Path) -> None:
-    asked = [sys.executable, "-m", "lakebackup_jobs", "list", "--json", "--from", str(backups)]
-    # No Java to be found: a verb that started it would fail.
-    env = {"PATH": "", "HOME": str(backups)}
-    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60, env=env)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(done.stdout.splitlines()) == 2
-
-
 def test_list(command: Looking, backups: Path) -> None:
     rows = command.rows_on(backups, "list")
     assert [(row["backup_id"], row["kind"], row["files"]) for row in rows] == [
@@ -113,14 +102,6 @@ def test_list(command: Looking, backups: Path) -> None:
     assert command.on(backups, "list", "--source", "another", "--json") == ""
 
 
-def test_files_by_the_beginning_of_an_id(command: Looking, backups: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(command.on(backups, "files", SECOND[:11], "--csv"))))
-    assert [(row["scope"], row["start_position"], row["bytes"]) for row in rows] == [
-        ("orders", "20", "1500000")
-    ]
-    assert "1.5 MB" in command.on(backups, "files", SECOND)
-
-
 def test_show(command: Looking, backups: Path) -> None:
     (shown,) = command.rows_on(backups, "show", FIRST)
     assert shown["backup_id"] == FIRST
@@ -131,18 +112,6 @@ def test_show(command: Looking, backups: Path) -> None:
     text = command.on(backups, "show", FIRST)
     for part in (FIRST, "read_committed", "payments", "2026-11-21T14:05:00.001Z", "3.0 MB"):
         assert part in text
-
-
-def test_sql(command: Looking, backups: Path) -> None:
-    question = "SELECT scope, sum(entries) AS records FROM files GROUP BY scope ORDER BY scope"
-    rows = command.rows_on(backups, "sql", question)
-    assert rows == [{"scope": "orders", "records": 20}, {"scope": "payments", "records": 10}]
-    assert command.on(backups, "sql", question, "--csv") == "scope,records\norders,20\npayments,10\n"
-    assert [line.split() for line in command.on(backups, "sql", question).splitlines()] == [
-        ["scope", "records"],
-        ["orders", "20"],
-        ["payments", "10"],
-    ]
 
 
 @pytest.mark.parametrize(

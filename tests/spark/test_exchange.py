@@ -125,21 +125,6 @@ def test_a_root_that_nobody_vouched_for_is_left_out(
     assert list(CatalogReader.require(str(empty)).destinations().uris.values()) == [f"file://{root}"]
 
 
-def test_an_export_as_parquet_holds_the_same_rows(root: Path, tmp_path: Path) -> None:
-    told = {}
-    for form in ("jsonl", "parquet"):
-        out = tmp_path / form
-        catalog_export.run(ExportRequest(str(root), str(out), form=form), reporter=quiet())  # type: ignore[arg-type]
-        told[form] = out
-    for table in ("backups", "files", "positions"):
-        rows = pq.read_table(told["parquet"] / f"{table}-0000.parquet").to_pylist()
-        lines = (told["jsonl"] / f"{table}-0000.jsonl").read_text().splitlines()
-        assert rows
-        assert [{k: v for k, v in row.items() if v is not None} for row in rows] == [
-            {k: v for k, v in json.loads(line).items() if v is not None} for line in lines
-        ], table
-
-
 def test_an_export_holds_no_row_that_does_not_count_and_is_never_mixed(
     root: Path, empty_catalog: Path, tmp_path: Path
 ) -> None:
@@ -281,57 +266,6 @@ def test_manifests_of_another_program_become_lifetimes(
     shutil.rmtree(empty / "catalog")
     assert rebuild(spark, str(empty)).states == {"complete": 5}
     assert all_rows(empty) == before
-
-
-def test_files_and_departures_as_another_program_knows_them(
-    spark: SparkSession, empty: Path, tmp_path: Path
-) -> None:
-    backups = [{**row, "number": 10 * n} for n, row in enumerate(snapshots(1, 2), 1)]
-    files = [{"backup_id": "s1", "path": "a", "bytes": 1}, {"backup_id": "s2", "path": "b", "bytes": 2}]
-    given = {
-        "backups": lines(tmp_path / "b.jsonl", backups),
-        "files": lines(tmp_path / "f.jsonl", files),
-        "departures": lines(tmp_path / "d.jsonl", [{"backup_id": "s1", "path": "a", "gone_in": 20}]),
-    }
-    done = take(spark, empty, given=given)
-    assert (done["backups"], done["files"], done["departures"]) == (2, 2, 1)
-    assert lifetimes(empty) == [("a", 1, 10, 20), ("b", 2, 20, None)]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('\n{"backup_id":"s1","path":"a"}', r"files.jsonl:2: bytes must be given"),
-        ('{"backup_id":"s1","path":"a","bytes":1}\n' * 2, r"files.jsonl:1: 'a' is given 2 times"),
-    ],
-)
-def test_what_is_wrong_is_told_with_its_line_and_nothing_goes_in(
-    spark: SparkSession, empty: Path, tmp_path: Path, text: str, message: str
-) -> None:
-    days = lines(tmp_path / "backups.jsonl", snapshots(1))
-    (tmp_path / "files.jsonl").write_text(text)
-    with pytest.raises(UsageProblem, match=message):
-        take(spark, empty, given={"backups": days, "files": str(tmp_path / "files.jsonl")})
-    assert rows_of(empty, "backups") == rows_of(empty, "files") == []
-    assert not list((empty / "imports").glob("*/import.json"))
-
-
-def test_what_the_catalog_contradicts_is_refused(spark: SparkSession, root: Path, tmp_path: Path) -> None:
-    file = {"backup_id": "s2", "path": "a", "bytes": 1, "sha256": "0" * 64}
-    good = {"files": lines(tmp_path / "f.jsonl", [file])}
-    take(spark, root, given={"backups": lines(tmp_path / "b.jsonl", snapshots(2)), **good})
-    before = all_rows(root)
-
-    def refused(backups: list[dict[str, Any]], files: list[dict[str, Any]], message: str) -> None:
-        given = {"backups": lines(tmp_path / "x.jsonl", backups), "files": lines(tmp_path / "y.jsonl", files)}
-        with pytest.raises(Refused, match=message):
-            take(spark, root, given=given)
-
-    refused(snapshots(1), [], r"x.jsonl:1: it ended before s2")
-    refused([{**snapshots(2)[0], "end_ts": 9}], [], "another end_ts")
-    refused([{**snapshots(3)[0], "source": "prod"}], [], "of kind kafka, not imported")
-    refused(snapshots(2), [{**file, "sha256": "1" * 64}], r"y.jsonl:1: the catalog has backup s2 without")
-    assert all_rows(root) == before
 
 
 def test_an_import_that_died_goes_on(

@@ -65,34 +65,17 @@ def test_backup(tmp_path: Path) -> None:
         pass
 
 
-def with_spark(run: TerminalRun) -> list[str]:
-    """Interrupted while Spark's Python workers are there."""
-    return interrupted(run, lambda: any("worker_daemon" in name for name in run.left()), "tasks run")
-
-
-def filled(lab: Lab, topic: Callable[..., str]) -> str:
-    """A topic of some records, backed up."""
-    name = topic("orders", partitions=2)
-    rows = [truth.Record(n % 2, b"%d" % n, b"v", (), 1_600_000_000_000 + n) for n in range(2000)]
-    truth.produce(lab.bootstrap, name, rows)
-    lab.backup(name)
-    return name
-
-
-@pytest.mark.long
-@pytest.mark.kafka
-def test_verify(lab: Lab, topic: Callable[..., str]) -> None:
-    filled(lab, topic)
-    shown = with_spark(TerminalRun("verify", "--from", str(lab.folder), "--decode"))
-    assert shown[-1] == "error: Interrupted."
-
-
 @pytest.mark.long
 @pytest.mark.kafka
 def test_restore(lab: Lab, topic: Callable[..., str], tmp_path: Path) -> None:
-    name, to = filled(lab, topic), f"dir:{tmp_path / 'out'}"
+    """Interrupted while Spark's Python workers are there."""
+    name, to = topic("orders", partitions=2), f"dir:{tmp_path / 'out'}"
+    rows = [truth.Record(n % 2, b"%d" % n, b"v", (), 1_600_000_000_000 + n) for n in range(2000)]
+    truth.produce(lab.bootstrap, name, rows)
+    lab.backup(name)
     command = ("restore", "topics", name, "--from", str(lab.folder), "--to", to)
-    shown = with_spark(TerminalRun(*command))
+    run = TerminalRun(*command)
+    shown = interrupted(run, lambda: any("worker_daemon" in one for one in run.left()), "tasks run")
     assert (
         shown[-1] == "error: Interrupted; the restore is not complete. Run the same command again to resume."
     )

@@ -52,11 +52,6 @@ def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.Temp
     return root
 
 
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / made.name)
-
-
 def truncate(root: Path, until: int, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
     request = TruncateRequest(destination=str(root), name="shop", until=until, **changes)
     return run(request, spark=spark, reporter=quiet())

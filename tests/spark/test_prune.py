@@ -13,14 +13,11 @@ from tests.support.catalogs import EPOCH, backup_id
 from tests.support.command_line import quiet
 from tests.support.pruning import data, listed, orders, put, run, seen
 
-from lakebackup.errors import Busy, Damaged, Incomplete, NotFound, Refused
-from lakebackup.plan.topics.request import RestoreRequest, plan_restore
-from lakebackup.plan.topics.restore import require_restorable
+from lakebackup.errors import Busy, Damaged, Incomplete, Refused
+from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup.plan.upkeep import prune as plans
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.upkeep import Restore
-from lakebackup.rules import layout
-from lakebackup.rules.retention import Limits
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.upkeep.prune import PrunePlan
 
 pytestmark = pytest.mark.spark
 
@@ -52,11 +48,6 @@ def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.Temp
         put(root, writer, number)
     put(root, writer, 7, base=7, source="other")
     return root
-
-
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / made.name)
 
 
 @pytest.fixture(scope="module")
@@ -120,67 +111,6 @@ def test_what_goes_is_gone_on_record_and_counted(
     assert following == {("orders", 6), ("payments", 1)}
 
 
-@pytest.mark.long
-def test_key_filters_go_with_the_last_of_their_files(
-    spark: SparkSession, empty_catalog: Path, tmp_path: Path
-) -> None:
-    root = tmp_path / "root"
-    shutil.copytree(empty_catalog, root / "catalog")
-    writer = CatalogWriter(spark, str(root))
-    put(root, writer, 1, topics=("orders", "payments"), keys=True)
-    for number in (2, 3, 4):
-        put(root, writer, number, keys=True)
-
-    def left() -> set[str]:
-        return {str(found.relative_to(root)) for found in root.rglob("*.keys")}
-
-    def of(*places: tuple[int, int]) -> set[str]:
-        return {layout.keys_path("prod", backup_id(n), task, "0" * 8) for n, task in places}
-
-    assert left() == of((1, 0), (1, 1), (2, 0), (3, 0), (4, 0))
-    run(root, spark, delete=True)
-    # What is older than 2999 may go; payments is in no newer backup and stays, and so does its part's object.
-    assert (listed(root) & orders(1, 2, 3, 4), left()) == (orders(3, 4), of((1, 1), (3, 0), (4, 0)))
-
-
-def test_as_told_instead_of_as_set(root: Path) -> None:
-    reader = CatalogReader(str(root), as_written=True)
-
-    def plan(**asked: Any) -> PrunePlan:
-        return prune.plan_for(prune.PruneRequest(str(root), source="prod", **asked), "prod", (), reader)
-
-    assert plan(limits=Limits(10_000)).gone_files == 0
-    assert plan(limits=Limits(0)).gone_files == 12
-    found = plan(limits=Limits(10_000, 250))
-    assert (found.gone_files, {p.reason for p in found.portions}) == (6, {"size"})
-    assert plan(topics=("payments",), limits=Limits(0)).gone_files == 2
-    assert plan(patterns=("pay.*",), limits=Limits(0)).gone_files == 0
-    with pytest.raises(NotFound, match="ordres"):
-        run(root, topics=("ordres",))
-    with pytest.raises(NotFound, match="no restorable backup of nobody"):
-        prune.run(
-            prune.PruneRequest(destination=str(root), source="nobody"),
-            reporter=quiet(),
-        )
-
-
-def test_restores_of_times_that_are_gone_are_refused(pruned: Path) -> None:
-    def plan(to_ts: int | None) -> Any:
-        reader = CatalogReader.require(str(pruned))
-        request = RestoreRequest(
-            destination=str(pruned), target="dir:x", source="prod", topics=("orders",), to_ts=to_ts
-        )
-        made = plan_restore(request, reader)
-        require_restorable(made, allow_gaps=True)
-        return made
-
-    with pytest.raises(Refused, match=r"partition 0: .* offset 40 on .*after: 1970-01-01T00:00:04.900Z"):
-        plan(4899)
-    assert [(p.start_position, p.files) for p in plan(None).topics[0].parts] == [(40, 2), (40, 2)]
-    assert [(p.start_position, p.files) for p in plan(5100).topics[0].parts] == [(40, 1), (40, 1)]
-    assert plan(4900).topics[0].parts == ()
-
-
 def test_the_proof_stops_a_prune_that_would_take_too_much(
     root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,14 +166,6 @@ def test_verify_knows_what_is_meant_to_be_gone(pruned: Path, spark: SparkSession
     assert not (pruned / back).exists()
     assert len(seen(pruned, "SELECT * FROM removals")) == 8
     assert len(seen(pruned, "SELECT * FROM audit")) == 1
-
-
-@pytest.mark.long
-def test_what_comes_back_after_a_prune_is_an_orphan(pruned: Path, spark: SparkSession) -> None:
-    assert check(pruned, spark) == {}
-    back = min(orders(1))
-    (pruned / back).write_bytes(b"x")
-    assert check(pruned, spark) == {"orphan": {back}}
 
 
 def at_work(root: Path, spark: SparkSession, name: str, state: Any, *, planned: bool = True) -> None:

@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.catalogs import backup_id
-from tests.support.command_line import quiet
 from tests.support.disks import pinned
 from tests.support.looks import rows_of
 from tests.support.pruning import data, listed, orders, put, run, seen
 
 from lakebackup.errors import Incomplete, Refused
 from lakebackup.plan.upkeep.prune import Leaving
-from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.upkeep import Hold, Policy
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.deletion import executor as removing
-from lakebackup_jobs.upkeep import prune, verify
+from lakebackup_jobs.upkeep import prune
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,11 +41,6 @@ def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     writer.record(Policy(source="prod", at=1, actor="me", redundancy=3))
     writer.record(Policy(source="prod", at=2, actor="me", redundancy=2, note="ü"))
     return root
-
-
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / made.name)
 
 
 def states(root: Path) -> dict[int, str]:
@@ -94,17 +86,6 @@ def test_what_goes_is_gone_on_record(root: Path, spark: SparkSession) -> None:
     }
     assert {path.parts[-3] for path in root.rglob("*.keys")} == {backup_id(number) for number in (4, 5, 6)}
     assert run(root, spark, delete=True)["prune_id"] is None
-
-
-@pytest.mark.long
-def test_what_has_gone_is_no_fault_and_gone_in_a_rebuilt_catalog(root: Path, spark: SparkSession) -> None:
-    run(root, spark, delete=True)
-    kept = {table: rows_of(root, table) for table in TABLES}
-    request = verify.VerifyRequest(destination=str(root), mode="stat", grace_ms=-3_600_000)
-    assert verify.run(request, spark=spark, reporter=quiet())["findings"] == []
-    shutil.rmtree(root / "catalog")
-    assert rebuild(spark, str(root)).problems == []
-    assert {table: rows_of(root, table) for table in TABLES} == kept
 
 
 def test_what_is_held_stays_with_what_it_needs(root: Path, spark: SparkSession) -> None:
@@ -154,28 +135,3 @@ def test_clocks_that_disagree_stop_it(
         with pytest.raises(Refused, match="The storage's clock says"):
             run(root, spark, delete=True)
     assert data(root) == before
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("lost", [False, True])
-def test_one_that_died_goes_on_also_from_a_rebuilt_catalog(
-    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, lost: bool
-) -> None:
-    """It exists, and neither a state nor a file has gone yet: a rebuild counts it, the next ends it."""
-    with monkeypatch.context() as patched:
-        patched.setattr(removing.Deletion, "carry_out", _die)
-        with pytest.raises(KeyboardInterrupt):
-            run(root, spark, delete=True)
-    assert data(root) == orders(1, 2, 3, 4, 5, 6, regions=1)
-    if lost:
-        shutil.rmtree(root / "catalog")
-        assert rebuild(spark, str(root)).problems == []
-        assert {n for n, status in states(root).items() if status == "DELETED"} == {1, 2, 3}
-    assert run(root, spark, delete=True)["resumed"] == 1
-    assert data(root) == listed(root) == orders(4, 5, 6, regions=1)
-    assert [number for number, status in sorted(states(root).items()) if status == "DELETED"] == [1, 2, 3]
-    assert len(seen(root, "SELECT * FROM removals")) == 3
-
-
-def _die(*_: object) -> None:
-    raise KeyboardInterrupt

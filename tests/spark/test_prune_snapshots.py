@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.command_line import quiet
-from tests.support.disks import flip
 from tests.support.given_snapshots import MadeSnapshots
 from tests.support.looks import rows_of, seen
 
@@ -24,7 +23,7 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.snapshots import import_manifest
 from lakebackup_jobs.upkeep import export_catalog as catalog_export
 from lakebackup_jobs.upkeep import import_catalog as catalog_import
-from lakebackup_jobs.upkeep import prune, verify
+from lakebackup_jobs.upkeep import prune
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,11 +50,6 @@ def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for files in SNAPSHOTS:
         made.take(files, packed=PACKED)
     return root
-
-
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / made.name)
 
 
 def run(root: Path, spark: SparkSession | None = None, **changes: Any) -> dict[str, Any]:
@@ -107,30 +101,6 @@ def test_a_look_names_what_would_go_and_deletes_nothing(root: Path) -> None:
         run(root, limits=Limits(keep_ms=5))
 
 
-@pytest.mark.long
-def test_objects_go_when_no_backup_that_stays_has_a_file_in_them(root: Path, spark: SparkSession) -> None:
-    keep(root, 2)
-    before = stored(root)
-    done = run(root, spark, delete=True)
-    assert (done["files"], done["bytes"]) == (4, 8)
-    assert before - stored(root) == {"1/a", "1/b", "1/CURRENT", "2/CURRENT"}
-    for number in (3, 4):
-        assert resolved(root, number) == SNAPSHOTS[number - 1]
-    assert {row["reason"] for row in seen(root, "SELECT reason FROM removals")} == {"expired"}
-    whole = "SELECT path FROM files WHERE format IN ('file', 'pack')"
-    assert len(seen(root, whole)) == len(stored(root))
-    # What was let go of is no fault and nothing that is there is a stranger's.
-    request = verify.VerifyRequest(destination=str(root), mode="decode", grace_ms=-3_600_000)
-    checked = verify.run(request, spark=spark, reporter=quiet())
-    assert checked["findings"] == []
-    assert checked["ok"] == len(stored(root)) + 8 + 2  # listings, and the sidecars of what stays
-    # Once more: the pack and c, which 2 wrote, go with the last that has them.
-    keep(root, 1)
-    run(root, spark, delete=True)
-    assert stored(root) == {"2/c", "3/b", "3/pack", "4/CURRENT"}
-    assert resolved(root, 4) == SNAPSHOTS[3]
-
-
 def test_one_in_the_middle_is_held_with_what_it_alone_has(root: Path, spark: SparkSession) -> None:
     keep(root, 1)
     CatalogWriter(None, str(root)).record(
@@ -165,31 +135,6 @@ def test_the_proof_stops_a_prune_of_what_is_needed(
         run(root, spark, delete=True)
     assert stored(root) == before
     assert not list(open_storage(str(root)).list("prunes/"))
-
-
-@pytest.mark.long
-def test_a_damaged_object_is_every_snapshots_that_has_it(root: Path, spark: SparkSession) -> None:
-    """A byte of a pack; verify of one snapshot looks at objects that others wrote."""
-    (pack,) = (root / "tablets" / "snapshots" / backup_id(1)).rglob("*.pack")
-    flip(pack, 0)
-
-    def checked(*numbers: int) -> dict[str, Any]:
-        request = verify.VerifyRequest(
-            destination=str(root), mode="decode", backup_ids=tuple(map(backup_id, numbers))
-        )
-        return verify.run(request, spark=spark, reporter=quiet())
-
-    assert checked(4)["changed"] == 0
-    assert checked(3)["changed"] == 1
-    reader = CatalogReader.require(str(root))
-    rows = reader.select("SELECT number, reason, faults FROM unusable_backups ORDER BY number").read_all()
-    assert rows.to_pylist() == [
-        {"number": number, "reason": "changed", "faults": faults}
-        for number, faults in ((1, 2), (2, 2), (3, 1))
-    ]
-    # They do not count among those that are to be kept.
-    keep(root, 2)
-    assert {b["backup_id"] for b in run(root)["backups"]} == set()
 
 
 @pytest.mark.long

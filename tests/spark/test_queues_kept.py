@@ -9,21 +9,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.command_line import quiet
 from tests.support.looks import rows_of, seen
 from tests.support.made_queues import MadeQueues
 
-from lakebackup.errors import Busy, Incomplete, Refused, UsageProblem
+from lakebackup.errors import Busy, Incomplete, Refused
 from lakebackup.plan.queues.restore import plan_restore
-from lakebackup.recovery.exchange import read_index
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.requests import Request
-from lakebackup.rows.tables import TABLES
-from lakebackup.rows.upkeep import Hold, Policy, Restore
-from lakebackup.rules.retention import Limits
+from lakebackup.rows.upkeep import Policy, Restore
 from lakebackup.sql_engine.delta import open_table
 from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import open_storage
@@ -35,7 +31,6 @@ from lakebackup_jobs.lifecycle.deletion.lock import refuse_pruned_meanwhile
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore import trial
-from lakebackup_jobs.upkeep import export_catalog as catalog_export
 from lakebackup_jobs.upkeep import prune, verify
 from lakebackup_jobs.upkeep.verify_task import CheckFiles
 
@@ -83,11 +78,6 @@ def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.Temp
     return root
 
 
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / made.name)
-
-
 def checked(root: Path, spark: SparkSession, **changes: Any) -> dict[str, tuple[str, str]]:
     """What verify finds: path -> outcome and detail, of what is not well."""
     request = verify.VerifyRequest(destination=str(root), grace_ms=-3_600_000, **changes)
@@ -122,52 +112,6 @@ def spans(root: Path, epoch: str, region: str = "0") -> list[tuple[Any, ...]]:
         f"WHERE scope = 'delta.0' AND epoch = '{epoch}' AND region = '{region}' ORDER BY from_ts"
     )
     return [tuple(row.values()) for row in seen(root, sql)]
-
-
-def test_what_was_backed_up_is_there(root: Path) -> None:
-    points = seen(
-        root,
-        "SELECT number, first_tid, last_tid, carried, open_transactions, superseded FROM queue_points "
-        "ORDER BY number",
-    )
-    assert [tuple(row.values()) for row in points] == [
-        (1, None, 8, 0, 1, False),
-        (2, 7, 14, 2, 0, True),
-        (3, 7, 22, 2, 1, True),
-        (4, None, 35, 0, 1, True),
-        (5, 6, 8, 0, 0, False),
-        (6, 9, 9, 0, 0, False),
-    ]
-    assert spans(root, "0123456789abcdef" * 2) == [
-        ("restorable", None, 9, 30),
-        ("restorable", None, 39, 40),
-    ]
-    assert spans(root, OTHER) == [("restorable", None, 45, 60)]
-    versions = seen(root, "SELECT number, version, to_tid FROM queue_schemas WHERE number < 3 ORDER BY 1, 2")
-    assert [tuple(row.values()) for row in versions] == [(1, 1, None), (2, 1, 13), (2, 2, None)]
-
-
-@pytest.mark.long
-def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
-    before = {table: rows_of(root, table) for table in TABLES}
-    assert all(before[table] for table in QUEUE_TABLES)
-    shutil.rmtree(root / "catalog")
-    assert rebuild(spark, str(root)).problems == []
-    assert {table: rows_of(root, table) for table in TABLES} == before
-
-
-def test_an_export_holds_every_row(root: Path, tmp_path: Path) -> None:
-    request = catalog_export.ExportRequest(str(root), str(tmp_path / "rows"), form="parquet")
-    catalog_export.run(request, reporter=quiet())
-    files = read_index(open_storage(str(tmp_path / "rows"))).files
-    for table in QUEUE_TABLES:
-        rows = [
-            row
-            for f in files
-            if f.table == table
-            for row in pq.read_table(tmp_path / "rows" / f.path).to_pylist()
-        ]
-        assert sorted(map(str, rows)) == rows_of(root, table)
 
 
 def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None:
@@ -267,6 +211,8 @@ def test_a_trial_that_a_prune_came_into_finds_no_damage(
 
 
 def test_a_prune_deletes_chains(spark: SparkSession, root: Path) -> None:
+    # The settings of its queues keep a millisecond; that is for their readers.
+    assert pruned(root)["files"] == 0
     keep(root, redundancy=1)
     before = {str(path.relative_to(root)) for path in root.glob("social/**/*") if path.is_file()}
     told = pruned(root)
@@ -295,47 +241,6 @@ def test_a_prune_deletes_chains(spark: SparkSession, root: Path) -> None:
     shutil.rmtree(root / "catalog")
     assert rebuild(spark, str(root)).problems == []
     assert {table: rows_of(root, table) for table in kept} == kept
-
-
-@pytest.mark.long
-def test_the_last_full_on_a_snapshot_releases_it(spark: SparkSession, root: Path) -> None:
-    for backup in (number(5), number(6)):
-        CatalogWriter(spark, str(root)).set_states([backup], "deleted", actor="me", reason="test")
-    keep(root, redundancy=1)
-    assert pruned(root)["released"] == [backup_id(1)]
-    holds = "SELECT backup_id FROM holds ORDER BY backup_id"
-    assert [row["backup_id"] for row in seen(root, holds)] == [backup_id(1), backup_id(2)]
-    done = pruned(root, spark, delete=True)
-    assert done["of_backups"] == 3
-    assert [row["backup_id"] for row in seen(root, holds)] == [backup_id(2)]
-    assert checked(root, spark, mode="decode") == {}
-    # Only now does a policy of the snapshots delete it, and only what the kept full does not need.
-    CatalogWriter(None, str(root)).record(Policy(source="social.snapshot", at=9, actor="me", redundancy=1))
-    request = prune.PruneRequest(destination=str(root), source="social.snapshot", delete=True)
-    assert [row["backup_id"] for row in prune.run(request, spark=spark, reporter=quiet())["backups"]] == [
-        backup_id(1)
-    ]
-    assert spans(root, "0123456789abcdef" * 2) == [("restorable", None, 39, 40)]
-    assert checked(root, spark, mode="restore", backup_ids=(number(4),)) == {}
-    trial = seen(root, "SELECT detail FROM checks WHERE mode = 'restore' ORDER BY backup_id")
-    assert trial[-1]["detail"] == "2 files of its snapshot and 0 messages restored"
-
-
-def test_a_snapshot_that_somebody_holds_stays_held(spark: SparkSession, root: Path) -> None:
-    for backup in (number(5), number(6)):
-        CatalogWriter(spark, str(root)).set_states([backup], "deleted", actor="me", reason="test")
-    keep(root, redundancy=1)
-    CatalogWriter(None, str(root)).record(
-        Hold(backup_id=backup_id(1), source="social.snapshot", at=10**15, actor="me", reason="law")
-    )
-    assert pruned(root)["released"] == []
-
-
-@pytest.mark.long
-def test_a_prune_does_not_release_what_somebody_holds(spark: SparkSession, root: Path) -> None:
-    test_a_snapshot_that_somebody_holds_stays_held(spark, root)
-    pruned(root, spark, delete=True)
-    assert {row["reason"] for row in seen(root, "SELECT reason FROM holds")} >= {"law"}
 
 
 def test_a_prune_that_was_cut_off_releases_the_snapshot_when_it_goes_on(
@@ -417,12 +322,3 @@ def test_the_proof_stops_a_prune_of_what_is_needed(
         pruned(root, spark, delete=True)
     assert seen(root, "SELECT path FROM removals") == []
     assert not list((root / "prunes").glob("*/prune.json"))
-
-
-def test_a_prune_takes_no_topics_of_an_engine(root: Path) -> None:
-    with pytest.raises(UsageProblem, match="social is an engine"):
-        pruned(root, topics=("delta.0",))
-    with pytest.raises(UsageProblem, match="social is an engine"):
-        pruned(root, limits=Limits(keep_bytes=5))
-    # The settings of its queues keep a millisecond; that is for their readers.
-    assert pruned(root)["files"] == 0

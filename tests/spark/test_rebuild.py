@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,6 +22,8 @@ from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -71,11 +72,6 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     publish(storage, writer, manifest(4, base=4, source="other"))
     writer.set_states([backup_id(3)], "out_of_sync", actor="me", reason="cut")
     return root
-
-
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / made.name))
 
 
 def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:

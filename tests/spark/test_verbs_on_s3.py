@@ -1,7 +1,7 @@
 """Every verb on a destination and a catalog in S3: what asks, what keeps, what travels, what restores.
 
 Topics that go there and come back, follow, compact, merge, prune, verify, rebuild: tests/kafka/test_s3.py;
-`catalog optimize`: test_catalog_on_s3.py; `serve connect`: test_serve.py.
+`catalog optimize`: test_catalog_on_s3.py; `serve connect`: test_sessions_and_servers.py.
 """
 
 from __future__ import annotations
@@ -191,42 +191,6 @@ def test_archives(cli: Commands, empty_catalog: Path, tmp_path: Path, s3: S3Prox
     for verb in ("restore", "export"):
         said = cli.fails(2, "archive", verb, "shop", "--from", there, "--to", f"{bucket}/out")
         assert "no folder of this machine" in said
-
-
-@pytest.mark.long
-def test_snapshots(cli: Commands, empty_catalog: Path, tmp_path: Path, s3: S3Proxy) -> None:
-    there = put_catalog(f"s3://{s3.bucket()}/backups", empty_catalog)
-    tree = tmp_path / "tree"
-    (tree / "sub").mkdir(parents=True)
-    contents = {"CURRENT": b"MANIFEST-1\n", "000001.sst": bytes(range(256)) * 9, "sub/x": b""}
-    for name, data in contents.items():
-        (tree / name).write_bytes(data)
-    backup = ("backup", "snapshot", str(tree), "--source", "db", "--to", there)
-    first = cli.told(*backup)
-    (tree / "000002.sst").write_bytes(b"more")
-    second = cli.told(*backup)
-    assert [row["backup_id"] for row in cli.rows("list", "--from", there)] == [
-        second["backup_id"],
-        first["backup_id"],
-    ]
-    for backup_id, more in ((first["backup_id"], {}), (second["backup_id"], {"000002.sst": b"more"})):
-        out = tmp_path / backup_id
-        restore = ("restore", "snapshot", "--from", there, "--backup", backup_id, "--layout", "flat")
-        cli.told(*restore, "--to", str(out))
-        wanted = {**contents, **more}
-        assert {name: (out / name).read_bytes() for name in wanted} == wanted
-    manifest = json.loads(cli.out("catalog", "manifest", second["backup_id"], "--from", there))
-    (files,) = (tablet for table in manifest.values() for tablet in table.values())
-    assert set(files) == {*contents, "000002.sst"}
-    file = tmp_path / "manifest.json"
-    file.write_text(json.dumps(manifest))
-    asked = ("catalog", "import-manifest", str(file), "--source", "copy", "--from", there)
-    assert cli.told(*asked)["files"] == 4
-    cli.told("restore", "snapshot", "--from", there, "--source", "copy", "--to", str(tmp_path / "copy"))
-    assert sorted(found.name for found in (tmp_path / "copy").rglob("*.sst")) == ["000001.sst", "000002.sst"]
-    assert "no folder" in cli.fails(
-        2, "restore", "snapshot", "--from", there, "--source", "db", "--to", f"{there}/out"
-    )
 
 
 def test_a_server_for_jdbc_is_for_folders(cli: Commands, made: Made) -> None:

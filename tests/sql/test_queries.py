@@ -287,7 +287,7 @@ def row_of(row: str | dict[str, Any], columns: Collection[str]) -> dict[str, Any
 
 def asked_of_spark() -> set[str]:
     """Queries that jobs and notebooks ask Spark: those that a module names which uses Spark's engine or asks
-    a reader on Spark, or which plans prunes. tests/spark/test_plans_on_either_engine.py asks those that plan
+    a reader on Spark, or which plans prunes. tests/spark/test_plans.py asks those that plan
     restores."""
     modules = [
         path

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from tests.support import kafka_truth as truth
 from tests.support.graph_engine import Engine
 from tests.support.graph_writers import Files, Op, Queues, State, Writers, kept, open_at, state_at
 from tests.support.looks import seen
@@ -174,12 +173,6 @@ class GraphLab:
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         return seen(self.place, sql)
-
-    def settled(self, graph: Graph) -> None:
-        """A commit of Kafka's returns before its marks are in the log; wait until they are."""
-        truth.until(
-            lambda: self.ends(graph.queues) == self.ends(graph.queues, all_of_it=True), "it is stable"
-        )
 
     def ends(self, queues: Queues, *, all_of_it: bool = False) -> dict[Place, int]:
         """Where each partition ends for a reader of committed records, or for any."""

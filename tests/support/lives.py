@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from tests.support import kafka_truth as truth
+from tests.support.faults import Killed, Steps, expire_leases, watched
 
+from lakebackup.errors import EnvironmentProblem
+from lakebackup.plan.topics.request import RestoreRequest, plan_restore
+from lakebackup.plan.topics.restore import require_restorable
 from lakebackup.rules import layout
 from lakebackup.store import manifest as sidecar
+from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from tests.support.runs import Lab
 
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.source import Source
@@ -34,3 +45,30 @@ def read_draft(storage: Storage, name: str, source: type[Source[Any]]) -> Any:
     """The draft that an interrupted backup of a source left; None without one."""
     assert source.DRAFT
     return sidecar.get_record(storage, layout.in_progress_path(name), source.DRAFT)
+
+
+@contextmanager
+def dying(destination: Path, at: int | str | None) -> Iterator[Steps]:
+    """What is done inside dies before a step, if it comes to it; its leases end."""
+    folder = Path(tempfile.mkdtemp(dir=destination.parent)) / "steps"
+    with watched(folder, kill_at=at) as steps, suppress(Killed):
+        try:
+            yield steps
+        except EnvironmentProblem:
+            if not steps.dead:
+                raise
+    if steps.dead:
+        expire_leases(destination)
+
+
+def planned(lab: Lab, topic: str, to_ts: int | None, partitions: int) -> list[list[tuple[int, truth.Record]]]:
+    """What a restore would bring back of each partition: the files of its plan, read by fastavro alone."""
+    request = RestoreRequest(str(lab.folder), "dir:x", topics=(topic,), to_ts=to_ts)
+    plan = plan_restore(request, CatalogReader.require(str(lab.folder)))
+    require_restorable(plan, allow_gaps=False)
+    found: list[list[tuple[int, truth.Record]]] = [[] for _ in range(partitions)]
+    for file in plan.chosen.rows("selected_files"):
+        for offset, record in truth.records_in(lab.folder / file["path"]):
+            if to_ts is None or record.timestamp <= to_ts:
+                found[record.partition].append((offset, record))
+    return [sorted(rows, key=lambda pair: pair[0]) for rows in found]

@@ -1,6 +1,6 @@
 """The questions of docs/questions.md, and what views say of a catalog with a gap and a missing file.
 
-Made by hand, without a broker. tests/kafka/test_questions.py asks the same of real backups.
+Made by hand, without a broker.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ BACKUP = "20260131T134511Z-0a1b2c3d"
 def made(tmp_path: Path) -> MadeQueues:
     """A full at tid 5, and two backups on it: to tid 12 and to tid 22."""
     folder = MadeBackups(tmp_path / "queues").folder
-    queues = MadeQueues(folder, CatalogWriter.open(None, str(folder)))
+    queues = MadeQueues(folder, CatalogWriter(None, str(folder)))
     queues.write(5)
     queues.full(10)
     queues.write(11, transaction="a", kind="begin")
@@ -120,7 +120,7 @@ def test_what_a_restore_prepares(made: MadeQueues, to_tid: int | None, left_out:
     done = summary.done_of(rows, found)
     state.write(done)
     assert state.read(Done) == done
-    writer = CatalogWriter.open(None, str(made.root))
+    writer = CatalogWriter(None, str(made.root))
     for _ in range(2):
         summary.publish(work.reader(), writer, state, found, done)
     assert len(work.reader().rows("queue_restored", restore_id=BACKUP)) == 3

@@ -1,14 +1,20 @@
-"""A real database, captured by a log task and restored: to each moment as it was."""
+"""Real feeds over a real broker, captured by a task and restored: to any instant what the database held then.
+
+Sequences of transactions, regions and tables come from tests/support/change_feed.py, whose database is the
+model; many more of them run without a broker in tests/unit/jobs/logs. A real PostgreSQL comes by Debezium.
+"""
 
 from __future__ import annotations
 
 import json
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
 from tests.support import kafka_truth as truth
+from tests.support.change_story import KINDS, Story
 from tests.support.debezium import Debezium
 from tests.support.log_tasks import LogTask
 from tests.support.moments import Contents, Moments
@@ -17,11 +23,12 @@ from lakebackup.errors import Refused
 from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.logs.control.status import waiting
 from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
 from lakebackup_jobs.logs.restore import job as restore
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from tests.support.postgres import Postgres
@@ -32,6 +39,72 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
+SEEDS = (1, 2)
+FLUSHES, STEPS_A_FLUSH = 4, 30
+#: So many ts are restored to upon nothing, and so many one upon the other.
+FRESH, CONTINUED = 3, 2
+
+
+class Run:
+    """A feed, the task that captures it, and restores of what it captured."""
+
+    def __init__(self, lab: Lab, topic: str) -> None:
+        self.lab, self.topic, self.story = lab, topic, Story()
+        self.task = LogTask(lab, topic)
+        self.task.begin()
+
+    def flush(self) -> None:
+        """Send what reached the topic; go on when nothing waits to be captured."""
+        self.story.feed.send(self.lab.bootstrap, self.topic, deliver=False)
+        folder = str(self.lab.folder)
+
+        def captured(now: dict[str, Any]) -> bool:
+            assert now["detail"] is None, now
+            return waiting(folder, None, self.task.place.task("lab"), {}) == {}
+
+        self.task.until(captured, "all that was sent is captured", 120)
+
+    def restore(self, target: Path, ts: int, **asked: Any) -> dict[str, dict[bytes, bytes]]:
+        """What the target holds afterwards: rows of tables that have any."""
+        request = LogRestoreRequest(
+            destination=str(self.lab.folder), name="lab", target=f"delta:{target}", end_ts=ts, **asked
+        )
+        restore.run(request, spark=self.lab.spark, reporter=self.lab.reporter)
+        found: dict[str, dict[bytes, bytes]] = {}
+        for row in self.lab.spark.read.format("delta").load(str(target)).toArrow().to_pylist():
+            rows = found.setdefault(f"{row['db']}.{row['name']}", {})
+            assert row["key"] not in rows
+            rows[row["key"]] = row["value"]
+        return found
+
+    def held(self, ts: int) -> dict[str, dict[bytes, bytes]]:
+        return {name: rows for name, rows in self.story.feed.rows(ts).items() if rows}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.long
+def test_a_restore_to_any_ts_is_what_the_database_held(
+    lab: Lab, topic: Callable[..., str], seed: int
+) -> None:
+    chance = Random(seed)
+    run = Run(lab, topic("feed", partitions=2))
+    feed = run.story.feed
+    with run.task.run():
+        for part in range(FLUSHES):
+            for _ in range(STEPS_A_FLUSH):
+                run.story.play((chance.choice(KINDS), *(chance.randrange(n) for n in (8, 8, 3))))
+            if part == FLUSHES - 1:
+                run.story.finish()
+            run.flush()
+        assert run.task.until_captured(feed.now)["checkpoint_ts"] == feed.now
+    for ts in chance.sample(range(1, feed.now), FRESH):
+        assert run.restore(lab.folder / f"to-{ts}", ts) == run.held(ts), ts
+    before: dict[str, int] = {}
+    for ts in [*sorted(chance.sample(range(feed.now // 2, feed.now), CONTINUED)), feed.now]:
+        assert run.restore(lab.folder / "on", ts, **before) == run.held(ts), (before, ts)
+        before = {"start_ts": ts}
+
+
 def capture(
     lab: Lab,
     postgres: Postgres,
@@ -39,6 +112,7 @@ def capture(
     count: int,
     truncates: Collection[int],
     kills: Collection[int] = (),
+    **how: bool,
 ) -> Moments:
     """A database under load, whose changes a task captures, with so many moments to compare with.
 
@@ -47,7 +121,7 @@ def capture(
     database = postgres.database()
     moments = Moments(postgres, database)
     # Whatever comes last, a heartbeat after it shows that it was all.
-    with Debezium(folder / "connect", lab.bootstrap, postgres, database) as debezium:
+    with Debezium(folder / "connect", lab.bootstrap, postgres, database, **how) as debezium:
         cluster = Cluster({"bootstrap.servers": lab.bootstrap})
         truth.until(lambda: f"{database}.transaction" in cluster.topic_names(), "the connector streams")
         task = LogTask(lab, debezium.prefix, feed="debezium", filters=("public.*", "!*.lakebackup_heartbeat"))
@@ -86,7 +160,8 @@ def test_a_database_is_restored_to_a_moment(lab: Lab, postgres: Postgres, tmp_pa
 
 @pytest.mark.long
 def test_a_database_is_restored_to_every_moment(lab: Lab, postgres: Postgres, tmp_path: Path) -> None:
-    moments = capture(lab, postgres, tmp_path, 36, truncates=(9, 25), kills=(12, 24))
+    """Its messages bring their schemas, which Debezium sends unless it is set otherwise."""
+    moments = capture(lab, postgres, tmp_path, 36, truncates=(9, 25), kills=(12, 24), schemas=True)
     assert moments.transactions > 100
     flushes = lab.sql(
         "SELECT b.number, b.end_ts, min(f.min_ts) AS least FROM backups AS b JOIN files AS f "

@@ -1,20 +1,25 @@
-"""records('topic') on Spark gives what it gives on DuckDB: the same files, read by tasks."""
+"""SQL of a person on Spark: records(), what the guard lets through, and limits, as on DuckDB."""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from tests.support.made_backups import MadeBackups, Record
 
-from lakebackup.errors import Damaged
+from lakebackup.errors import Damaged, TimedOut
 from lakebackup.plan.diff import DiffRequest
+from lakebackup.sql_engine.guard import check_select
 from lakebackup.sql_engine.spark import streamed
 from lakebackup_jobs.query import record_query as ask
 from lakebackup_jobs.query.record_diff import run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
     from tests.support.command_line import Commands
 
@@ -74,3 +79,50 @@ def test_it_is_what_duckdb_gives(tmp_path: Path, spark: SparkSession, cli: Comma
     Path(tmp_path, path).unlink()
     with pytest.raises(Damaged, match="is missing"):
         by_spark(made, spark, "SELECT count(*) FROM records('orders')")
+
+
+ALLOWED: list[dict[str, Any]] = yaml.safe_load(
+    (Path(__file__).parents[1] / "unit" / "catalog" / "sql_engine" / "guard_allowed.yml").read_text()
+)
+VIEWS = {
+    "files": "SELECT 'd' AS destination, \"a1/b'c\" AS path, 'b1' AS backup_id, 10L AS bytes, 0L AS min_ts, "
+    "1000L AS max_ts, 't' AS scope, TIMESTAMP '2024-01-02 03:04:05.678' AS at",
+    "backups": "SELECT 'b1' AS backup_id, 1L AS number, 'complete' AS state, 5L AS end_ts",
+}
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    own = spark.newSession()
+    own.conf.set("spark.sql.session.timeZone", "UTC")
+    for name, text in VIEWS.items():
+        own.sql(text).createOrReplaceTempView(name)
+    yield own
+    for name in VIEWS:
+        own.catalog.dropTempView(name)
+
+
+@pytest.mark.parametrize("case", ALLOWED, ids=lambda case: case["sql"][:60])
+def test_what_is_allowed_runs_on_spark(case: dict[str, Any], session: SparkSession) -> None:
+    relations = {name: session.table(name).columns for name in VIEWS}
+    rows = [list(row) for row in session.sql(check_select(case["sql"], relations).spark).collect()]
+    for row in rows:
+        row[:] = [float(value) if isinstance(value, Decimal) else value for value in row]
+    if "rows" in case:
+        assert rows == case["rows"]
+
+
+LONG = """
+    WITH a AS (SELECT 1 AS x UNION ALL SELECT count(*) FROM files),
+         b AS (SELECT p.x + q.x + r.x + s.x AS x FROM a p CROSS JOIN a q CROSS JOIN a r CROSS JOIN a s),
+         c AS (SELECT p.x + q.x + r.x + s.x AS x FROM b p CROSS JOIN b q CROSS JOIN b r CROSS JOIN b s)
+    SELECT count(*) AS n FROM c p CROSS JOIN c q WHERE p.x + q.x <> 5
+"""
+
+
+@pytest.mark.long
+def test_time_is_bounded_on_spark(spark: SparkSession, tmp_path: Path, cli: Commands) -> None:
+    MadeBackups(tmp_path).flush()
+    asked = ["sql", LONG, "--from", str(tmp_path), "--engine", "spark", "--timeout", "5s"]
+    assert "within 5 s" in cli.fails(TimedOut.exit_code, *asked)
+    assert spark.sql("SELECT 1 AS x").collect()[0]["x"] == 1

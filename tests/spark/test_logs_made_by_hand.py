@@ -1,4 +1,4 @@
-"""Small log files become few large ones, and no restore gives anything else than before."""
+"""Logs made by hand: restored to any instant, and compacted, which changes nothing of any restore."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.command_line import quiet
+from tests.support.disks import flip
 from tests.support.looks import seen
 from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put, rollback, truncated
 
+from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.cipher import Cipher
 from lakebackup.formats.logs.logfile import read_log_file
 from lakebackup.plan.logs.restore import LogRestoreRequest
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
 
 pytestmark = pytest.mark.spark
+
+
 LIVE = "SELECT * FROM lifetimes WHERE format = 'log-arrow-1' AND gone_in IS NULL ORDER BY path"
 
 
@@ -52,9 +56,34 @@ class Log:
     root: Path
     made: MadeChanges
 
+    @property
+    def folder(self) -> Path:
+        return self.root.parent
+
+    def _run(self, job: Any, request: object) -> dict[str, Any]:
+        done: dict[str, Any] = job.run(request, spark=self.spark, reporter=quiet())
+        return done
+
     def compact(self, **asked: Any) -> dict[str, Any]:
-        request = CompactLogRequest(destination=str(self.root), name="shop", **asked)
-        return compact.run(request, spark=self.spark, reporter=quiet())
+        return self._run(compact, CompactLogRequest(destination=str(self.root), name="shop", **asked))
+
+    def restore(self, to: str = "out", **asked: Any) -> dict[str, Any]:
+        target = {"target": f"delta:{self.folder / to}", **asked}
+        return self._run(restore, LogRestoreRequest(destination=str(self.root), name="shop", **target))
+
+    def rows(self, to: str = "out") -> list[dict[str, Any]]:
+        """What a restored table holds, in order, without names."""
+        found = [{n: row[n] for n in row if n not in ("db", "name")} for row in self._restored(to)]
+        return sorted(found, key=lambda row: (row["table_id"], row["key"]))
+
+    def names(self, to: str = "out") -> set[tuple[Any, ...]]:
+        return {(row["table_id"], row["db"], row["name"]) for row in self._restored(to)}
+
+    def _restored(self, to: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = (
+            self.spark.read.format("delta").load(str(self.folder / to)).toArrow().to_pylist()
+        )
+        return rows
 
     def live(self) -> list[dict[str, Any]]:
         """Files of the log as restores choose from."""
@@ -64,20 +93,10 @@ class Log:
         """Every record of the log, with what its file's row says of it."""
         found = []
         for row in self.live():
-            file = dict(row)
-            for batch in read_log_file(self.made.storage, _Stored(file), None):
-                place = file["scope"], file["cf"], file["op"]
+            for batch in read_log_file(self.made.storage, _Stored(row), None):
+                place = row["scope"], row["cf"], row["op"]
                 found += [(*place, *record.values()) for record in batch.to_pylist()]
         return sorted(found, key=repr)
-
-    def restored(self, to: str, start_ts: int, end_ts: int) -> list[dict[str, Any]]:
-        target = self.root.parent / to
-        request = LogRestoreRequest(
-            str(self.root), "shop", f"delta:{target}", start_ts=start_ts, end_ts=end_ts
-        )
-        restore.run(request, spark=self.spark, reporter=quiet())
-        rows = self.spark.read.format("delta").load(str(target)).toArrow().to_pylist()
-        return sorted(rows, key=lambda row: (row["table_id"], row["key"]))
 
 
 class _Stored:
@@ -111,10 +130,12 @@ def load(made: MadeChanges, seed: int, flushes: int) -> None:
         made.flush(changes, ts, names=names)
 
 
-def log_of(spark: SparkSession, empty_catalog: Path, folder: Path, seed: int, flushes: int) -> Log:
+def log_of(
+    spark: SparkSession, empty_catalog: Path, folder: Path, seed: int, flushes: int, **how: Any
+) -> Log:
     root = folder / "backups ü"
     shutil.copytree(empty_catalog, root / "catalog")
-    made = MadeChanges(root, CatalogWriter(spark, str(root)))
+    made = MadeChanges(root, CatalogWriter(spark, str(root)), **how)
     load(made, seed, flushes)
     return Log(spark, root, made)
 
@@ -179,47 +200,35 @@ def test_records_stay_and_files_become_few(spark: SparkSession, empty_catalog: P
     assert all(row["intact"] for row in seen(log.root, "SELECT intact FROM backups"))
     start = end // 2
     wanted = [row for row in made.latest(end + 9) if row["commit_ts"] > start]
-    found = log.restored("late", start, end + 9)
-    assert [{name: row[name] for name in wanted[0]} for row in found] == wanted
-    assert {(row["table_id"], row["name"]) for row in found} == {(1, "t1"), (2, "t2"), (3, "t3")}
+    log.restore("late", start_ts=start, end_ts=end + 9)
+    assert log.rows("late") == wanted
+    assert log.names("late") == {(n, "shop", f"t{n}") for n in (1, 2, 3)}
 
 
 @pytest.mark.long
 def test_no_restore_gives_anything_else_and_a_rebuild_knows_what_left_the_log(log: Log) -> None:
     before, files = log.records(), log.live()
-    ranges = [(0, log.made.end_ts), (217, 480)]
-    expected = [log.restored(f"before{i}", *span) for i, span in enumerate(ranges)]
+
+    def restored(to: str) -> list[list[dict[str, Any]]]:
+        spans = {f"{to}0": (0, log.made.end_ts), f"{to}1": (217, 480)}
+        for name, (start, end) in spans.items():
+            log.restore(name, start_ts=start, end_ts=end)
+        return [log.rows(name) for name in spans]
+
+    expected = restored("before")
     assert log.compact(dry_run=True)["files"] > 60
     done = log.compact()
     assert log.records() == before
     assert len(brought_together(log, files)) == 9
     assert done["files"] == len([row for row in files if row["role"] == "data"])
-    assert [log.restored(f"after{i}", *span) for i, span in enumerate(ranges)] == expected
-    wanted = log.made.latest(log.made.end_ts)
-    assert [{name: row[name] for name in wanted[0]} for row in expected[0]] == wanted
+    assert restored("after") == expected
+    assert log.made.latest(log.made.end_ts) == expected[0]
     after = log.live()
     shutil.rmtree(log.root / "catalog")
     assert rebuild(log.spark, str(log.root)).problems == []
     assert sorted(row["path"] for row in log.live()) == sorted(row["path"] for row in after)
     request = verify.VerifyRequest(destination=str(log.root), mode="decode", grace_ms=-3_600_000)
     assert verify.run(request, spark=log.spark, reporter=quiet())["findings"] == []
-
-
-@pytest.mark.long
-def test_flushes_before_a_ts_alone_and_in_several_files(log: Log) -> None:
-    before = log.records()
-    done = log.compact(until=200, most_raw=20_000, codec="lz4")
-    assert log.records() == before
-    after = log.live()
-    late = [row for row in after if row["backup_id"] != done["backup_id"]]
-    ends = {
-        row["backup_id"]: row["end_ts"] for row in seen(log.root, "SELECT backup_id, end_ts FROM backups")
-    }
-    early = [row for row in late if ends[row["backup_id"]] <= 200 and row["role"] == "data"]
-    assert len(early) == len({(row["scope"], row["cf"], row["op"]) for row in early})  # alone, each
-    assert {row["codec"] for row in after if row["backup_id"] == done["backup_id"]} == {"lz4"}
-    log.compact(most_raw=20_000)
-    assert log.records() == before
 
 
 def test_one_that_was_cut_off_leaves_nothing(small: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,3 +345,133 @@ def _append_all_but_backups(storage: Storage, table: str, rows: Sequence[Row], t
     if table == "backups":
         raise KeyboardInterrupt
     append(storage, table, rows, transaction)
+
+
+@pytest.fixture
+def feed(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Log:
+    """A log without flushes, of milliseconds."""
+    return log_of(spark, empty_catalog, tmp_path, 1, 0, domain="ms")
+
+
+@pytest.mark.parametrize("cuts", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_any_instant_alone_and_in_pieces(feed: Log, cuts: int) -> None:
+    load(feed.made, 1, 3)
+    end = feed.made.end_ts
+    ends = [*sorted(random.Random(3).sample(range(12, end), cuts)), end]
+    before = None
+    for cut in ends:
+        if cuts > 1:
+            feed.restore(f"whole-{cut}", end_ts=cut)
+            assert feed.rows(f"whole-{cut}") == feed.made.latest(cut)
+        feed.restore("pieces", start_ts=before, end_ts=cut)
+        assert feed.rows("pieces") == feed.made.latest(cut)
+        before = cut
+    done = feed.restore("pieces", start_ts=ends[-2], end_ts=end)
+    assert done["done_before"]
+    assert feed.names("pieces") <= {(n, "shop", f"t{n}") for n in (1, 2, 3)}
+
+
+def test_upon_a_full_and_upon_a_restore(feed: Log, cli: Commands) -> None:
+    """By `lakebackup log snapshot`, `restore point` and `log merge`."""
+
+    def lakebackup(*command: str) -> dict[str, Any]:
+        return cli.told(*command, "--from", feed.root)
+
+    load(feed.made, 10, 3)  # keys are deleted behind the full, and changes stand at both its ends
+    end, point = feed.made.end_ts, str(feed.folder / "point")
+    middle, later = end // 2, end - 20
+    first = lakebackup("log", "snapshot", "shop", "--ts", str(middle))
+    reader = CatalogReader.require(str(feed.root))
+    (row,) = reader.rows("log_fulls", source="shop", to_ts=None)
+    assert (row["backup_id"], row["end_ts"], row["number"]) == (first["backup_id"], middle, 4)
+    assert first["entries"] == len(feed.made.latest(middle))
+    whole = lakebackup("restore", "point", "shop", "--endts", str(later), "--to", f"delta:{point}")
+    assert (whole["full"], feed.rows("point")) == (first["backup_id"], feed.made.latest(later))
+    merge = ["log", "merge", "shop", "--read-snapshot-storage", point]
+    merge += ["--write-snapshot-storage", str(feed.folder / "merged")]
+    lakebackup(*merge)
+    assert feed.rows("merged") == feed.made.latest(end)
+    assert feed.rows("point") == feed.made.latest(later)
+    assert lakebackup(*merge)["done_before"]
+
+
+def test_names_follow_tables(feed: Log) -> None:
+    made = feed.made
+    first = [put(1, b"a", 10, b"1"), put(2, b"a", 11, b"2"), put(3, b"a", 12, b"3"), put(9, b"a", 13, b"9")]
+    names = [named(1, "orders", 5), named(2, "orders_old", 5), named(3, "items", 5)]
+    made.flush(first, 20, names=names)
+    second = [put(4, b"n", 26, b"4"), put(3, b"b", 27, b"5")]
+    later = [
+        named(1, "orders_new", 22, "rename", covered_from=4),
+        named(2, "orders_old", 23, "drop", covered_from=4),
+        named(4, "items", 25, "truncate", replaces=3),
+    ]
+    made.flush(second, 30, names=later)
+    feed.restore("then", end_ts=20, filters=("shop.orders*",))
+    assert feed.names("then") == {(1, "shop", "orders"), (2, "shop", "orders_old")}
+    feed.restore("then", start_ts=20, end_ts=30, filters=("shop.orders*",))
+    assert feed.names("then") == {(1, "shop", "orders_new")}
+    feed.restore("all", end_ts=30)
+    assert feed.names("all") == {(1, "shop", "orders_new"), (4, "shop", "items"), (9, None, None)}
+    made.flush([], 40)
+    with pytest.raises(Refused, match=r"-f 'shop\.orders\*'"):
+        feed.restore("then", start_ts=30)
+    with pytest.raises(Refused, match=r"in \(0, 30\]"):
+        feed.restore("all", start_ts=21, end_ts=25)
+
+
+def test_keys_and_spans_into_a_folder(feed: Log) -> None:
+    made = feed.made
+    made.flush([put(1, b"a", 10, b"1"), put(1, b"m", 11, b"2"), put(1, b"z", 12, b"3")], 20)
+    made.flush([truncated(1, 21), delete(1, b"m", 25), put(1, b"a", 26, b"4")], 30)
+    to = f"dir:{feed.folder / 'out'}"
+    asked = {"target": to, "first_key": "61", "beyond_key": "6e"}
+    feed.restore(end_ts=20, **asked)
+    feed.restore(start_ts=20, end_ts=30, **asked)
+    assert feed.restore(start_ts=20, end_ts=30, **asked)["done_before"]
+
+    def held(span: str) -> set[tuple[Any, ...]]:
+        rows = feed.spark.read.parquet(str(feed.folder / "out" / span)).collect()
+        return {(bytes(row.key), row.value and bytes(row.value), row.commit_ts, row.type) for row in rows}
+
+    assert held("0-20") == {(b"a", b"1", 10, "P"), (b"m", b"2", 11, "P")}
+    assert held("20-30") == {(b"", None, 21, "T"), (b"a", b"4", 26, "P"), (b"m", None, 25, "D")}
+    made.flush([], 40)
+    with pytest.raises(Refused, match="keys"):
+        feed.restore(start_ts=30, target=to)
+    (feed.folder / "other").mkdir()
+    (feed.folder / "other" / "mine.txt").touch()
+    with pytest.raises(Refused, match=r"mine\.txt"):
+        feed.restore(target=f"dir:{feed.folder / 'other'}")
+
+
+def test_what_is_damaged_is_told_and_nothing_is_written(feed: Log) -> None:
+    made = feed.made
+    made.flush([commit(1, b"lost", 5, 10), put(1, b"a", 11, b"1")], 20)
+    with pytest.raises(Damaged, match=r"key 6c6f7374 of table 1.*start ts 5"):
+        feed.restore("lost")
+    made.flush([put(1, b"lost", 25, b"found"), put(1, b"b", 26, b"2")], 30)
+    feed.restore("later")
+    values = {row["key"]: row["value"] for row in feed.rows("later")}
+    assert values == {b"a": b"1", b"b": b"2", b"lost": b"found"}
+    (file,) = feed.root.glob("shop/log/*2/01/*/1.log.zst")
+    flip(file, -9)
+    with pytest.raises(Damaged, match="sha256"):
+        feed.restore("torn")
+    file.unlink()
+    with pytest.raises(NotFound):
+        feed.restore("gone")
+    assert not list(feed.folder.glob("[ltg]o*/_delta_log/*.json"))
+
+
+def test_a_target_of_somebody_else_is_refused(feed: Log) -> None:
+    feed.made.flush([put(1, b"a", 10, b"1")], 20)
+    feed.spark.range(3).write.format("delta").save(str(feed.folder / "out"))
+    with pytest.raises(Refused, match="no restore of a log made it"):
+        feed.restore()
+    with pytest.raises(UsageProblem, match="no place"):
+        feed.restore(target="file:out")
+    (feed.folder / "cut").mkdir()
+    (feed.folder / "cut" / "part-00000.parquet").write_bytes(b"what a killed restore left")
+    feed.restore("cut")
+    assert feed.rows("cut") == feed.made.latest(20)

@@ -1,4 +1,4 @@
-"""`lakebackup merge`: it restores record for record as the chain did, and backups go on from it."""
+"""Backups of several levels and `lakebackup merge`: what each reads and what each point restores to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
 from lakebackup_jobs.topics.tasks import merge as merge_task
-from lakebackup_jobs.upkeep import rebuild
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,10 +62,7 @@ def backups(lab: Lab) -> dict[int, dict[str, Any]]:
     return {row["number"]: row for row in lab.sql("SELECT * FROM backups")}
 
 
-@pytest.mark.parametrize("merged", [2, pytest.param(3, marks=pytest.mark.long)])
-def test_backups_of_one_level_become_one_and_then_all_one_full(
-    lab: Lab, topic: Make, tmp_path: Path, merged: int
-) -> None:
+def test_backups_of_one_level_become_one_and_then_all_one_full(lab: Lab, topic: Make, tmp_path: Path) -> None:
     name, other = topic("merged", partitions=2), topic("dropped")
     truths: dict[int, Found] = {}
 
@@ -83,25 +79,21 @@ def test_backups_of_one_level_become_one_and_then_all_one_full(
     take(name, other)
     take(name, other, mode="incr-diff", level=1)
     take(name, other, mode="incr-diff", level=2)
-    for _ in range(merged - 1):
-        take(mode="incr-diff", level=2)
+    take(mode="incr-diff", level=2)
     with pytest.raises(Refused, match=rf"do(es)? not have .*: {other}\."):
         lab.merge(2)
     told = lab.merge(2, drop_gone=True, dry_run=True)
-    assert [m["level"] for m in told["merged"]] == [2] * merged
-    assert (told["kind"], told["entries"]) == ("differential", 60 * merged)
-    newest = 2 + merged
-    assert len(backups(lab)) == newest
+    assert [m["level"] for m in told["merged"]] == [2, 2]
+    assert (told["kind"], told["entries"]) == ("differential", 120)
+    assert len(backups(lab)) == 4
 
     done = lab.merge(2, drop_gone=True)
-    made = backups(lab)[newest + 1]
+    made = backups(lab)[5]
     assert (made["backup_id"], made["kind"], made["level"]) == (done["backup_id"], "differential", 1)
-    assert (made["place"], made["parent_place"], made["parent"]) == (newest, 2, backups(lab)[2]["backup_id"])
-    assert (made["entries"], made["files"], done["files"]) == (60 * merged, 2, 2 * merged)
+    assert (made["place"], made["parent_place"], made["parent"]) == (4, 2, backups(lab)[2]["backup_id"])
+    assert (made["entries"], made["files"], done["files"]) == (120, 2, 4)
     assert (done["left_out"], made["intact"]) == ([other], True)
-    last = newest + 2
-    unlinked = [b["unlinked"] for n, b in sorted(backups(lab).items())]
-    assert unlinked == [last, last, *[last - 1] * merged, last]
+    assert [b["unlinked"] for _, b in sorted(backups(lab).items())] == [6, 6, 5, 5, 6]
     check()
     end_ts, then = sorted(truths.items())[2]  # of one that was merged
     assert restored(lab, name, tmp_path, to_ts=end_ts) == [
@@ -111,61 +103,18 @@ def test_backups_of_one_level_become_one_and_then_all_one_full(
     after = take(mode="incr-diff", level=2)
     assert after["parent"] == done["backup_id"]
     full = lab.merge(1, drop_gone=True)
-    made = backups(lab)[newest + 3]
-    assert (made["kind"], made["level"], made["place"], made["parent"]) == ("full", 0, newest, None)
-    assert (made["base"], made["entries"], made["files"]) == (full["backup_id"], 60 * newest, 2)
+    made = backups(lab)[7]
+    assert (made["kind"], made["level"], made["place"], made["parent"]) == ("full", 0, 4, None)
+    assert (made["base"], made["entries"], made["files"]) == (full["backup_id"], 240, 2)
     check()  # of the backup of level 2, which stays where it was
     assert lab.merge(2)["backup_id"] is None
     tip = take(mode="incr-diff", level=1)
     assert tip["parent"] == full["backup_id"]
-    needed = [full["backup_id"], tip["backup_id"]]
-    if merged == 3:
-        again = lab.merge(1)
-        assert [m["backup_id"] for m in again["merged"]] == needed
-        needed = [again["backup_id"]]
-        check()
-        assert not lab.sql("SELECT * FROM unusable_backups")
     # No file of what they were made of is needed any more.
-    kept = ", ".join(f"'{backup_id}'" for backup_id in needed)
+    kept = f"'{full['backup_id']}', '{tip['backup_id']}'"
     for row in lab.sql(f"SELECT path FROM files WHERE backup_id NOT IN ({kept})"):
         (lab.folder / row["path"]).unlink()
     check()
-    if merged == 3:
-        assert lab.backup(name)["parent"] == needed[0]
-        shutil.rmtree(lab.folder / "catalog")
-        rebuild.run(rebuild.RebuildRequest(str(lab.folder)), spark=lab.spark, reporter=lab.reporter)
-        check()
-
-
-@pytest.mark.long
-def test_cumulative_to_an_end_and_without_what_is_gone(lab: Lab, topic: Make, tmp_path: Path) -> None:
-    name, other = topic("one", partitions=2), topic("other")
-    put(lab.bootstrap, other, [(0, b"k", b"v")])
-    fill(lab, name, 0)
-    lab.backup(name, other)
-    held: list[Found] = []
-    ids = []
-    for step in range(1, 5):
-        held.append(fill(lab, name, step))
-        topics = (name, other) if step < 3 else (name,)
-        ids.append(lab.backup(*topics, mode="incr-diff", level=2)["backup_id"])
-    with pytest.raises(Refused, match=rf"do(es)? not have .*: {other}\."):
-        lab.merge(2)
-    done = lab.merge(2, until=ids[1])
-    assert ([m["backup_id"] for m in done["merged"]], done["kind"]) == (ids[:2], "cumulative")
-    assert backups(lab)[6]["place"] == 3
-    assert restored(lab, name, tmp_path) == held[-1]
-    assert restored(lab, other, tmp_path) == in_order(truth.read(lab.bootstrap, other))
-    # The others go on from what they went on from, which the merged one replaces.
-    path = lab.sql("SELECT backup_id FROM backups WHERE unlinked > 6 ORDER BY link")
-    assert [row["backup_id"] for row in path][1:] == [done["backup_id"], *ids[2:]]
-    dropped = lab.merge(2, drop_gone=True)
-    assert ([m["backup_id"] for m in dropped["merged"]], dropped["left_out"]) == (ids[2:], [])
-    assert restored(lab, name, tmp_path) == held[-1]
-    with pytest.raises(Refused, match=other):
-        lab.merge(1)
-    assert lab.merge(1, drop_gone=True)["left_out"] == [other]
-    assert restored(lab, name, tmp_path) == held[-1]
 
 
 # Before the last part is whole; with rows of files that no backup has; with one without its marker.
@@ -242,3 +191,71 @@ def test_the_command_line(lab: Lab, topic: Make, cli: Commands) -> None:
     file.write_bytes(good)
     told = cli.told(*merge)
     assert (told["kind"], told["files"], told["made_files"], told["entries"]) == ("full", 2, 1, 2)
+
+
+def some(partition: int, count: int) -> list[Record]:
+    return [Record(partition, b"k%d" % i, b"v%d" % i, (), now_ms()) for i in range(count)]
+
+
+class Week:
+    """Backups of one topic, under names, and what the topic held when each was taken."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.lab, self.name = lab, name
+        self.held: dict[str, dict[int, list[Record]]] = {}
+        self.made: dict[str, dict[str, Any]] = {}
+
+    def take(self, called: str, produced: int, **how: Any) -> None:
+        truth.produce(self.lab.bootstrap, self.name, some(0, produced) + some(1, 1))
+        self.made[called] = self.lab.backup(self.name, **how)
+        self.held[called] = truth.contents(self.lab.bootstrap, self.name)
+
+    def back(self, called: str, copy: str, *, by_id: bool = False) -> None:
+        """Restore one and compare."""
+        made = self.made[called]
+        point = {"backup": made["backup_id"]} if by_id else {"to_ts": made["end_ts"]}
+        self.lab.restore(self.name, maps={self.name: copy}, **point)
+        assert truth.contents(self.lab.bootstrap, copy) == self.held[called], called
+
+    def names(self, found: list[dict[str, Any]]) -> list[str]:
+        called = {made["backup_id"]: name for name, made in self.made.items()}
+        return [called[row["backup_id"]] for row in found]
+
+
+def test_levels_read_what_is_new_to_them_and_every_point_comes_back(lab: Lab, topic: Make) -> None:
+    week = Week(lab, topic("levels", partitions=2))
+    week.take("sun", 10, mode="incr-diff")  # no full yet
+    week.take("mon", 20, mode="incr-diff")
+    week.take("mon 01", 3, mode="incr-diff", level=2)
+    week.take("tue", 30, mode="incr-accu")
+    week.take("tue 01", 4, mode="incr-accu", level=2)
+    # On from a chosen one, named by the beginning of its id: the day's in place of the hour's.
+    week.take("wed", 50, parent=week.made["tue"]["backup_id"][:-2])
+
+    assert [(m["kind"], m["level"], m["entries"]) for m in week.made.values()] == [
+        ("full", 0, 11),
+        ("differential", 1, 21),
+        ("differential", 2, 4),
+        ("cumulative", 1, 21 + 4 + 31),
+        ("cumulative", 2, 5),
+        ("differential", 1, 5 + 51),
+    ]
+    ids = {called: m["backup_id"] for called, m in week.made.items()}
+    assert {called: m["parent"] for called, m in week.made.items()} == {
+        "sun": None,
+        "mon": ids["sun"],
+        "mon 01": ids["mon"],
+        "tue": ids["sun"],
+        "tue 01": ids["tue"],
+        "wed": ids["tue"],
+    }
+    week.back("mon 01", topic("copy", partitions=2), by_id=True)
+    week.back("wed", topic("copy", partitions=2))
+    planned = lab.restore(week.name, to_ts=week.made["wed"]["end_ts"], dry_run=True)
+    assert week.names(planned["backups"]) == ["sun", "tue", "wed"]
+    assert [row["entries"] for row in planned["backups"]] == [11, 56, 56]
+    assert "alternatives" not in planned
+    planned = lab.restore(week.name, to_ts=week.made["tue 01"]["end_ts"], dry_run=True)
+    assert week.names(planned["backups"]) == ["sun", "tue", "tue 01"]
+    with pytest.raises(Refused, match="in its place"):
+        lab.backup(week.name, parent=ids["mon"])

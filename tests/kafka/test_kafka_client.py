@@ -1,0 +1,473 @@
+"""Reading ranges of a real broker and writing them back: every part of a record, ends, windows, errors."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pytest
+from tests.support.chosen import chosen
+from tests.support.kafka_truth import (
+    Record,
+    contents,
+    delete_records,
+    delete_topic,
+    produce,
+    read,
+    records_in,
+)
+
+from lakebackup.errors import EnvironmentProblem, LakebackupError, NotFound, Refused
+from lakebackup_jobs.kafka.admin.problems import Fenced, Purged
+from lakebackup_jobs.kafka.client import consume
+from lakebackup_jobs.kafka.client.consume import copy_range
+from lakebackup_jobs.kafka.client.produce import Progress, RestoreProducer
+from lakebackup_jobs.kafka.format.arrow import to_arrow
+from lakebackup_jobs.kafka.format.container import FileReader
+from lakebackup_jobs.kafka.format.key_filter import KeyFilter, _hashes
+from lakebackup_jobs.kafka.format.records import TIMESTAMP, Columns, decode_block
+from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1, SCHEMA_V2
+
+if TYPE_CHECKING:
+    from lakebackup_jobs.demo.broker import Broker
+    from lakebackup_jobs.kafka.format.records import FileStats
+
+pytestmark = pytest.mark.kafka
+
+
+Topic = Callable[..., str]
+BIG = os.urandom(1_000_000)
+# Retention would eat records of an older day within seconds.
+NOW = int(time.time() * 1000)
+
+NASTY = [
+    Record(0, None, b"null key", (), NOW),
+    Record(0, b"tombstone", None, (), NOW + 5),
+    Record(0, None, None, (), NOW - 100_000),
+    Record(0, b"", b"", (), NOW - 5),
+    Record(
+        0, b"k" * 64, b"v", (("a", b"1"), ("a", b"2"), ("b", None), ("a", b""), ("", b"x"), ("é", b"\0")), 1
+    ),
+    Record(0, b"\xff" * 80, BIG, (("big", BIG[:5000]),), NOW + 7),
+    Record(0, b"k" * 65, b"v" * 10_000, (), NOW),
+]
+
+
+CODECS = ("null", "deflate", "snappy", "zstandard")
+
+
+def copy(
+    bootstrap: str, topic: str, start: int, end: int, partition: int = 0, **options: Any
+) -> tuple[list[bytes], list[FileStats]]:
+    """The files of a range as (bytes, figures)."""
+    sinks: list[io.BytesIO] = []
+
+    def new_file() -> io.BytesIO:
+        sinks.append(io.BytesIO())
+        return sinks[-1]
+
+    config = {"bootstrap.servers": bootstrap, **options.pop("config", {})}
+    figures = list(copy_range(config, topic, partition, start, end, new_file, **options))
+    assert len(sinks) == len(figures)
+    return [sink.getvalue() for sink in sinks], figures
+
+
+def by_fastavro(file: bytes) -> list[tuple[int, Record, str]]:
+    kinds: Any = [row["timestamp_type"] for row in fastavro.reader(io.BytesIO(file))]
+    return [(*pair, kind) for pair, kind in zip(records_in(file), kinds, strict=True)]
+
+
+def truth(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[tuple[int, Record]]:
+    return sorted(read(bootstrap, topic, isolation), key=lambda pair: pair[0])
+
+
+def check_figures(file: bytes, figures: FileStats) -> None:
+    """Compare a file's figures with what fastavro reads from it."""
+    rows = by_fastavro(file)
+    keys = sorted(record.key for _, record, _ in rows if record.key is not None)
+    assert figures.bytes == len(file)
+    assert figures.sha256 == hashlib.sha256(file).hexdigest()
+    assert figures.entries == len(rows)
+    assert figures.start_position == rows[0][0]
+    assert figures.end_position == rows[-1][0] + 1
+    assert figures.min_ts == min(record.timestamp for _, record, _ in rows)
+    assert figures.max_ts == max(record.timestamp for _, record, _ in rows)
+    assert figures.null_keys == len(rows) - len(keys)
+    assert figures.tombstones == sum(record.value is None for _, record, _ in rows)
+    assert figures.raw_bytes == sum(c.data.shape[0] for c in FileReader(io.BytesIO(file), "f"))
+    if keys:
+        assert figures.start_key == keys[0][:64].hex()
+        if figures.end_key is not None:
+            assert all(key.hex() <= figures.end_key or key[:64].hex() < figures.end_key for key in keys)
+        else:
+            assert keys[-1][:64] == b"\xff" * 64
+    else:
+        assert figures.start_key is figures.end_key is None
+    made = KeyFilter()
+    made.add(_hashes(tuple(keys)))
+    assert figures.keys == made.sealed(figures.sha256)
+
+
+@pytest.mark.parametrize("codec", chosen(CODECS, ["zstandard"]))
+def test_every_part_of_a_record_survives(broker: Broker, topic: Topic, codec: str) -> None:
+    name = topic("nasty")
+    produce(broker.bootstrap, name, NASTY * 12)
+    files, figures = copy(broker.bootstrap, name, 0, len(NASTY) * 12, codec=codec, target_bytes=4_000_000)
+    rows = [row for file in files for row in by_fastavro(file)]
+    assert [(offset, record) for offset, record, _ in rows] == truth(broker.bootstrap, name)
+    assert {kind for _, _, kind in rows} == {"CREATE_TIME"}
+    assert len(files) > 1
+    for file, one in zip(files, figures, strict=True):
+        check_figures(file, one)
+        mine = [row for columns in FileReader(io.BytesIO(file), "f") for row in to_arrow(columns).to_pylist()]
+        assert mine == list(fastavro.reader(io.BytesIO(file)))
+        assert {row["topic"] for row in mine} == {name}
+
+
+def test_ranges_meet_without_overlap(broker: Broker, topic: Topic) -> None:
+    name = topic("ranges")
+    produce(broker.bootstrap, name, [Record(0, b"%d" % i, b"x" * 50, (), NOW + i) for i in range(1000)])
+    offsets = []
+    for start, end in ((0, 1), (1, 500), (500, 500), (500, 1000)):
+        files, _ = copy(broker.bootstrap, name, start, end)
+        offsets += [offset for file in files for offset, _, _ in by_fastavro(file)]
+    assert offsets == list(range(1000))
+
+
+def transaction(bootstrap: str, name: str, values: list[bytes], *, commit: bool) -> None:
+    records = [Record(0, None, value, (), NOW) for value in values]
+    produce(bootstrap, name, records, commit=commit, **{"transactional.id": f"tx-{name}"})
+
+
+def test_aborted_transactions_are_holes(broker: Broker, topic: Topic) -> None:
+    name = topic("aborted")
+    transaction(broker.bootstrap, name, [b"a"] * 10, commit=False)
+    transaction(broker.bootstrap, name, [b"b"] * 10, commit=True)
+    transaction(broker.bootstrap, name, [b"c"] * 10, commit=False)
+    end = 33
+    files, figures = copy(broker.bootstrap, name, 0, end)
+    assert [record.value for _, record, _ in by_fastavro(files[0])] == [b"b"] * 10
+    assert (figures[0].start_position, figures[0].end_position) == (11, 21)
+    assert copy(broker.bootstrap, name, 22, end) == ([], []), "a range of nothing but holes"
+    files, _ = copy(broker.bootstrap, name, 0, end, isolation="read_uncommitted")
+    assert [(offset, record) for offset, record, _ in by_fastavro(files[0])] == truth(
+        broker.bootstrap, name, "read_uncommitted"
+    )
+
+
+def test_the_end_is_found_while_others_write(broker: Broker, topic: Topic) -> None:
+    name = topic("busy")
+    transaction(broker.bootstrap, name, [b"a"] * 5, commit=False)
+    produce(broker.bootstrap, name, [Record(0, None, b"later", (), NOW)] * 50)
+    assert copy(broker.bootstrap, name, 0, 6) == ([], [])
+
+
+def test_log_append_time_is_told_apart(broker: Broker, topic: Topic) -> None:
+    name = topic("append", **{"message.timestamp.type": "LogAppendTime"})
+    produce(broker.bootstrap, name, [Record(0, b"k", b"v", (), NOW)])
+    files, _ = copy(broker.bootstrap, name, 0, 1)
+    (_, record, kind) = by_fastavro(files[0])[0]
+    assert kind == "LOG_APPEND_TIME"
+    assert record == truth(broker.bootstrap, name)[0][1]
+    assert record.timestamp != NOW
+
+
+def test_compacted_and_compressed(broker: Broker, topic: Topic) -> None:
+    name = topic("zipped")
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        records = [Record(0, codec.encode(), b"v" * 500, (("h", b"1"),), NOW + i) for i in range(50)]
+        produce(broker.bootstrap, name, records, **{"compression.type": codec})
+    files, _ = copy(broker.bootstrap, name, 0, 200)
+    assert [(o, r) for o, r, _ in by_fastavro(files[0])] == truth(broker.bootstrap, name)
+
+
+def test_progress_counts_everything(broker: Broker, topic: Topic) -> None:
+    name = topic("progress")
+    produce(broker.bootstrap, name, [Record(0, None, os.urandom(1000), (), NOW)] * 9000)
+    seen: list[tuple[int, int]] = []
+    _, figures = copy(
+        broker.bootstrap, name, 0, 9000, on_progress=lambda records, size: seen.append((records, size))
+    )
+    assert sum(records for records, _ in seen) == 9000
+    assert sum(size for _, size in seen) == sum(one.raw_bytes for one in figures)
+
+
+def test_purged_records_are_an_error_of_their_own(broker: Broker, topic: Topic) -> None:
+    name = topic("purged")
+    produce(broker.bootstrap, name, [Record(0, None, b"x", (), NOW)] * 100)
+    delete_records(broker.bootstrap, name, {0: 50})
+    with pytest.raises(Purged, match=rf"{name}\[0\].*offset 10"):
+        copy(broker.bootstrap, name, 10, 100)
+    files, _ = copy(broker.bootstrap, name, 50, 100)
+    assert len(by_fastavro(files[0])) == 50
+
+
+def test_a_deleted_topic_is_not_found(broker: Broker, topic: Topic) -> None:
+    name = topic("gone")
+    produce(broker.bootstrap, name, [Record(0, None, b"x", (), NOW)])
+    delete_topic(broker.bootstrap, name)
+    with pytest.raises(NotFound, match=name):
+        copy(broker.bootstrap, name, 0, 1, patience=8)
+
+
+def test_no_broker_ends_after_the_patience() -> None:
+    began = time.monotonic()
+    with pytest.raises(EnvironmentProblem, match=r"t\[3\] at offset 7: nothing came for 1 s"):
+        copy("127.0.0.1:1", "t", 7, 9, partition=3, patience=1)
+    assert time.monotonic() - began < 10
+
+
+def test_leaving_early_leaves_the_client_usable(broker: Broker, topic: Topic) -> None:
+    name = topic("early")
+    produce(broker.bootstrap, name, [Record(0, None, os.urandom(10_000), (), NOW)] * 2000)
+    reader = consume.reader({"bootstrap.servers": broker.bootstrap})
+    blocks = reader.blocks(name, 0, 0, 2000)
+    assert next(iter(blocks)).stats.start_position == 0
+    blocks.close()
+    assert sum(block.stats.entries for block in reader.blocks(name, 0, 0, 2000)) == 2000
+
+
+T0, HOUR = 1_600_000_000_000, 3_600_000
+
+
+def rolled(bootstrap: str, topic: str, end: int, roll_ms: int | None, start: int = 0) -> list[list[int]]:
+    """The timestamps in each file, in hours since T0."""
+    files, figures = copy(bootstrap, topic, start, end, roll_ms=roll_ms)
+    found = [[ts for c in FileReader(io.BytesIO(f), "f") for ts in c.rows[:, TIMESTAMP]] for f in files]
+    assert [(f.min_ts, f.max_ts, f.entries) for f in figures] == [(min(f), max(f), len(f)) for f in found]
+    return [[int((ts - T0) // HOUR) for ts in file] for file in found]
+
+
+def test_a_file_spans_no_more_than_told(broker: Broker, topic: Topic) -> None:
+    name = topic("roll")
+    produce(broker.bootstrap, name, [Record(0, None, b"v", (), T0 + h * HOUR) for h in range(12)])
+    assert rolled(broker.bootstrap, name, 12, None) == [list(range(12))]
+    assert rolled(broker.bootstrap, name, 12, 4 * HOUR) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
+    assert rolled(broker.bootstrap, name, 12, 4 * HOUR - 1) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert rolled(broker.bootstrap, name, 12, 0, start=9) == [[9], [10], [11]]
+
+
+def test_blocks_that_were_full_before_roll_too(
+    broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic("roll-blocks")
+    records = [Record(0, None, b"v" * 600_000, (), T0 + h * HOUR) for h in (0, 0, 0, 0, 0, 0, 0, 9, 9, 9)]
+    produce(broker.bootstrap, name, records)
+    assert rolled(broker.bootstrap, name, 10, HOUR) == [[0] * 7, [9] * 3]
+
+
+def test_times_to_and_fro_do_not_make_a_file_of_each_record(broker: Broker, topic: Topic) -> None:
+    name = topic("roll-jumps")
+    hours = [0, 100] * 50
+    produce(broker.bootstrap, name, [Record(0, None, b"v", (), T0 + h * HOUR) for h in hours])
+    assert [len(file) for file in rolled(broker.bootstrap, name, 100, HOUR)] == [1, 99]
+    assert [len(file) for file in rolled(broker.bootstrap, name, 99, HOUR, start=1)] == [98]
+
+
+def test_there_is_an_end_to_rolling(broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consume, "MOST_ROLLS", 3)
+    name = topic("roll-end")
+    produce(broker.bootstrap, name, [Record(0, None, b"v", (), T0 + h * HOUR) for h in range(9)])
+    assert rolled(broker.bootstrap, name, 9, 1) == [[0], [1], [2], list(range(3, 9))]
+
+
+AVRO = fastavro.parse_schema(json.loads(SCHEMA_V2))
+
+
+def blocks_of(broker: Broker, name: str, end: int) -> list[Columns]:
+    """As a backup reads them from a topic."""
+    source = consume.reader({"bootstrap.servers": broker.bootstrap})
+    return [block.columns() for block in source.blocks(name, 0, 0, end)]
+
+
+def blocks_with(records: list[Record]) -> list[Columns]:
+    """The same, without a topic: of about a megabyte each."""
+    found: list[Columns] = []
+    data, count = io.BytesIO(), 0
+    for offset, record in enumerate(records):
+        row = {
+            "topic": "source", "partition": 0, "offset": offset, "timestamp": record.timestamp,
+            "timestamp_type": "CREATE_TIME", "key": record.key, "value": record.value,
+            "headers": [{"key": name, "value": value} for name, value in record.headers],
+        }  # fmt: skip
+        fastavro.schemaless_writer(data, AVRO, row)
+        count += 1
+        if data.tell() > 1_000_000 or offset == len(records) - 1:
+            found.append(decode_block(data.getvalue(), count))
+            data, count = io.BytesIO(), 0
+    return found
+
+
+def producer(broker: Broker, name: str, **options: Any) -> RestoreProducer:
+    config = {"bootstrap.servers": broker.bootstrap, **options.pop("config", {})}
+    return RestoreProducer(config, f"restore-{name}", f"group-{name}", **options)
+
+
+def restored(
+    broker: Broker, target: str, blocks: Iterable[Columns], progress: Progress | None = None, **options: Any
+) -> None:
+    """What is produced in one transaction."""
+    with producer(broker, target, **options) as restore:
+        restore.begin()
+        for block in blocks:
+            restore.produce_block(target, 0, block)
+        restore.commit({(target, 0): progress} if progress else {})
+
+
+def numbered(count: int, size: int = 20) -> list[Record]:
+    return [Record(0, b"%d" % i, b"v" * size, (), NOW + i) for i in range(count)]
+
+
+def test_every_part_of_a_record_is_written_back(broker: Broker, topic: Topic) -> None:
+    name = topic("source")
+    produce(broker.bootstrap, name, NASTY * 5)
+    target = topic("target")
+    restored(broker, target, blocks_of(broker, name, 5 * len(NASTY)), Progress(5 * len(NASTY), "done"))
+    assert contents(broker.bootstrap, target) == {0: NASTY * 5}
+
+
+def test_progress_goes_with_the_records(broker: Broker, topic: Topic) -> None:
+    (block,) = blocks_with(numbered(10))
+    target = topic("target")
+    with producer(broker, target) as restore:
+        assert restore.committed(target, 0) is None
+        restore.begin()
+        restore.produce_block(target, 0, block)
+        restore.commit({(target, 0): Progress(10, "run 1: é")})
+        restore.begin()
+        restore.produce_block(target, 0, block)
+        restore.abort()
+        assert restore.committed(target, 0) == Progress(10, "run 1: é")
+        restore.begin()
+        restore.commit({(target, 0): Progress(11, "")})
+        assert restore.committed(target, 0) == Progress(11, "")
+    assert contents(broker.bootstrap, target) == {0: numbered(10)}
+
+
+def test_what_is_there_already_is_not_before_where_it_begins(broker: Broker, topic: Topic) -> None:
+    name = topic("begins")
+    there = [Record(0, b"k", b"v", (), NOW)] * 5
+    produce(broker.bootstrap, name, there)
+    (columns,) = blocks_of(broker, name, 5)
+    with producer(broker, name) as first:
+        assert first.resume(name, 0) is None
+        assert first.begins((name, 0)) == 5
+        first.begin()
+        first.produce_block(name, 0, columns)
+        first.commit({})  # what went with it is lost
+    with producer(broker, name) as second:
+        assert second.resume(name, 0) == Progress(0, "")
+        assert second.begins((name, 0)) == 5
+
+
+def test_leaving_with_an_error_aborts(broker: Broker, topic: Topic) -> None:
+    (block,) = blocks_with(numbered(10))
+    target = topic("target")
+    restore = producer(broker, target)
+    restore.begin()
+    restore.produce_block(target, 0, block)
+    restore.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert contents(broker.bootstrap, target) == {}
+
+
+def test_the_next_producer_fences_the_last(broker: Broker, topic: Topic) -> None:
+    (block,) = blocks_with(numbered(10))
+    target = topic("target")
+    with producer(broker, target) as zombie:
+        zombie.begin()
+        zombie.produce_block(target, 0, block)
+        with producer(broker, target) as restore:
+            assert restore.committed(target, 0) is None
+            restore.begin()
+            restore.produce_block(target, 0, block)
+            restore.commit({(target, 0): Progress(10, "second")})
+        with pytest.raises(Fenced):
+            zombie.commit({(target, 0): Progress(10, "first")})
+    assert contents(broker.bootstrap, target) == {0: numbered(10)}
+
+
+LARGE, FULL = (40, 1_000_000, {}), (5000, 1000, {"queue.buffering.max.kbytes": "256"})
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "config"), chosen([(3000, 10_000, {}), LARGE, FULL], [LARGE, FULL])
+)
+def test_large_messages_need_no_settings_and_a_full_queue_is_waited_for(
+    broker: Broker, topic: Topic, count: int, size: int, config: dict[str, str]
+) -> None:
+    target = topic("target")
+    restored(broker, target, blocks_with(numbered(count, size)), config=config)
+    assert contents(broker.bootstrap, target) == {0: numbered(count, size)}
+
+
+def test_a_record_the_topic_refuses_is_named(broker: Broker, topic: Topic) -> None:
+    (block,) = blocks_with(numbered(3, 200_000))
+    target = topic("target", **{"max.message.bytes": "1000"})
+    with producer(broker, target) as restore:
+        restore.begin()
+        restore.produce_block(target, 0, block)
+        with pytest.raises(LakebackupError, match="too large"):
+            restore.commit({})
+    assert contents(broker.bootstrap, target) == {}
+
+
+def test_timestamp_zero_is_refused_or_moved(broker: Broker, topic: Topic) -> None:
+    target = topic("target", **{"retention.ms": "-1"})
+    block = with_timestamps([0, 5])
+    with producer(broker, target) as restore:
+        restore.begin()
+        with pytest.raises(Refused, match="offset 0 has timestamp 0"):
+            restore.produce_block(target, 0, block)
+    restored(broker, target, [block], zero_as_one=True)
+    assert [record.timestamp for record in contents(broker.bootstrap, target)[0]] == [1, 5]
+
+
+def with_timestamps(stamps: list[int]) -> Columns:
+    (block,) = blocks_with(numbered(len(stamps)))
+    rows = block.rows.copy()
+    rows[:, TIMESTAMP] = stamps
+    return Columns(block.data, rows, block.fmt)
+
+
+def test_a_missing_timestamp_is_left_to_the_client(broker: Broker, topic: Topic) -> None:
+    target = topic("target")
+    restored(broker, target, [with_timestamps([-1])])
+    (record,) = contents(broker.bootstrap, target)[0]
+    assert NOW <= record.timestamp <= int(time.time() * 1000) + 1000
+
+
+def test_version_1_files(broker: Broker, topic: Topic) -> None:
+    target = topic("target")
+    rows = [
+        {"topic": "t", "partition": 0, "offset": 5, "timestamp": NOW, "key": None, "value": b"", "headers":
+        None},
+        {
+            "topic": "t",
+            "partition": 0,
+            "offset": 9,
+            "timestamp": NOW - 1,
+            "key": b"",
+            "value": b"v",
+            "headers": {"a": b"1", "b": b""},
+        },
+    ]  # fmt: skip
+    file = io.BytesIO()
+    fastavro.writer(file, fastavro.parse_schema(json.loads(SCHEMA_V1)), rows)
+    file.seek(0)
+    restored(broker, target, FileReader(file, "v1"))
+    assert contents(broker.bootstrap, target) == {
+        0: [Record(0, None, b"", (), NOW), Record(0, b"", b"v", (("a", b"1"), ("b", b"")), NOW - 1)]
+    }
+
+
+def test_a_producer_without_a_broker_ends_after_its_patience() -> None:
+    began = time.monotonic()
+    with pytest.raises(EnvironmentProblem):
+        RestoreProducer({"bootstrap.servers": "127.0.0.1:1"}, "t", "g", patience=1)
+    assert time.monotonic() - began < 15
