@@ -22,6 +22,7 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.logs.restore import job as restore_changes
 from lakebackup_jobs.queues.backup import job as backup_queue
+from lakebackup_jobs.queues.backup.request import QueueRequest
 from lakebackup_jobs.runtime.session import spark_session
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import restore as restore_snapshot
@@ -117,7 +118,7 @@ class Jobs:
         self, bootstrap: str, topics: list[str], mode: str, snapshot: str, **asked: str
     ) -> dict[str, Any]:
         """An engine's snapshot, or what came into its queues."""
-        request = backup_queue.QueueRequest(
+        request = QueueRequest(
             topics=tuple(topics),
             kafka={"bootstrap.servers": bootstrap},
             mode=mode,  # type: ignore[arg-type]
