@@ -299,7 +299,7 @@ def asked_of_spark() -> set[str]:
     return words & set(names("queries"))
 
 
-_TAKES_SPARK = re.compile(r"\b(SparkEngine|class PrunePlan|reader\.on\(spark\))")
+_TAKES_SPARK = re.compile(r"\b(SparkEngine|class PrunePlan|reader\.on\(spark\b)")
 
 
 @cache

@@ -246,7 +246,7 @@ class Queues:
         ranges = [(p.look, max(p.look, p.end)) for p in parts]
         return tuple(
             tuple(
-                QueueRange(*parts[cut.of].region.place, cut.start, cut.end, parts[cut.of].own, cut.rank)
+                QueueRange(*parts[cut.of].region.place, cut.start, cut.end, cut.rank, parts[cut.of].own)
                 for cut in task
             )
             for task in splits.split(ranges, self.parallelism, one_task=HERE_OFFSETS)

@@ -349,7 +349,7 @@ def test_a_watermark_at_the_very_beginning_of_a_range_is_minded_too(own_from: in
     names = HeaderNames()
     columns = block_of([[("tid", b"1")], list(headers_of(names)), [("tid", b"1")]], 5)  # at 5, 7 and 9
     messages = read_messages(columns, names, "w")
-    span = QueueRange("delta", "e", "0", 5, 10, own_from, 0)
+    span = QueueRange("delta", "e", "0", 5, 10, 0, own_from)
     job: Any = SimpleNamespace(names=names, keep=True, watermarks=frozenset())
     look = _Look(job, span, TransactionScan(span, list.clear), (), str)
     if own_from > 7:  # what stands in front is nobody's history

@@ -105,15 +105,13 @@ def test_what_a_restore_prepares(made: MadeQueues, to_tid: int | None, left_out:
     assert not list(made.storage.list(f"{state.folder}scan/"))
     shares = found_shares(made.storage, state.folder)
     assert shares is not None
-    places = [
-        place.scope + place.region for task in range(len(shares.tasks)) for place, _ in shares.share(task)
-    ]
+    places = [place.scope + place.region for task in shares.numbers for place, _ in shares.partitions(task)]
     assert sorted(places) == ["delta.00", "delta.01", "journal.00"]
     assert [content_of(file, reader) for file in plan.config]
     assert state.read(TopicsBefore) is not None
     assert summary.suspended(state) == ""
     rows = [
-        {"scope": topic, "region": str(n), "base": 7, "position": 9, "others": 0}
+        SimpleNamespace(scope=topic, region=str(n), base=7, position=9, others=0)
         for topic, ends in found.bases.items()
         for n in range(len(ends))
     ]
