@@ -21,7 +21,7 @@ from lakebackup.store import manifest as sidecar
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.lifecycle.identity import audit_entry
-from lakebackup_jobs.lifecycle.run import publish
+from lakebackup_jobs.lifecycle.run import mark_complete, publish
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
@@ -72,6 +72,9 @@ def run(
         work.writer().prepare()
         planned = _plan(source, work.destination, found, copied, folder, work.reader())
         new = [one for one in planned if not one.known]
+        for one in planned:
+            if one.known:  # perhaps by a run that died before it had marked what it had committed
+                mark_complete(work, one.backup.backup_id)
         for one in new:
             _copy(work.spark, folder, work.storage, one)
             lease.renew()

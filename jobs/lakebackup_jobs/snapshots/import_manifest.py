@@ -26,7 +26,7 @@ from lakebackup.store.manifest import write_part
 from lakebackup.store.roots import Roots
 from lakebackup.store.tombstones import require_recorded
 from lakebackup_jobs.lifecycle.identity import audit_entry, micros
-from lakebackup_jobs.lifecycle.run import Life
+from lakebackup_jobs.lifecycle.run import Life, mark_complete
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.totals import Totals, totals
@@ -115,6 +115,8 @@ class ManifestImport(Source[Imported]):
         self._totals = Totals()
 
     def plan(self) -> Imported:
+        if self.newest:  # of a run that died before it had marked what it had committed
+            mark_complete(self.workspace, self.newest.backup_id)
         number = self.newest.number + 1 if self.newest else 1
         return Imported(layout.new_backup_id(datetime.now(UTC)), number, self.started_at)
 
