@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.benchmarks import machine
 from tests.benchmarks.catalog import catalog
@@ -30,9 +31,6 @@ from tests.benchmarks.topics import Bench
 from tests.benchmarks.upkeep import COMPACTED, MERGED, Chain
 
 from lakebackup_jobs.demo.broker import Broker
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
 BROKER = (*SETS, "compact", "merge", "memory", "capture", "rpo", "queue-ratio", "queue-writers")

@@ -8,15 +8,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from tests.benchmarks.measure import MeasuringError, of_module
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.benchmarks.measure import Cost
+from tests.benchmarks.measure import Cost, MeasuringError, of_module
 
 
 def answer(ask: Callable[[int], Any], runs: int, *, opened: float = 0.0, **about: Callable[[], Any]) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 from tests.benchmarks import catalog_data, catalog_peers
 from tests.benchmarks.asking import asked
 from tests.benchmarks.catalog_ask import COVERAGE, DAY, QUESTIONS, STEP, WINDOW
 from tests.benchmarks.measure import MeasuringError, of_module, progress
 from tests.benchmarks.report import markdown
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 TOPICS_A_MILLION = 10
 JOINED = (STEP, DAY)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.benchmarks.asking import answer
 from tests.benchmarks.catalog_data import SOURCE, SPAN_MS, START_MS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 WINDOW, STEP, DAY, COVERAGE = "window", "step", "day", "coverage"
 QUESTIONS = {

@@ -7,16 +7,13 @@ that of a snapshot's file set: all questions go to the same rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import duckdb
 from tests.benchmarks import made_catalog
 from tests.benchmarks.made_catalog import LOOSE, Part, selected
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SOURCE = "made"
 BACKUPS, PARTITIONS, FILES = 2_000, 10, 5  # FILES: of each partition in each backup

@@ -6,17 +6,15 @@ Beside plain Python over JSON manifests of the same rows; every tool must give t
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.benchmarks import chains_data
 from tests.benchmarks.asking import asked
 from tests.benchmarks.chains_ask import CHAIN, PLAN, PROOF, WINDOW_DAYS
 from tests.benchmarks.measure import MeasuringError, progress
 from tests.benchmarks.report import markdown
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 QUESTIONS = {
     CHAIN: "files of one topic at a random time",

@@ -9,14 +9,12 @@ import json
 import random
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.benchmarks.asking import answer
 from tests.benchmarks.chains_data import HOUR_MS, KEPT_HOURS, SOURCE, TOPICS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 CHAIN, PLAN, PROOF = "chain", "plan", "proof"
 WINDOW_DAYS = 14

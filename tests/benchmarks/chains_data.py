@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import duckdb
 from tests.benchmarks import made_catalog
 from tests.benchmarks.made_catalog import LOOSE, Part, pool, selected
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SOURCE, EPOCH = "made", "0123456789abcdef" * 2
 TOPICS, PARTITIONS = 5, 20  # a file of each partition in each backup

@@ -11,8 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka.admin import AdminClient
 from tests.benchmarks.data import create_topic
@@ -20,10 +21,7 @@ from tests.benchmarks.measure import progress
 from tests.benchmarks.report import markdown
 from tests.support.change_load import load
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakebackup_jobs.demo.broker import Broker
+from lakebackup_jobs.demo.broker import Broker
 
 EVENTS = 2_000_000
 #: What is measured: regions that hold the events, bytes of a value, codec, whether files are encrypted.

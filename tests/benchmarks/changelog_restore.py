@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from tests.benchmarks.measure import progress
+from tests.benchmarks.ours import Session
 from tests.benchmarks.report import markdown
 from tests.support.catalogs import backup_id, made_backup
 from tests.support.made_backups import MadeBackups
@@ -21,11 +22,6 @@ from lakebackup.formats.logs.events import DEFAULT, PUT, PUTS, WRITE, stored
 from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.base import CHANGES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.benchmarks.ours import Session
 
 NODE_MB_S = 147
 _EVENTS, _VALUE, _FILE = 1_000_000, 1_000, 50_000

@@ -8,9 +8,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import psutil
 from tests.benchmarks.data import create_topic
@@ -19,18 +20,13 @@ from tests.benchmarks.report import markdown
 from tests.support.change_load import load
 
 from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.status import waiting
 from lakebackup_jobs.logs.control.verbs import Place
 from lakebackup_jobs.logs.task import TaskSettings
 from lakebackup_jobs.runtime.session import spark_session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from lakebackup_jobs.demo.broker import Broker
 
 #: Events a second, one after another until the task falls behind.
 RATES = (10_000, 25_000, 50_000, 75_000, 100_000)

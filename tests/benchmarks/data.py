@@ -6,16 +6,14 @@ while ids, amounts, times and trace ids do not. Keys name one of a million custo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PARTITIONS = 4
 FIRST_TS = 1_735_689_600_000

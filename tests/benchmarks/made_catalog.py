@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import duckdb
 import pyarrow.compute as pc
@@ -16,10 +17,6 @@ from lakebackup.sql_engine.delta import commit, write_rows
 from lakebackup.storage import open_storage
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.runtime.session import spark_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 LOOSE = 50  # the newest backups' rows are in files of their own, as commits leave them
 ROWS_A_FILE = 50_000  # of departures

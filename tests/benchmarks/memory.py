@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.benchmarks.data import DataSet, delete_topic, fill
 from tests.benchmarks.measure import progress
 from tests.benchmarks.ours import Session
 from tests.benchmarks.report import markdown
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakebackup_jobs.demo.broker import Broker
+from lakebackup_jobs.demo.broker import Broker
 
 MILLIONS = (1, 5, 20)
 _COLUMNS = ("python_peak", "heap_live", "heap_peak", "workers_now")

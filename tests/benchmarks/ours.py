@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 from tests.benchmarks.measure import Cost, MeasuringError, Tree, of_command
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import TracebackType
 
 COMMAND = [sys.executable, "-m", "lakebackup_jobs"]
 

@@ -11,12 +11,9 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tests.benchmarks.data import DataSet
 from tests.benchmarks.measure import Cost, of_command
-
-if TYPE_CHECKING:
-    from tests.benchmarks.data import DataSet
 
 KCAT = "PEER_KCAT"
 KAFKA_BACKUP = "PEER_KAFKA_BACKUP"

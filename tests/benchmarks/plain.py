@@ -11,19 +11,17 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from io import FileIO
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastavro
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from fastavro.write import Writer
 from tests.benchmarks.data import put
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 _BYTES = ["null", "bytes"]
 _HEADER = {

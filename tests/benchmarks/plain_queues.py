@@ -11,14 +11,12 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from struct import pack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _NULL = pack("<i", -1)
 

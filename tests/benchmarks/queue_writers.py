@@ -7,23 +7,19 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 from tests.benchmarks.measure import of_command, progress
+from tests.benchmarks.ours import Session
 from tests.benchmarks.queue_load import TICK_S, Queues, Store
 from tests.benchmarks.queues import asked, consume
 from tests.benchmarks.report import markdown, spread
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.benchmarks.ours import Session
-
-    from lakebackup_jobs.demo.broker import Broker
+from lakebackup_jobs.demo.broker import Broker
 
 WRITERS = 2
 #: Seconds before the first measured span, and before each backup: the writers alone.

@@ -7,23 +7,17 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tests.benchmarks.measure import Cost, MeasuringError, of_command, progress
-from tests.benchmarks.ours import COMMAND
-from tests.benchmarks.queue_load import Queues, Store
+from tests.benchmarks.ours import COMMAND, Session
+from tests.benchmarks.queue_load import Queues, Ranges, Store
 from tests.benchmarks.report import markdown, spread
 from tests.benchmarks.topics import size
 
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Any
-
-    from tests.benchmarks.ours import Session
-    from tests.benchmarks.queue_load import Ranges
-
-    from lakebackup_jobs.demo.broker import Broker
+from lakebackup_jobs.demo.broker import Broker
 
 GRAPH = "bench"
 FULL, AGAIN = "full", "full, the same files again"

@@ -6,20 +6,15 @@ import os
 import random
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
-from tests.benchmarks.measure import MeasuringError, of_command, progress
-from tests.benchmarks.ours import COMMAND
+from tests.benchmarks.measure import Cost, MeasuringError, of_command, progress
+from tests.benchmarks.ours import COMMAND, Session
 from tests.benchmarks.report import Sample, phases, table
 from tests.benchmarks.topics import COLD, WARM, phases_of, size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.benchmarks.measure import Cost
-    from tests.benchmarks.ours import Session
 
 FOLDERS = 20
 CHANGED = 100  # one file of so many

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.benchmarks import ours, peers
 from tests.benchmarks.data import DataSet, create_topic, delete_topic, offsets
@@ -13,10 +14,7 @@ from tests.benchmarks.measure import Cost, MeasuringError, of_module, progress
 from tests.benchmarks.report import Sample, phases, table
 from tests.support.kafka_truth import fingerprint
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakebackup_jobs.demo.broker import Broker
+from lakebackup_jobs.demo.broker import Broker
 
 WARM, COLD = "lakebackup, warm session", "lakebackup, cold command"
 RUST, RUST_AS_IS = "kafka-backup (Rust)", "kafka-backup (Rust), its defaults"

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.benchmarks.data import DataSet, delete_topic, fill
-from tests.benchmarks.measure import MeasuringError, of_command, of_module, progress
-from tests.benchmarks.ours import COMMAND
+from tests.benchmarks.measure import Cost, MeasuringError, of_command, of_module, progress
+from tests.benchmarks.ours import COMMAND, Session
 from tests.benchmarks.report import Sample, phases, table
 from tests.benchmarks.topics import COLD, WARM, phases_of, size
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tests.benchmarks.measure import Cost
-    from tests.benchmarks.ours import Session
-
-    from lakebackup_jobs.demo.broker import Broker
+from lakebackup_jobs.demo.broker import Broker
 
 COMPACTED, MERGED = 4, 6
 

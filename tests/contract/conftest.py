@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pytest
 from botocore.loaders import JSONFileLoader
 from botocore.retries.standard import ExponentialBackoff
+from tests.support.s3 import S3Proxy
 from tests.support.s3_faults import FaultProxy
 from tests.support.s3_storage import options
 
 from lakebackup.storage.s3 import S3Storage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.s3 import S3Proxy
 
 LOADED = cache(JSONFileLoader().load_file)
 

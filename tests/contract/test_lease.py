@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from tests.support.s3 import S3Proxy
 from tests.support.s3_faults import FaultProxy
 
 from lakebackup.errors import Busy
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.lease import Lease, break_lease, held, is_held
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.s3 import S3Proxy
 
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])

@@ -6,7 +6,8 @@ What the kinds add of their own is tested with them: see tests/faults.
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.faults import expire_leases
@@ -15,9 +16,6 @@ from tests.support.life_cases import LifeCase, LinesCase, ManifestCase, Snapshot
 from lakebackup.errors import Busy, Refused
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Those whose interrupted backups are resumed; that of topics takes Spark and Kafka, and mostly too long.
 RESUMED = (LinesCase, SnapshotCase)

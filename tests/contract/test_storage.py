@@ -5,19 +5,15 @@ from __future__ import annotations
 import hashlib
 import io
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from tests.support.s3 import Server
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.storage import AlreadyExists, Storage, open_storage
 from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3 import S3Storage
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.s3 import Server
 
 ESCAPES = ["", "/etc/passwd", "..", "../x", "a/../../x", "a/./b", "a//b", "a/", "/", ".", "a\0b"]
 

@@ -11,19 +11,16 @@ import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from tests.support.s3 import SECRET_KEY
+from tests.support.s3 import SECRET_KEY, S3Proxy, Server
+from tests.support.s3_faults import FaultProxy, Kind
 from tests.support.s3_storage import LARGE, PART, options
 
 from lakebackup.errors import Damaged, EnvironmentProblem, UsageProblem
 from lakebackup.storage import AlreadyExists
 from lakebackup.storage.s3 import S3Storage
-
-if TYPE_CHECKING:
-    from tests.support.s3 import S3Proxy, Server
-    from tests.support.s3_faults import FaultProxy, Kind
 
 pytestmark = [pytest.mark.s3, pytest.mark.usefixtures("quick")]
 

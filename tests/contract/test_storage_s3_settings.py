@@ -6,26 +6,20 @@ import io
 import re
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
-from tests.support.s3 import SecureS3Proxy
+from tests.support.s3 import S3Proxy, SecureS3Proxy, Server, Versity
+from tests.support.s3_faults import FaultProxy
 from tests.support.s3_storage import LARGE, PART, options
 
 from lakebackup.errors import EnvironmentProblem, NotFound
 from lakebackup.storage import AlreadyExists
+from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3 import S3Storage
 from lakebackup.storage.s3_client import client, explained
 from lakebackup_jobs.runtime.child import free_port
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.s3 import S3Proxy, Server, Versity
-    from tests.support.s3_faults import FaultProxy
-
-    from lakebackup.storage.options import S3Options
 
 pytestmark = [pytest.mark.s3, pytest.mark.usefixtures("quick")]
 # versitygw is built from source, which takes minutes.

@@ -6,9 +6,10 @@ import hashlib
 import io
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import fastavro
 import pytest
@@ -16,6 +17,7 @@ from tests.support import kafka_truth as truth
 from tests.support.disks import flip
 from tests.support.faults import rows_of, shown
 from tests.support.kafka_truth import Record
+from tests.support.runs import Lab
 
 from lakebackup.errors import Damaged, Incomplete, NotFound, Refused
 from lakebackup.rows.digest import Digest
@@ -24,12 +26,6 @@ from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup_jobs.upkeep import rebuild
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.support.runs import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

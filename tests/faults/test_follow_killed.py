@@ -8,8 +8,8 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.support import kafka_truth as truth
@@ -17,17 +17,13 @@ from tests.support.faults import expire_leases, shown
 from tests.support.following import following, kinds, until_stored
 from tests.support.kafka_truth import Record
 from tests.support.processes import Run
+from tests.support.runs import Lab
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.topics import follow as follow_topics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.support.runs import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -16,13 +16,9 @@ from tests.support.chosen import chosen
 from tests.support.faults import expire_leases, shown, stored
 from tests.support.kafka_truth import Record
 from tests.support.processes import Run
+from tests.support.runs import Lab
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tests.support.runs import Lab
-
-    from lakebackup_jobs.demo.broker import Broker
+from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import pytest
 from tests.support import kafka_truth as truth
@@ -13,17 +13,12 @@ from tests.support.change_feed import ChangeFeed
 from tests.support.faults import expire_leases
 from tests.support.log_tasks import LogTask, busy, captured, sent
 from tests.support.processes import Run
+from tests.support.runs import Lab
 
+from lakebackup.rows.base import Row
 from lakebackup.sql_engine.delta import append
+from lakebackup.storage import Storage
 from lakebackup.store.reader import CatalogReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tests.support.runs import Lab
-
-    from lakebackup.rows.base import Row
-    from lakebackup.storage import Storage
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

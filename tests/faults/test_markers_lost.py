@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from threading import Barrier
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.support import kafka_truth as truth
@@ -19,11 +19,7 @@ from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.client import consume
 from lakebackup_jobs.kafka.client.produce import Progress, RestoreProducer
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakebackup_jobs.kafka.format.records import Columns
+from lakebackup_jobs.kafka.format.records import Columns
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 

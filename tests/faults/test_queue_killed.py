@@ -12,11 +12,12 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -29,12 +30,8 @@ from tests.support.graph_story import some_writes
 from lakebackup.errors import Refused
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.queues.restore import replay_task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from lakebackup_jobs.demo.broker import Broker
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -5,20 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support import kafka_truth as truth
 from tests.support.faults import Killed, rows_of, shown, stored, watched
+from tests.support.runs import Lab
 
 from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.topics import planning
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.runs import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -7,22 +7,17 @@ import random
 import subprocess
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.support import kafka_truth as truth
-from tests.support.s3_faults import FaultProxy
+from tests.support.s3 import S3Proxy
+from tests.support.s3_faults import FaultProxy, Kind
 
 from lakebackup.errors import EnvironmentProblem, NotFound
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import break_lease
 from lakebackup.store.reader import CatalogReader
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.s3 import S3Proxy
-    from tests.support.s3_faults import Kind
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 

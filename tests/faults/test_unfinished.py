@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support import kafka_truth as truth
 from tests.support.faults import Killed, Steps, expire_leases, rows_of, stored, watched
 from tests.support.lives import read_draft
+from tests.support.runs import Lab
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan import splits
@@ -22,12 +25,6 @@ from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import resume
 from lakebackup_jobs.topics.backup import TopicsBackup
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.runs import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -19,19 +20,13 @@ from tests.support.servers import RETENTION_HOURS
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan.topics.forks import BackupEnd, EpochEnd
-from lakebackup.storage import Storage, open_storage
+from lakebackup.storage import ObjectWriter, Storage, open_storage
 from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.client import epochs
 from lakebackup_jobs.kafka.client.consume import copy_range
 from lakebackup_jobs.kafka.client.epochs import Logs
 from lakebackup_jobs.runtime.child import free_port
 from lakebackup_jobs.targets.topics import SUSPENDED, Topics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
-
-    from lakebackup.storage import ObjectWriter
 
 pytestmark = pytest.mark.kafka
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.support import kafka_truth as truth
 from tests.support.chains import PARTITIONS, Held, Made, Mode, Model, Taken, until
+from tests.support.faults import Steps
 from tests.support.kafka_truth import Record
 from tests.support.lives import dying, live, read_draft
 from tests.support.runs import Lab, now_ms
@@ -38,11 +40,6 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.query import record_query as ask
 from lakebackup_jobs.topics.backup import TopicsBackup
 from lakebackup_jobs.upkeep import policies
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.faults import Steps
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

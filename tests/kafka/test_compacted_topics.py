@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import fastavro
@@ -17,8 +17,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.support import kafka_truth as truth
+from tests.support.command_line import Commands
 from tests.support.compacted import CLEANED, FILLER, Latest, clean, latest, put, stored
-from tests.support.faults import Killed, expire_leases, watched
+from tests.support.faults import Killed, Steps, expire_leases, watched
 from tests.support.kafka_truth import Record
 from tests.support.lives import dying, live
 from tests.support.runs import Lab, now_ms
@@ -28,10 +29,6 @@ from lakebackup.rows.upkeep import Hold, Policy
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
 from lakebackup.store.writer import CatalogWriter
-
-if TYPE_CHECKING:
-    from tests.support.command_line import Commands
-    from tests.support.faults import Steps
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

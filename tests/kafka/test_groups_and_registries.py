@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.support import consumers
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record, contents, delete_topic, produce, settings
-from tests.support.runs import now_ms
+from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import Refused
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.admin.groups import OWN_GROUPS, Groups
 from lakebackup_jobs.upkeep.rebuild import RebuildRequest
 from lakebackup_jobs.upkeep.rebuild import run as rebuild
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.runs import Lab
-
-    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

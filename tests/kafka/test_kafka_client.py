@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastavro
 import pytest
@@ -24,6 +24,7 @@ from tests.support.kafka_truth import (
 )
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, NotFound, Refused
+from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.admin.problems import Fenced, Purged
 from lakebackup_jobs.kafka.client import consume
 from lakebackup_jobs.kafka.client.consume import copy_range
@@ -31,12 +32,8 @@ from lakebackup_jobs.kafka.client.produce import Progress, RestoreProducer
 from lakebackup_jobs.kafka.format.arrow import to_arrow
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.key_filter import KeyFilter, _hashes
-from lakebackup_jobs.kafka.format.records import TIMESTAMP, Columns, decode_block
+from lakebackup_jobs.kafka.format.records import TIMESTAMP, Columns, FileStats, decode_block
 from lakebackup_jobs.kafka.format.schemas import SCHEMA_V1, SCHEMA_V2
-
-if TYPE_CHECKING:
-    from lakebackup_jobs.demo.broker import Broker
-    from lakebackup_jobs.kafka.format.records import FileStats
 
 pytestmark = pytest.mark.kafka
 

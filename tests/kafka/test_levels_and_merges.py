@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 from tests.support import kafka_truth as truth
+from tests.support.command_line import Commands
 from tests.support.compacted import put
 from tests.support.faults import Killed, expire_leases, watched
 from tests.support.kafka_truth import Record
@@ -19,11 +21,6 @@ from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
 from lakebackup_jobs.topics.tasks import merge as merge_task
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.command_line import Commands
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +26,7 @@ from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.formats.logs.cipher import Cipher, LogKeys
 from lakebackup.formats.logs.events import captured
 from lakebackup.formats.logs.logfile import FORMAT, read_log_file
+from lakebackup.rows.backups import DataFile
 from lakebackup.rows.base import CHANGES
 from lakebackup.rows.upkeep import Destination, Migration
 from lakebackup.rules import layout
@@ -33,6 +36,7 @@ from lakebackup.store.manifest import read_part
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle.tasks import part as part_task
 from lakebackup_jobs.lifecycle.tasks.errors import raise_first
@@ -44,13 +48,6 @@ from lakebackup_jobs.logs.capture.names_task import NEVER
 from lakebackup_jobs.logs.feeds import Range
 from lakebackup_jobs.logs.feeds.br import BrDecoder, BrFeed
 from lakebackup_sql import names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from lakebackup.rows.backups import DataFile
-    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
 KEYS = LogKeys("keys.toml", "k1", {"k1": b"x" * 32})

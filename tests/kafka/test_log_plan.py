@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,8 +16,10 @@ from tests.support.log_tasks import busy
 from tests.support.made_backups import MadeBackups
 
 from lakebackup.errors import Refused
+from lakebackup.plan.logs.flush import Flush
 from lakebackup.rows.logs import LogTable
 from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -23,13 +27,6 @@ from lakebackup_jobs.logs.capture import publish
 from lakebackup_jobs.logs.capture.flush import LogRequest, Planner
 from lakebackup_jobs.logs.control.status import waiting
 from lakebackup_jobs.logs.task import Task, TaskSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from lakebackup.plan.logs.flush import Flush
-    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
 

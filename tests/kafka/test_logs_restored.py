@@ -7,9 +7,11 @@ model; many more of them run without a broker in tests/unit/jobs/logs. A real Po
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Collection
 from itertools import pairwise
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -18,23 +20,17 @@ from tests.support.change_story import KINDS, Story
 from tests.support.debezium import Debezium
 from tests.support.log_tasks import LogTask
 from tests.support.moments import Contents, Moments
+from tests.support.postgres import Postgres
+from tests.support.runs import Lab
 
 from lakebackup.errors import Refused
 from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.storage import open_storage
+from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.logs.control.status import waiting
 from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
 from lakebackup_jobs.logs.restore import job as restore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from pathlib import Path
-
-    from tests.support.postgres import Postgres
-    from tests.support.runs import Lab
-
-    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -24,9 +24,6 @@ from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import Refused
 from lakebackup.rules.retention import Limits
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.benchmarks import queue_writers
@@ -13,11 +14,7 @@ from tests.benchmarks.queue_load import TRANSACTION, messages
 from tests.benchmarks.queue_writers import Told, effect, writing
 from tests.benchmarks.queues import CONSUMER, COPY, DIFFERENTIAL, FULL, INCREMENTAL, PART, Ratio
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from lakebackup_jobs.demo.broker import Broker
+from lakebackup_jobs.demo.broker import Broker
 
 
 def figures(table: str) -> dict[str, list[float]]:

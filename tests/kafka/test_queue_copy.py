@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import fastavro
 import pyarrow as pa
@@ -22,9 +23,11 @@ from lakebackup.errors import Damaged, Refused
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.formats.queues.watermark import Watermark, headers_of
 from lakebackup.plan.queues.backup import QueueRange
+from lakebackup.rows.backups import DataFile
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.manifest import read_part
+from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.key_filter import may_hold
 from lakebackup_jobs.queues import transaction_scan as seen_module
@@ -36,12 +39,6 @@ from lakebackup_jobs.queues.transaction_scan import (
     marks_of,
     read_ranges,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakebackup.rows.backups import DataFile
-    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
 Topic = Callable[..., str]

@@ -12,7 +12,7 @@ import random
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import strategies as st
@@ -25,14 +25,11 @@ from hypothesis.stateful import (
 from tests.support import kafka_truth as truth
 from tests.support.graph_lab import GraphLab
 from tests.support.graph_story import some_writes
+from tests.support.graph_writers import Op, Place, Queues
 from tests.support.lives import dying, live
 
 from lakebackup.errors import NeedsFull, Refused
-
-if TYPE_CHECKING:
-    from tests.support.graph_writers import Op, Place, Queues
-
-    from lakebackup_jobs.demo.broker import Broker
+from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 Mode = Literal["auto", "full", "differential", "incremental"]

@@ -6,24 +6,20 @@ Whatever is restored, the engine makes of it at every tid what its writers had d
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
 from tests.support.graph_engine import Engine
+from tests.support.graph_lab import Graph, GraphLab
 from tests.support.graph_writers import Files, Op, Queues, Writers, kept, open_at, state_at
 
+from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.admin.cluster import Cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tests.support.graph_lab import Graph, GraphLab
-
-    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

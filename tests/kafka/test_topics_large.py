@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastavro
 import psutil
 import pytest
 from confluent_kafka import Producer
 from tests.support import kafka_truth as truth
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.runs import Lab
+from tests.support.runs import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 

@@ -9,10 +9,10 @@ when the chain goes on over a gap, or when T lies between the last backup before
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -26,9 +26,6 @@ from tests.support.lives import live, planned
 from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import LakebackupError, NotFound, Refused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -7,7 +7,8 @@ import io
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.catalogs import data_file, made_backup, made_position, made_scope, put_sidecar
@@ -16,9 +17,6 @@ from tests.support.command_line import Commands
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.writer import CatalogWriter
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SOURCE, EPOCH, AT = "kafka-test", "0" * 31 + "1", 1795269900000
 FIRST, SECOND = "20261121T140500Z-0000000a", "20261121T150500Z-0000000b"

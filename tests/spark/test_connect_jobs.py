@@ -8,8 +8,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastavro
 import pyspark
@@ -19,12 +20,8 @@ from tests.support.kafka_truth import Record
 
 import lakebackup_jobs
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.runtime.session import connect_server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 

@@ -7,23 +7,19 @@ verb (a JVM of its own, 8 s); what differs between verbs is long.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.support import kafka_truth as truth
 from tests.support.change_feed import ChangeFeed
 from tests.support.log_tasks import LogTask, busy
 from tests.support.processes import TerminalRun
+from tests.support.runs import Lab
 
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.runs import Lab
 
 pytestmark = pytest.mark.spark
 

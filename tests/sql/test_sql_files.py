@@ -5,16 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import lakebackup_sql
 from lakebackup_sql import area, load, names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PACKAGE = Path(lakebackup_sql.__file__).parent
 

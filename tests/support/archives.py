@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote_plus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 _EIGHT = "cmd integer, vbucket_id integer, key blob, flg integer, exp integer, cas text, meta blob, val blob"
 _TABLES = {

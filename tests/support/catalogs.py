@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.support.rows import EPOCH, backup_id, backup_row, file_row, filled
 
 from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
+from lakebackup.rows.base import Row
 from lakebackup.rows.digest import Digest
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row, json_line
 from lakebackup.rules import layout
+from lakebackup.storage import Storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.delta_append import LISTED
 from lakebackup.store.roots import destination_id
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lakebackup.rows.base import Row
-    from lakebackup.storage import Storage
-    from lakebackup.store.writer import CatalogWriter
+from lakebackup.store.writer import CatalogWriter
 
 
 def made_backup(number: int, rows: Sequence[DataFile] = (), *, on: int | None = None, **given: Any) -> Backup:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from tests.support.kafka_truth import Record
 
 from lakebackup.errors import Refused, UsageProblem
-
-if TYPE_CHECKING:
-    from tests.support.kafka_truth import Record
 
 PARTITIONS = 2
 Mode = Literal["auto", "full", "incr-diff", "incr-accu"]

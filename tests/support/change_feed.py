@@ -16,17 +16,15 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Producer
 
 from lakebackup.formats.logs.br_event import FAMILIES, KINDS, ROOT_REGION, VERSION
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
 
 RECORDS = pa.schema(
     [

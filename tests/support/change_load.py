@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from tests.support.change_feed import encode, long, produce, row_key, write_value
 
 from lakebackup.formats.logs.br_event import ROOT_REGION
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Table ids of a load begin here.
 TABLE = 101

@@ -4,13 +4,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hypothesis import strategies as st
-from tests.support.change_feed import ChangeFeed, row_key
-
-if TYPE_CHECKING:
-    from tests.support.change_feed import Transaction
+from tests.support.change_feed import ChangeFeed, Transaction, row_key
 
 Step = tuple[str, int, int, int]
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from lakebackup_jobs.demo.broker import Broker, random_id
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 
 class Cluster:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
 from tests.support.runs import now_ms
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
 Latest = dict[tuple[int, bytes], bytes]
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 Place = tuple[str, int]
 

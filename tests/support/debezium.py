@@ -7,18 +7,14 @@ import time
 import urllib.error
 import urllib.request
 from importlib.resources import as_file, files
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
-from tests.support.postgres import USER
+from tests.support.postgres import USER, Postgres
 
 from lakebackup_jobs.runtime.child import Child, free_port, tail
 from lakebackup_jobs.runtime.jars import class_path
 from lakebackup_jobs.runtime.java import java_home
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.postgres import Postgres
 
 HEARTBEAT = "lakebackup_heartbeat"
 

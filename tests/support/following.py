@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support import kafka_truth as truth
 from tests.support.faults import shown, stored
+from tests.support.runs import Lab
 
 from lakebackup_jobs.topics.follow import follow
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.runs import Lab
 
 
 class Following:

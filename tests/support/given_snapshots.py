@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from tests.support.catalogs import backup_id, made_backup, made_scope, publish, put_listing, put_object
 from tests.support.made_backups import MadeBackups
 
+from lakebackup.rows.backups import DataFile
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rows.snapshots import SnapshotDeparture, SnapshotFile
 from lakebackup.rules import layout
@@ -19,12 +22,6 @@ from lakebackup.store import manifest as sidecar
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from lakebackup.rows.backups import DataFile
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,17 +8,14 @@ no message twice, and none in another order than they were written.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from rocksdict import Checkpoint, Options, Rdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from tests.support.graph_writers import Files, Place, Queues, State
+from tests.support.graph_writers import Files, Place, Queues, State
 
 WATERMARK = "lakebackup-watermark"
 _META = "\x00"  # the keys of the engine itself begin so

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.support.graph_engine import Engine
-from tests.support.graph_writers import Files, Op, Queues, State, Writers, kept, open_at, state_at
+from tests.support.graph_writers import Files, Op, Place, Queues, State, Writers, kept, open_at, state_at
 from tests.support.looks import seen
 from tests.support.runs import now_ms
 
@@ -20,12 +22,6 @@ from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.queues.backup import job as backup_queue
 from lakebackup_jobs.queues.backup.request import QueueRequest
 from lakebackup_jobs.queues.restore import job as restore_queue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from tests.support.graph_writers import Place
 
 GRAPH = "social"
 

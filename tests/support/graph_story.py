@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
 
-if TYPE_CHECKING:
-    import random
-
-    from tests.support.graph_writers import Writers
+from tests.support.graph_writers import Writers
 
 SCHEMAS = (("name", "age"), ("age", "name", "city"), ("city", "name"), ("name", "city", "age", "note"))
 OPEN = 4

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import yaml
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from tests.support import kafka_truth as truth
 from tests.support.runs import now_ms
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
 Place = tuple[str, int]
 State = dict[str, Any]

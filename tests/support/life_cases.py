@@ -6,7 +6,8 @@ import json
 import os
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from tests.support import kafka_truth as truth
 from tests.support.command_line import quiet
@@ -21,16 +22,12 @@ from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup.plan import splits
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
+from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots.backup import SnapshotBackup, SnapshotRequest
 from lakebackup_jobs.snapshots.import_manifest import ManifestImport, ManifestRequest
 from lakebackup_jobs.snapshots.import_manifest import run as import_manifest
 from lakebackup_jobs.topics.backup import TopicsBackup
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakebackup_jobs.lifecycle.source import Source
 
 
 class LifeCase(ABC):

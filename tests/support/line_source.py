@@ -5,28 +5,25 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from lakebackup.errors import Refused
 from lakebackup.requests import Request
+from lakebackup.rows.backups import Backup, DataFile
 from lakebackup.rules import layout
+from lakebackup.storage import Storage
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.lifecycle.tasks.part import PartTask, run_tasks
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakebackup.rows.backups import Backup, DataFile
-    from lakebackup.storage import Storage
-    from lakebackup_jobs.lifecycle.progress import Reporter
-    from lakebackup_jobs.lifecycle.tasks.totals import Totals
 
 KIND = "lines"
 

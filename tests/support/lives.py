@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from tests.support import kafka_truth as truth
 from tests.support.faults import Killed, Steps, expire_leases, watched
+from tests.support.runs import Lab
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 from lakebackup.plan.topics.restore import require_restorable
 from lakebackup.rules import layout
+from lakebackup.storage import Storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.reader import CatalogReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.support.runs import Lab
-
-    from lakebackup.storage import Storage
-    from lakebackup_jobs.lifecycle.source import Source
+from lakebackup_jobs.lifecycle.source import Source
 
 
 def live(machine: Callable[[], RuleBasedStateMachine], lives: int, steps: int) -> None:

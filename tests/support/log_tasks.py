@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from tests.support import kafka_truth as truth
+from tests.support.change_feed import ChangeFeed
+from tests.support.runs import Lab
 
+from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.formats.logs.events import stored
 from lakebackup.formats.logs.logfile import FORMAT, read_log_file
 from lakebackup.plan.logs.restore import LogRestoreRequest
@@ -22,14 +26,6 @@ from lakebackup_jobs.logs.feeds import Range
 from lakebackup_jobs.logs.feeds.br import BrFeed
 from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.task import TaskSettings, Trouble, record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.support.change_feed import ChangeFeed
-    from tests.support.runs import Lab
-
-    from lakebackup.formats.logs.cipher import LogKeys
 
 #: (column family, operation, table id, and what a log file holds of a record)
 Captured = tuple[object, ...]

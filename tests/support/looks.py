@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from lakebackup.sql_engine.delta import open_table
 from lakebackup.store.reader import CatalogReader
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def seen(root: Path | str, sql: str) -> list[dict[str, Any]]:

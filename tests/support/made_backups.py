@@ -6,10 +6,11 @@ import io
 import json
 import re
 import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastavro
 import pyarrow as pa
@@ -19,26 +20,19 @@ from tests.support.made_up import declaration
 from tests.support.rows import file_row
 
 from lakebackup.rows.backups import DataFile
+from lakebackup.rows.base import Row
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row, table_of
 from lakebackup.rows.upkeep import Migration
 from lakebackup.rules import layout
 from lakebackup.sql_engine.delta import append
-from lakebackup.storage import open_storage
+from lakebackup.storage import Storage, open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.kafka.format.container import FileWriter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
-from lakebackup_jobs.kafka.format.records import Block, decode_block
+from lakebackup_jobs.kafka.format.records import Block, Columns, FileStats, decode_block
 from lakebackup_jobs.kafka.format.schemas import SCHEMA_V2, TIMESTAMP_TYPES
 from lakebackup_sql import names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from lakebackup.rows.backups import DataFile
-    from lakebackup.rows.base import Row
-    from lakebackup.storage import Storage
-    from lakebackup_jobs.kafka.format.records import Columns, FileStats
 
 _AVRO = fastavro.parse_schema(json.loads(SCHEMA_V2))
 

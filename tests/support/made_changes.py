@@ -6,9 +6,11 @@ what a restore to any instant has to give (`latest`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
@@ -22,6 +24,7 @@ from tests.support.catalogs import (
     put_object,
 )
 
+from lakebackup.formats.logs.cipher import Cipher
 from lakebackup.formats.logs.events import (
     DEFAULT,
     DELETE,
@@ -42,13 +45,7 @@ from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.roots import destination_id
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from lakebackup.formats.logs.cipher import Cipher
-    from lakebackup.store.writer import CatalogWriter
+from lakebackup.store.writer import CatalogWriter
 
 FEED = "changes"
 #: A restored row, as restores and fulls have it.

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import yaml
 from tests.support.catalogs import EPOCH, backup_id, made_backup, made_position, made_scope, publish
 from tests.support.given_snapshots import MadeSnapshots
-from tests.support.queue_objects import Message, QueueObjects
+from tests.support.queue_objects import Message, Place, QueueObjects
 
 from lakebackup.formats.queues.schema_history import parse
 from lakebackup.rows.backups import Gap
@@ -23,14 +25,7 @@ from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.roots import destination_id
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from tests.support.queue_objects import Place
-
-    from lakebackup.store.writer import CatalogWriter
+from lakebackup.store.writer import CatalogWriter
 
 CONFIG = b"threads: 4\n"
 SETTINGS = '{"cleanup.policy": "delete", "retention.ms": "1"}'

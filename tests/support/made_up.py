@@ -7,24 +7,21 @@ and a name that no browser should take for a command.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from deltalake import DeltaTable
 from tests.support.rows import EPOCH, backup_row, file_row
 
 from lakebackup.rows.backups import DataFile, Floor, Gap, Position, Removal, Scope
+from lakebackup.rows.base import Row
 from lakebackup.rows.tables import ARROW_SCHEMAS, table_of
 from lakebackup.rows.upkeep import Check, Destination, Migration
 from lakebackup.sql_engine.delta import append
 from lakebackup.storage import open_storage
 from lakebackup_sql import load, names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from lakebackup.rows.base import Row
 
 DAY = 86_400_000
 FIRST = 1_787_626_800_000  # 2026-08-25T03:00:00Z

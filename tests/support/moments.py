@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable
+from typing import Any, Self
 
 import psycopg
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.postgres import Postgres
+from tests.support.postgres import Postgres
 
 Contents = dict[str, dict[str, dict[str, Any]]]
 

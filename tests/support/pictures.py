@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 _CHANNELS = {2: 3, 6: 4}  # colour types of the format: RGB and RGBA
 

@@ -11,16 +11,13 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 from uuid import uuid4
 
 import psycopg
 
 from lakebackup_jobs.runtime.child import Child, free_port, tail
-from lakebackup_jobs.runtime.jars import class_path
-
-if TYPE_CHECKING:
-    from lakebackup_jobs.runtime.jars import JarSet
+from lakebackup_jobs.runtime.jars import JarSet, class_path
 
 NOBODY = 65_534
 USER = "postgres"

@@ -11,17 +11,14 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import Self
 from uuid import uuid4
 
 import psutil
 from tests.support import kafka_truth as truth
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.runs import Lab
+from tests.support.runs import Lab
 
 MARK = "LAKEBACKUP_TESTED_RUN"
 

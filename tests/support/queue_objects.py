@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tests.support.catalogs import put_listing, put_object
 from tests.support.made_backups import Record, block_of, put_data_file
@@ -11,17 +12,12 @@ from tests.support.rows import file_row
 
 from lakebackup.formats.queues.headers import NAMES, HeaderNames
 from lakebackup.rows.backups import DataFile
+from lakebackup.rows.base import Row
 from lakebackup.rows.tables import table_of
 from lakebackup.rules import layout
+from lakebackup.storage import Storage
 from lakebackup.store.delta_append import LISTED
 from lakebackup_jobs.queues.messages import read_messages
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lakebackup.rows.backups import DataFile
-    from lakebackup.rows.base import Row
-    from lakebackup.storage import Storage
 
 #: Topic and partition.
 Place = tuple[str, int]

@@ -8,7 +8,8 @@ import shutil
 import socket
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 from uuid import uuid4
 
 import boto3
@@ -19,9 +20,6 @@ from lakebackup.storage import open_storage
 from lakebackup_jobs.runtime.child import Child, tail
 from lakebackup_jobs.runtime.jars import cache_folder, class_path
 from lakebackup_jobs.runtime.java import java_home
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Server:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import http.client
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Literal, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from email.message import Message
+from typing import Literal, Self
 
 Kind = Literal["503", "409", "403", "lost", "done but 500", "reset", "cut", "silent", "flipped"]
 _WORDS = {

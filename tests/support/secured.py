@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -20,9 +20,6 @@ from confluent_kafka.admin import (
 from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.runtime.child import free_port
 from lakebackup_jobs.runtime.java import java_home
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MECHANISM = "SCRAM-SHA-512"
 STORE_PASSWORD = "changeit"  # of the broker's key, which no client sees

@@ -7,15 +7,13 @@ import os
 import time
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Self
 
 import pyspark
 
 from lakebackup_jobs.runtime.child import Child, free_port, tail
 from lakebackup_jobs.runtime.java import java_home
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _DEPLOY = "org.apache.spark.deploy"
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from lakebackup.errors import Damaged
+from lakebackup.storage import Storage
 from lakebackup.store.manifest import get_sealed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from lakebackup.storage import Storage
 
 
 def read_stream_meta(storage: Storage, path: str) -> Iterator[dict[str, Any]]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support import kafka_truth as truth
+from tests.support.kafka_truth import Record
+from tests.support.runs import Lab
 
 from lakebackup.store.reader import CatalogReader
-
-if TYPE_CHECKING:
-    from tests.support.kafka_truth import Record
-    from tests.support.runs import Lab
 
 Spot = tuple[int, int]
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakebackup.storage import Storage
+from lakebackup.storage import Storage
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 import yaml
+from tests.support.graph_lab import Graph, GraphLab
 from tests.support.graph_writers import state_at
 
 from lakebackup.errors import LakebackupError, Refused
+from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup_jobs.kafka.admin.cluster import Cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from tests.support.graph_lab import Graph, GraphLab
-
-    from lakebackup.plan.partitions import RegionState, TopicState
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from lakebackup.config import Properties, is_secret, load, parse_properties, read_properties
 from lakebackup.errors import LakebackupError, NotFound, UsageProblem
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECRET = "hunter2-do-not-show"
 

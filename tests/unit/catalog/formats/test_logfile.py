@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,10 +22,6 @@ from lakebackup.formats.logs.events import stored
 from lakebackup.formats.logs.logfile import CODECS, MOST_RAW, LogFileWriter, LogPlace, Scratch, read_log_file
 from lakebackup.rows.backups import DataFile
 from lakebackup.storage import open_storage
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 BACKUP = "20260131T134511Z-0a1b2c3d"
 PLACE = LogPlace("task", BACKUP, 0x1F, 7, "write", "put", "store 1")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,6 @@ from lakebackup.errors import Damaged, UsageProblem
 from lakebackup.formats.queues.headers import NAMES, WATERMARK, HeaderNames
 from lakebackup.formats.queues.watermark import Watermark, headers_of, read_watermark
 from lakebackup_jobs.cli import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MADE = Watermark("social", "f", "b", "r", 1234, 1300)
 

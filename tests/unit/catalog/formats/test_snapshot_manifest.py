@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,9 +19,6 @@ from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import Roots
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ID = "20211124T013500Z-0000000{}"
 

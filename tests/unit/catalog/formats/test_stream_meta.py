@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -12,10 +12,8 @@ from tests.support.stream_metas import read_stream_meta
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.formats.logs import metafile
 from lakebackup.formats.logs.metafile import file_info, write_stream_meta
-
-if TYPE_CHECKING:
-    from lakebackup.rows.backups import DataFile
-    from lakebackup.storage import Storage
+from lakebackup.rows.backups import DataFile
+from lakebackup.storage import Storage
 
 BACKUP, OTHER = "20260131T134511Z-0a1b2c3d", "20260131T134611Z-0a1b2c3e"
 TS = 0x1234

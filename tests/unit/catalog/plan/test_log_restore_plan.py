@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.catalogs import backup_id
@@ -23,9 +24,6 @@ from lakebackup.plan.logs.restore import (
 from lakebackup.rows.backups import Floor, Gap
 from lakebackup.rows.logs import LogTable
 from lakebackup.rows.upkeep import Check
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ASKED = LogRestoreRequest(destination="", name="shop")
 

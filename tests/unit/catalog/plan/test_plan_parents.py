@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.support.catalogs import EPOCH
@@ -14,13 +15,8 @@ from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.plan.parents import Choice, Mode, check_asked, choose, falls_short
 from lakebackup.plan.partitions import RegionState
 from lakebackup.plan.topics.backup import Covered
-from lakebackup.rows.backups import Scope
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakebackup.rows.backups import Backup
-    from lakebackup.rows.base import State
+from lakebackup.rows.backups import Backup, Scope
+from lakebackup.rows.base import State
 
 
 class Taken:

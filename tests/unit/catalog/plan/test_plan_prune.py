@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.command_line import quiet
@@ -16,9 +17,6 @@ from lakebackup.rows.backups import Backup, Scope
 from lakebackup.rows.upkeep import Policy
 from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup_jobs.upkeep.prune import PruneRequest, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def made(root: Path, **changes: Any) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import duckdb
 import pytest
@@ -12,12 +13,8 @@ from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.plan.records import Span, Wanted, wanted
 from lakebackup.sql_engine.guard import check_select
+from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.query import record_query as ask
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from lakebackup.store.reader import CatalogReader
 
 NEW_YEAR = 1_767_225_600_000
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.given_snapshots import Given, GivenSnapshots
@@ -12,6 +13,7 @@ from tests.support.rows import filled
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.snapshots.names import Limits
 from lakebackup.plan.snapshots.restore import (
+    SnapshotRestorePlan,
     SnapshotRestoreRequest,
     digest_of,
     in_order,
@@ -19,11 +21,6 @@ from lakebackup.plan.snapshots.restore import (
     require_names,
 )
 from lakebackup.rows.upkeep import Check
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakebackup.plan.snapshots.restore import SnapshotRestorePlan
 
 FIRST = [
     Given(name="CURRENT", data=b"1", mtime_ms=1000),

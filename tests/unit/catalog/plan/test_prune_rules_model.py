@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.catalogs import backup_id, data_file, manifest
@@ -19,13 +19,9 @@ from tests.support.rows import filled
 
 from lakebackup.plan.upkeep.prune import Leaving, PrunePlan, plan_prune
 from lakebackup.rows.backups import Backup, DataFile, Removal, Scope
+from lakebackup.rows.base import Row
 from lakebackup.rows.upkeep import Hold, Policy
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakebackup.rows.base import Row
-    from lakebackup.store.reader import CatalogReader
+from lakebackup.store.reader import CatalogReader
 
 DAY_MS = 86_400_000
 REGIONS = 2

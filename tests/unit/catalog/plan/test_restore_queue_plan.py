@@ -3,9 +3,11 @@ catalog's own views over rows made by hand."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.catalogs import backup_id
@@ -13,19 +15,18 @@ from tests.support.made_backups import reader_of
 from tests.support.rows import backup_row, file_row, filled
 
 from lakebackup.errors import Damaged, NotFound, Refused
-from lakebackup.plan.queues.restore import QueueRestoreRequest, plan_restore, require_restorable
+from lakebackup.plan.queues.paths import RestorePath
+from lakebackup.plan.queues.restore import (
+    QueueRestorePlan,
+    QueueRestoreRequest,
+    plan_restore,
+    require_restorable,
+)
 from lakebackup.rows.backups import Backup, DataFile, Gap, Removal, Scope
+from lakebackup.rows.base import Row
 from lakebackup.rows.queues import QueuePoint, QueueRestore
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules.times import format_ts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from lakebackup.plan.queues.paths import RestorePath
-    from lakebackup.plan.queues.restore import QueueRestorePlan
-    from lakebackup.rows.base import Row
 
 GRAPH = "social"
 QUEUE = {"scope": "delta", "epoch": "e"}

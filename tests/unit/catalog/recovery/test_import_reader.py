@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,9 +15,6 @@ from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.plan.upkeep.import_backups import BackupsPlan, counted, plan_backups
 from lakebackup.recovery.import_reader import Given, given_files, given_schema
 from lakebackup.rows.tables import as_row
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FILE = {"backup_id": "s1", "path": "a", "bytes": 1}
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Literal
 
 import pytest
 from tests.support.catalogs import backup_id, manifest, put_sidecar
 
 from lakebackup.recovery.rebuild import _Rebuild
+from lakebackup.rows.backups import Backup
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.writer import CatalogWriter
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Literal
-
-    from lakebackup.rows.backups import Backup
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,9 +12,6 @@ from lakebackup.sql_engine import relations_in, steps, to_duckdb
 from lakebackup.sql_engine.delta import _check
 from lakebackup.sql_engine.duck import DuckEngine, view_columns
 from lakebackup_sql import area, load, names
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECRET = pa.table({"a": [1]})
 

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pytest
@@ -13,9 +14,6 @@ from hypothesis import strategies as st
 from lakebackup.errors import UsageProblem
 from lakebackup.sql_engine.guard import check_select
 from lakebackup.sql_engine.guard_allowed import FUNCTIONS, OPTIONS, SYNTAX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RELATIONS = {
     "files": ["destination", "path", "backup_id", "bytes", "min_ts", "max_ts", "scope", "at"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.support.made_backups import MadeBackups
@@ -13,9 +13,6 @@ from lakebackup.sql_engine import limits
 from lakebackup.sql_engine.guard import check_select
 from lakebackup.sql_engine.limits import Limits
 from lakebackup_jobs.cli import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # 65,536 rows, joined three times.
 LONG = """

@@ -3,7 +3,8 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,10 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound
 from lakebackup.storage.local import LocalStorage
 from lakebackup.store.lease import Lease, break_lease
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 class Clock:

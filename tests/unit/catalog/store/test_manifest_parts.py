@@ -3,7 +3,8 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,8 +13,9 @@ from pydantic import TypeAdapter
 from tests.support.rows import backup_row, file_row, filled
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
-from lakebackup.rows.backups import Gap, Position, Scope
+from lakebackup.rows.backups import DataFile, Gap, Position, Scope
 from lakebackup.rows.tables import as_row, json_line
+from lakebackup.storage import Storage
 from lakebackup.store.manifest import (
     Manifest,
     get_record,
@@ -24,12 +26,6 @@ from lakebackup.store.manifest import (
     write_part,
     write_record,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakebackup.rows.backups import DataFile
-    from lakebackup.storage import Storage
 
 ID = "20260101T000000Z-00000000"
 EPOCH = "0" * 32

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,9 +19,6 @@ from lakebackup.store import tombstones
 from lakebackup.store.roots import Roots, destination_id
 from lakebackup.store.tombstones import RemovalWriter
 from lakebackup_jobs.lifecycle.deletion.task import DeleteKeys, DeleteObjects
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_root_with_the_id_is_opened(tmp_path: Path) -> None:

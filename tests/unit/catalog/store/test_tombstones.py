@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -13,11 +12,9 @@ from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.rows.backups import Floor, Removal
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
+from lakebackup.storage import Storage
 from lakebackup.store import tombstones
 from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
-
-if TYPE_CHECKING:
-    from lakebackup.storage import Storage
 
 ID, OTHER = "20260101T000000Z-0000000a", "20260102T000000Z-0000000b"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.support.catalogs import backup_id
@@ -26,9 +26,6 @@ from lakebackup_jobs.snapshots.import_manifest import run as import_manifest
 from lakebackup_jobs.topics import restore as restore_topics
 from lakebackup_jobs.upkeep import verify
 from lakebackup_jobs.upkeep.verify import VerifyRequest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

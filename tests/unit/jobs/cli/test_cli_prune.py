@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.command_line import quiet
@@ -11,16 +12,12 @@ from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import EnvironmentProblem, TooLarge, UsageProblem
 from lakebackup.rows.backups import Backup
+from lakebackup.sql_engine import EngineChoice
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle import planning
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.upkeep import prune
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakebackup.sql_engine import EngineChoice
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.support.catalogs import backup_id
@@ -14,9 +14,6 @@ from tests.support.made_changes import MadeChanges, commit, delete, named, prewr
 from lakebackup.formats.logs.cipher import Cipher
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # 2026-01-01T00:00:00Z as a timestamp oracle says it.
 NEW_YEAR = 1767225600000 << 18

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.support.catalogs import backup_id
@@ -17,9 +17,6 @@ from lakebackup.plan.upkeep.prune import Leaving, plan_chains, require_proof
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def number(nth: int) -> str:

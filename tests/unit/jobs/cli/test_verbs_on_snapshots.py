@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.catalogs import backup_id
@@ -12,9 +13,6 @@ from tests.support.made_backups import MadeBackups
 
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

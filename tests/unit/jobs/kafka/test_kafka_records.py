@@ -6,7 +6,7 @@ import functools
 import io
 import json
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastavro
 import numpy as np
@@ -21,6 +21,7 @@ from lakebackup_jobs.kafka.format.records import (
     KEY_KEPT,
     Block,
     BlockStats,
+    FileStats,
     decode_block,
     encode_record,
     within,
@@ -33,9 +34,6 @@ from lakebackup_jobs.kafka.format.schemas import (
     TIMESTAMP_TYPES,
     format_of,
 )
-
-if TYPE_CHECKING:
-    from lakebackup_jobs.kafka.format.records import FileStats
 
 longs = st.integers(-(2**63), 2**63 - 1)
 nullable = st.none() | st.binary(max_size=300)

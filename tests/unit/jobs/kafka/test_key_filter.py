@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tempfile
 import zlib
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.roots import roots_of
 
-from lakebackup.storage import open_storage
+from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.format import key_filter
 from lakebackup_jobs.kafka.format.key_filter import (
     SEALED_BYTES,
@@ -29,11 +29,6 @@ from lakebackup_jobs.kafka.format.key_filter import (
 )
 from lakebackup_jobs.kafka.format.records import decode_block, encode_record
 from lakebackup_jobs.upkeep.verify_task import CheckKeys
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from lakebackup.storage import Storage
 
 SHA = "ab" * 32
 SOURCE, BACKUP = "prod", "20261121T140512Z-9f2c1a7e"

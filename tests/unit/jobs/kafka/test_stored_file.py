@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import fastavro
 import pytest
@@ -15,10 +16,6 @@ from tests.support.roots import roots_of
 from lakebackup.errors import Damaged
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, SCHEMA_V1
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 COUNT = 20
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from lakebackup.errors import Refused
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_what_an_earlier_run_left_is_gone(tmp_path: Path) -> None:

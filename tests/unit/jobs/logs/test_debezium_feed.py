@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
-from lakebackup.storage import open_storage
+from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.logs.feeds import Decoded, Range, feed_of
 from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
 from lakebackup_jobs.logs.feeds.debezium_decoder import region_of, table_id
@@ -23,9 +23,6 @@ from lakebackup_jobs.logs.feeds.transactions import (
     tidy,
 )
 from lakebackup_jobs.logs.task import TaskSettings
-
-if TYPE_CHECKING:
-    from lakebackup.storage import Storage
 
 FEED = DebeziumFeed({}, ("shop",))
 FOLDER = "shop/backups/b/"

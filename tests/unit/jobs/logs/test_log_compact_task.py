@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,9 +24,6 @@ from lakebackup_jobs.lifecycle.tasks import errors as outcome
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.upkeep.compact_task import ORDER, ListDepartures, ReadLog, WriteLog
 from lakebackup_jobs.logs.upkeep.snapshot import sweep
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS = """
     SELECT destination, path, backup_id, added_in, source, scope, epoch, region, codec, key_id, bytes,

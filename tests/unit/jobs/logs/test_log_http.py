@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -15,10 +17,6 @@ from lakebackup_jobs.logs.control.http_api import app_of, serving
 from lakebackup_jobs.logs.control.verbs import Place
 from lakebackup_jobs.logs.task import TaskSettings
 from lakebackup_jobs.runtime.child import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 KAFKA = {"bootstrap.servers": "127.0.0.1:1", "sasl.password": "s3cret"}
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.command_line import quiet
@@ -23,13 +25,7 @@ from lakebackup_jobs.logs.capture import job as run
 from lakebackup_jobs.logs.capture.flush import LogRequest
 from lakebackup_jobs.logs.capture.job import LogJob
 from lakebackup_jobs.logs.control.verbs import Place, _check_continues, _launched
-from lakebackup_jobs.logs.task import Task, TaskSettings, Trouble, keys_of, settings_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from lakebackup_jobs.logs.task import State
+from lakebackup_jobs.logs.task import State, Task, TaskSettings, Trouble, keys_of, settings_text
 
 SETTINGS = TaskSettings("br", "h", ("t",))
 

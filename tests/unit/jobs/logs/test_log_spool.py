@@ -6,10 +6,11 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +24,6 @@ from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch, re
 from lakebackup.rows.backups import DataFile
 from lakebackup.storage import open_storage
 from lakebackup_jobs.logs.capture.spool import Group, Spool, split
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[4]
 BACKUP = "20260131T134511Z-0a1b2c3d"

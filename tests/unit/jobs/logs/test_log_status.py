@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.rows import filled
@@ -23,9 +24,6 @@ from lakebackup_jobs.logs.control.status import lines, problem
 from lakebackup_jobs.logs.control.verbs import Place
 from lakebackup_jobs.logs.feeds import feed_of
 from lakebackup_jobs.logs.task import TaskSettings, settings_text, task_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def found(state: str = "running", detail: str | None = None, at_work: bool = True) -> dict[str, Any]:

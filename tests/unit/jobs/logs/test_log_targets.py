@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,6 @@ from lakebackup.errors import Refused, UsageProblem
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.targets import Held, is_done
 from lakebackup_jobs.targets.delta import DeltaTarget
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HELD = Held(source="shop", from_ts=0, to_ts=100, start_ts=0, filters=[])
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from lakebackup_jobs.logs import task_watch
 from lakebackup_jobs.logs.task import Task, TaskSettings
 from lakebackup_jobs.logs.task_watch import TaskWatch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Table:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,9 +16,6 @@ from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup_jobs.logs.capture import region_marks
 from lakebackup_jobs.logs.capture.region_marks import Marks
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BACKUP = "20260131T134511Z-0a1b2c3d"
 MARKS = st.lists(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.plan.diff import DiffRequest
 from lakebackup_jobs.query.record_diff import run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def records(first: int, *pairs: tuple[str | None, str | None], partition: int = 0) -> list[Record]:

@@ -6,7 +6,8 @@ import json
 import subprocess
 import sys
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support import browser
@@ -18,9 +19,6 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.query import report
 from lakebackup_jobs.query.charts import COLOURS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOW = FIRST + 89 * DAY + 5 * 3_600_000
 RED = COLOURS["gap"]

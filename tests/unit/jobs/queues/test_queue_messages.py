@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +36,6 @@ from lakebackup_jobs.queues.transaction_scan import (
     TransactionScan,
     read_ranges,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Headers = list[tuple[str, bytes | None]]
 Understood = tuple[int, int, bytes | None]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,15 +13,10 @@ import pytest
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.plan.partitions import RegionState, TopicState
+from lakebackup_jobs.kafka.memory import Longs
 from lakebackup_jobs.queues.backup.cut import Tails
 from lakebackup_jobs.queues.backup.request import QueueRequest, read_report
 from lakebackup_jobs.queues.backup.skipped import asked, by_partition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from lakebackup_jobs.kafka.memory import Longs
 
 TOLD = '{"format": 1, "graph": "social", "last_tid": %d, "queues": []}'
 

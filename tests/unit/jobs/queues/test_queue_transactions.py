@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,9 +31,6 @@ from lakebackup_jobs.queues.restore.restore_state import Done, Prepared, Restore
 from lakebackup_jobs.queues.restore.splits import found as found_shares
 from lakebackup_jobs.queues.transaction_ids import read_ids
 from lakebackup_jobs.queues.transaction_scan import SCAN_SCHEMA, RangeScan, ScanWriter
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 QUIET = Reporter(io.StringIO(), io.StringIO())
 BACKUP = "20260131T134511Z-0a1b2c3d"

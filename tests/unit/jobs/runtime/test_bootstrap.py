@@ -3,15 +3,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.runtime.bootstrap import ROOT, check_python, digest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_supported_pythons_pass() -> None:

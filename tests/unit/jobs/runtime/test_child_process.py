@@ -5,15 +5,12 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 
 from lakebackup_jobs.runtime.child import Child, tail
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 IGNORE = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"

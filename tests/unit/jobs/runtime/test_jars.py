@@ -5,8 +5,8 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
@@ -14,9 +14,6 @@ import pytest
 from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.runtime import jars
 from lakebackup_jobs.runtime.jars import Jar, cache_folder, class_path, pinned
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SHIPPED = Path(pyspark.__file__).parent / "jars"
 SMALL = next(jar for jar in pinned("spark") if jar.name == "javax.annotation-api")

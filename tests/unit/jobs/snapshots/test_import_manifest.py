@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.command_line import quiet
@@ -16,9 +17,6 @@ from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import manifest_json
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.snapshots.import_manifest import ManifestRequest, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SHA = "ab" * 32
 

@@ -7,9 +7,11 @@ import io
 import json
 import os
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -30,10 +32,6 @@ from lakebackup_jobs.snapshots import target
 from lakebackup_jobs.snapshots.restore import run
 from lakebackup_jobs.snapshots.target import Target
 from lakebackup_jobs.snapshots.tasks.write import Folder, WriteJob
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 SNAPSHOTS: tuple[list[Given], ...] = (
     [

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.formats.snapshots.tree import layout_of
 from lakebackup_jobs.snapshots.find import find, root_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PLAIN = layout_of("plain")
 

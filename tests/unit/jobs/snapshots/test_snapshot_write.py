@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,16 +17,11 @@ from tests.support.roots import roots_of
 
 from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.formats.snapshots.names import OWN
-from lakebackup.storage import open_storage
+from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.snapshots import ranges
 from lakebackup_jobs.snapshots.ranges import Ranges
 from lakebackup_jobs.snapshots.tasks import write as write_task
 from lakebackup_jobs.snapshots.tasks.write import UNFINISHED, File, Folder, WriteJob
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from lakebackup.storage import Storage
 
 DATA = bytes(range(256)) * 40
 NOW_MS = 1_700_000_000_123

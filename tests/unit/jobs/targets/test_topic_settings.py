@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
 import pytest
 
 from lakebackup.rules.topic_settings import TopicSettings, in_force, load
 from lakebackup_jobs.kafka.admin.cluster import Denied
 from lakebackup_jobs.targets.topics import SUSPENDED, Topics
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 DAY = 86_400_000
 BOTH = {"cleanup.policy": "compact,delete"}

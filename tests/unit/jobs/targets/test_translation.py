@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,12 +14,10 @@ from tests.support.rows import filled
 
 from lakebackup.rows.base import UNKNOWN
 from lakebackup.rows.topics import Translation
+from lakebackup.storage import Storage
 from lakebackup.store.translations import folder, take_aside
 from lakebackup_jobs.kafka.admin.committed import Ends
 from lakebackup_jobs.targets.translation import Ledger, Reached, find_runs, join_runs, rows_of
-
-if TYPE_CHECKING:
-    from lakebackup.storage import Storage
 
 IDENTITY = filled(
     Translation, restore_id="r", at=1, epoch="e", region="3", cluster="c", target_scope="copy",

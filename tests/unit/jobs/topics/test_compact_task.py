@@ -7,9 +7,10 @@ import io
 import json
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import fastavro
@@ -21,8 +22,9 @@ from tests.support.disks import flip
 from tests.support.roots import roots_of
 
 from lakebackup.errors import Damaged
+from lakebackup.rows.backups import DataFile
 from lakebackup.rows.tables import as_row
-from lakebackup.storage import open_storage
+from lakebackup.storage import Storage, open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup_jobs.kafka.format.key_filter import may_hold
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1, SCHEMA_V2
@@ -31,12 +33,6 @@ from lakebackup_jobs.lifecycle.tasks import errors as outcome
 from lakebackup_jobs.topics.tasks import compact as compact_task
 from lakebackup_jobs.topics.tasks.compact import FindNewest, KeepNewest, write_pieces
 from lakebackup_jobs.upkeep.verify_task import CheckKeys
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lakebackup.rows.backups import DataFile
-    from lakebackup.storage import Storage
 
 Row = dict[str, Any]
 EPOCH, BACKUP = "0" * 32, "20260101T000000Z-00000001"

@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import fastavro
@@ -22,6 +24,7 @@ from tests.support.roots import roots_of
 
 from lakebackup.errors import Damaged
 from lakebackup.plan.topics.merge import targets
+from lakebackup.rows.backups import DataFile
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup_jobs.kafka.format.container import FileReader, FileWriter
@@ -34,12 +37,6 @@ from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1
 from lakebackup_jobs.lifecycle.tasks import errors as outcome
 from lakebackup_jobs.topics.tasks import merge as merge_task
 from lakebackup_jobs.topics.tasks.merge import Merge, MergedFile, write_tasks
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from lakebackup.rows.backups import DataFile
 
 EPOCH, BACKUP, BEFORE = "0" * 32, "20260101T000000Z-00000001", "20251231T000000Z-00000001"
 FOLDER = f"s/backups/{BACKUP}/"

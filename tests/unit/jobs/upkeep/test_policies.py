@@ -8,7 +8,8 @@ import shutil
 import time
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.catalogs import backup_id
@@ -29,9 +30,6 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.topics.announce import record_unprotected
 from lakebackup_jobs.upkeep import policies
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HOUR_MS = 3_600_000
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,9 +20,6 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.upkeep import verify
 from lakebackup_jobs.upkeep.verify import VerifyRequest
 from lakebackup_jobs.upkeep.verify_task import CheckFiles, CheckMembers, CheckSidecars
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DATA = [b"first", b"second", b"third"]
 

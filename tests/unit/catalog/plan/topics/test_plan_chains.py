@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.support.catalogs import backup_id
@@ -15,9 +15,6 @@ from lakebackup.plan.topics.chains import Cost, Step, on_path, other_sets
 from lakebackup.plan.topics.request import RestoreRequest, other_paths, plan_restore, read_backups
 from lakebackup.rows.backups import Gap
 from lakebackup.rules.times import parse_time
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def step(name: str, parent: int | None, place: int, *, used: bool = True) -> Step:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +16,7 @@ from lakebackup.plan.topics.forks import (
     BackupEnd,
     EpochEnd,
     Fork,
+    Region,
     comparable,
     earlier_lost,
     first_lost,
@@ -23,11 +24,6 @@ from lakebackup.plan.topics.forks import (
     lost,
     suspects,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from lakebackup.plan.topics.forks import Region
 
 WHERE = ("orders", "0" * 32, "0")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.made_backups import MadeBackups, Record
@@ -11,15 +12,10 @@ from tests.support.rows import filled
 
 from lakebackup.errors import Refused
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
-from lakebackup.plan.topics.restore import PartRead, between, require_restorable
+from lakebackup.plan.topics.restore import PartRead, RestorePlan, between, require_restorable
 from lakebackup.rows.backups import DataFile, Floor, Removal, Scope
 from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.store.reader import CatalogReader
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lakebackup.plan.topics.restore import RestorePlan
 
 COMPACT = TopicSettings({}, {"broker": {"cleanup.policy": "compact"}}).dump()
 
