@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from lakebackup.rows.tables import SPARK_TYPES, TABLES, columns
 from lakebackup.sql_engine import INTERNAL, RAW
-from lakebackup.sql_engine.ddl import definition
+from lakebackup.sql_engine.delta.ddl import definition
 from lakebackup.sql_engine.duck import view_types
 from lakebackup_sql import area, load, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lakebackup.sql_engine.ddl import Definition
+    from lakebackup.sql_engine.delta.ddl import Definition
 
 _TYPES = {"VARCHAR": "STRING", "INTEGER": "INT"}
 _COLUMN = re.compile(r"-- ([a-z][a-z0-9_]*): (.+)")

@@ -34,7 +34,7 @@ class Duck:
     """The catalog by `CatalogReader`, which starts no JVM; counts the bytes of the files it opens."""
 
     def __init__(self, folder: str) -> None:
-        from lakebackup.sql_engine.verified import VerifiedFiles
+        from lakebackup.sql_engine.delta.verified import VerifiedFiles
         from lakebackup.store.reader import CatalogReader
 
         self._sizes: dict[str, int] = {}

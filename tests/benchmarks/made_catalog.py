@@ -13,7 +13,7 @@ import duckdb
 import pyarrow.compute as pc
 
 from lakebackup.rows.tables import ARROW_SCHEMAS
-from lakebackup.sql_engine.delta import commit, write_rows
+from lakebackup.sql_engine.delta.table import commit, write_rows
 from lakebackup.storage import open_storage
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.runtime.session import spark_session

@@ -15,7 +15,7 @@ from tests.support.disks import flip
 
 from lakebackup.errors import Damaged
 from lakebackup.rows.tables import ARROW_SCHEMAS, columns
-from lakebackup.sql_engine.delta import commit, open_table, write_rows
+from lakebackup.sql_engine.delta.table import commit, open_table, write_rows
 from lakebackup.sql_engine.duck import DuckEngine
 from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import open_storage

@@ -16,7 +16,7 @@ from tests.support.processes import Run
 from tests.support.runs import Lab
 
 from lakebackup.rows.base import Row
-from lakebackup.sql_engine.delta import append
+from lakebackup.sql_engine.delta.table import append
 from lakebackup.storage import Storage
 from lakebackup.store.reader import CatalogReader
 

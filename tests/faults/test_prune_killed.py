@@ -14,7 +14,7 @@ from tests.support.pruning import data, listed, orders, put, run, seen
 from lakebackup.errors import Busy, EnvironmentProblem
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.tables import as_row
-from lakebackup.sql_engine.delta import open_table
+from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.writer import CatalogWriter

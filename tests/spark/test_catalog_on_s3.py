@@ -17,9 +17,9 @@ from tests.support.s3 import put_catalog
 from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row, spark_columns
 from lakebackup.rows.upkeep import Audit
-from lakebackup.sql_engine.dataset import rows_of
-from lakebackup.sql_engine.delta import append, commit, open_table, write_rows
-from lakebackup.sql_engine.delta_log import FOLDER, remote_log
+from lakebackup.sql_engine.delta.dataset import rows_of
+from lakebackup.sql_engine.delta.log import FOLDER, remote_log
+from lakebackup.sql_engine.delta.table import append, commit, open_table, write_rows
 from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.behind import current_catalog
@@ -175,7 +175,7 @@ def test_another_table_in_its_place_is_not_taken_for_it(place: str, empty_catalo
         catalog.delete(found.path)
     put_catalog(place, empty_catalog)
     code = (
-        "import sys; from lakebackup.sql_engine.delta import append; "
+        "import sys; from lakebackup.sql_engine.delta.table import append; "
         "from lakebackup.rows.upkeep import Audit;"
         "from lakebackup.storage import open_storage\n"
         "for n in range(4): append(open_storage(sys.argv[1]), 'audit',"
@@ -192,7 +192,10 @@ def test_a_reader_of_its_own_needs_no_entry_before_the_checkpoint(place: str) ->
     for name in log_of(catalog, "audit"):
         if name[:20] < f"{10:020d}":
             catalog.delete(f"audit/{FOLDER}/{name}")
-    code = "import sys; from lakebackup.sql_engine.dataset import rows_of; print(len(rows_of(sys.argv[1])))"
+    code = (
+        "import sys; from lakebackup.sql_engine.delta.dataset import rows_of; "
+        "print(len(rows_of(sys.argv[1])))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, f"{catalog.uri}/audit"], capture_output=True, text=True, check=True
     )

@@ -21,7 +21,7 @@ from lakebackup.recovery.imports import read_import
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.tables import TABLES
 from lakebackup.rows.upkeep import Audit
-from lakebackup.sql_engine.delta import open_table
+from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter

@@ -21,7 +21,7 @@ from lakebackup.formats.logs.logfile import read_log_file
 from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rules import layout
-from lakebackup.sql_engine.delta import append
+from lakebackup.sql_engine.delta.table import append
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number

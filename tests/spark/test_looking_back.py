@@ -11,7 +11,7 @@ from tests.support.catalogs import backup_id, manifest, publish
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.rows.backups import Removal
 from lakebackup.rows.tables import TABLES
-from lakebackup.sql_engine.delta import open_table
+from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader

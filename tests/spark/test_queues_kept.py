@@ -20,7 +20,7 @@ from lakebackup.plan.queues.restore import plan_restore
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.requests import Request
 from lakebackup.rows.upkeep import Policy, Restore
-from lakebackup.sql_engine.delta import open_table
+from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader

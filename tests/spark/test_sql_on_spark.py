@@ -12,7 +12,7 @@ from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Damaged, TimedOut
 from lakebackup.plan.diff import DiffRequest
-from lakebackup.sql_engine.guard import check_select
+from lakebackup.sql_engine.guard.check import check_select
 from lakebackup.sql_engine.spark import streamed
 from lakebackup_jobs.query import record_query as ask
 from lakebackup_jobs.query.record_diff import run

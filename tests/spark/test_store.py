@@ -21,7 +21,7 @@ from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem
 from lakebackup.rows.tables import TABLES, as_row, spark_columns
 from lakebackup.rows.upkeep import Audit, Check, Migration
 from lakebackup.rules import layout
-from lakebackup.sql_engine.delta import append, open_table
+from lakebackup.sql_engine.delta.table import append, open_table
 from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease, break_lease
@@ -322,7 +322,7 @@ def test_appends_of_several_processes_are_all_kept(root: Path, processes: int, e
 def test_what_duckdb_reads_prunes_by_the_log(spark: SparkSession, root: Path) -> None:
     import pyarrow.dataset as ds
 
-    from lakebackup.sql_engine.dataset import dataset
+    from lakebackup.sql_engine.delta.dataset import dataset
 
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     for number in range(1, 6):

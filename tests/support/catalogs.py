@@ -168,7 +168,7 @@ def put_sidecar(storage: Storage, made: tuple[sidecar.Manifest, list[list[DataFi
 #: A program that appends rows to the audit of a catalog: its address, the process's name, and how many.
 APPEND_MANY = """
 import sys
-from lakebackup.sql_engine.delta import append
+from lakebackup.sql_engine.delta.table import append
 from lakebackup.store.lease import Lease
 from lakebackup.rows.upkeep import Audit
 from lakebackup.storage import open_storage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lakebackup.sql_engine.delta import open_table
+from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.store.reader import CatalogReader
 
 

@@ -24,7 +24,7 @@ from lakebackup.rows.base import Row
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row, table_of
 from lakebackup.rows.upkeep import Migration
 from lakebackup.rules import layout
-from lakebackup.sql_engine.delta import append
+from lakebackup.sql_engine.delta.table import append
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id

@@ -19,7 +19,7 @@ from lakebackup.rows.backups import DataFile, Floor, Gap, Position, Removal, Sco
 from lakebackup.rows.base import Row
 from lakebackup.rows.tables import ARROW_SCHEMAS, table_of
 from lakebackup.rows.upkeep import Check, Destination, Migration
-from lakebackup.sql_engine.delta import append
+from lakebackup.sql_engine.delta.table import append
 from lakebackup.storage import open_storage
 from lakebackup_sql import load, names
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
-    from lakebackup.sql_engine.guard_records import RecordsCall
+    from lakebackup.sql_engine.guard.records import RecordsCall
     from lakebackup.store.reader import CatalogReader
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1

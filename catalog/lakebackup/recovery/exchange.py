@@ -110,8 +110,8 @@ def _rows(reader: CatalogReader, table: str, ids: list[str] | None) -> Iterator[
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    from lakebackup.sql_engine.dataset import dataset
-    from lakebackup.sql_engine.delta import open_table
+    from lakebackup.sql_engine.delta.dataset import dataset
+    from lakebackup.sql_engine.delta.table import open_table
     from lakebackup.sql_engine.failures import damaged_table
 
     uri = f"{reader.catalog_uri}/{table}"

@@ -23,7 +23,7 @@ from lakebackup.rows.digest import LANE_DIGITS, LANES, Digest
 from lakebackup.rows.tables import spark_columns
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
-from lakebackup.sql_engine.delta import open_table
+from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.store import manifest as sidecar
 from lakebackup.store import translations
 from lakebackup.store.delta_append import LISTED, LISTED_BY, TornListings

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlglot import exp
 
-    from lakebackup.sql_engine.guard import Checked
+    from lakebackup.sql_engine.guard.check import Checked
 
 EngineName = Literal["duckdb", "spark"]
 #: What a person asks for; `auto`: see `lakebackup_jobs.lifecycle.planning`.

@@ -30,10 +30,10 @@ from lakebackup.sql_engine import (
     to_duckdb,
     view_text,
 )
-from lakebackup.sql_engine.as_of import open_then, require_then
-from lakebackup.sql_engine.dataset import dataset
-from lakebackup.sql_engine.delta import newest_version, versions_then
-from lakebackup.sql_engine.delta_log import folder_of, prefetch, until_fork
+from lakebackup.sql_engine.delta.as_of import open_then, require_then
+from lakebackup.sql_engine.delta.dataset import dataset
+from lakebackup.sql_engine.delta.log import folder_of, prefetch, until_fork
+from lakebackup.sql_engine.delta.table import newest_version, versions_then
 from lakebackup.sql_engine.failures import damaged_table, error_in
 from lakebackup.sql_engine.limits import Limits
 from lakebackup_sql import load, names
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from lakebackup.sql_engine import EngineName
-    from lakebackup.sql_engine.guard import Checked
+    from lakebackup.sql_engine.guard.check import Checked
 
 _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": False,

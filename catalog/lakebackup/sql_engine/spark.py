@@ -20,9 +20,9 @@ from lakebackup.sql_engine import (
     steps_for,
     view_text,
 )
-from lakebackup.sql_engine.as_of import open_then, require_then
-from lakebackup.sql_engine.delta import newest_version
-from lakebackup.sql_engine.delta_log import folder_of, prefetch
+from lakebackup.sql_engine.delta.as_of import open_then, require_then
+from lakebackup.sql_engine.delta.log import folder_of, prefetch
+from lakebackup.sql_engine.delta.table import newest_version
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.limits import Limits
 from lakebackup_sql import load, names
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.sql_engine import EngineName
-    from lakebackup.sql_engine.guard import Checked
+    from lakebackup.sql_engine.guard.check import Checked
 
 
 # A table that is part of the plan has no more rows.
@@ -84,7 +84,7 @@ class SparkEngine(SqlEngine):
     def select(self, sql: str) -> DataFrame:
         """The rows of a person's SELECT over the views. Raises UsageProblem when it is not just that."""
         from lakebackup.sql_engine.duck import view_columns
-        from lakebackup.sql_engine.guard import check_select
+        from lakebackup.sql_engine.guard.check import check_select
 
         return self._checked("select", check_select(sql, view_columns(now=self._as_of is not None)))
 
@@ -213,7 +213,7 @@ class SparkEngine(SqlEngine):
     def _few(self, step: str) -> DataFrame | None:
         """The rows of a small table, to be part of the plan: Delta takes longer to plan one scan than reading
         them takes. None when they are many."""
-        from lakebackup.sql_engine.dataset import rows_of
+        from lakebackup.sql_engine.delta.dataset import rows_of
 
         uri = f"{self._uri}/{_table_of(step)}"
         opened = self._open(step)

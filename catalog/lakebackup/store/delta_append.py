@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules.kinds import KINDS
-from lakebackup.sql_engine.delta import write_rows
+from lakebackup.sql_engine.delta.table import write_rows
 from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle
 from lakebackup.storage import open_storage
 from lakebackup.store.manifest import get_whole, read_part

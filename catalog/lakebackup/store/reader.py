@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakebackup.rows.base import State
     from lakebackup.sql_engine import Asked, EngineName, SqlEngine
     from lakebackup.sql_engine.duck import DuckEngine
-    from lakebackup.sql_engine.guard import Checked
+    from lakebackup.sql_engine.guard.check import Checked
 
     ArrowJob = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -43,7 +43,7 @@ class Catalog:
 
     def version(self) -> int | None:
         """The schema version of the catalog, None without one; UsageProblem when too new."""
-        from lakebackup.sql_engine.dataset import rows_of
+        from lakebackup.sql_engine.delta.dataset import rows_of
 
         try:
             found: list[int] = rows_of(f"{self.catalog_uri}/migrations")["version"].to_pylist()
@@ -205,7 +205,7 @@ class CatalogReader(Catalog):
 
     def select(self, sql: str) -> pa.RecordBatchReader:
         """The rows of a person's SELECT over the views. Raises UsageProblem when it is not just that."""
-        from lakebackup.sql_engine.guard import check_select
+        from lakebackup.sql_engine.guard.check import check_select
 
         return self._duck.select(check_select(sql, self.relations()))
 
@@ -238,7 +238,7 @@ class CatalogReader(Catalog):
         """The same catalog as if some backups had other states: id -> state."""
         import pyarrow as pa
 
-        from lakebackup.sql_engine.dataset import rows_of
+        from lakebackup.sql_engine.delta.dataset import rows_of
 
         reader = CatalogReader(self.home.uri, self.catalog_uri, as_of=self._as_of)
         rows = rows_of(f"{self.catalog_uri}/backups")
@@ -253,7 +253,7 @@ class CatalogReader(Catalog):
 
     def destinations(self) -> Roots:
         """Where the destinations are. The one this was opened with is where it is now, moved or not."""
-        from lakebackup.sql_engine.dataset import rows_of
+        from lakebackup.sql_engine.delta.dataset import rows_of
 
         rows = rows_of(f"{self.catalog_uri}/destinations").to_pylist()
         found = {row["destination"]: self.root_of(row["uri"]) for row in rows}

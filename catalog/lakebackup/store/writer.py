@@ -23,8 +23,8 @@ from lakebackup.rows.base import QUEUES, Row, State
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row, table_of
 from lakebackup.rows.upkeep import Audit, Destination, Hold, Migration, Policy, PolicyTopics
 from lakebackup.rules import layout
-from lakebackup.sql_engine.change import set_states
-from lakebackup.sql_engine.delta import SORTED_BY, append, commit, open_table
+from lakebackup.sql_engine.delta.change import set_states
+from lakebackup.sql_engine.delta.table import SORTED_BY, append, commit, open_table
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.delta_append import (
@@ -107,7 +107,7 @@ class CatalogWriter(Catalog):
     def migrate(self) -> int:
         """Create the tables or bring them up to date, again and again; returns the schema version."""
         if (self.version() or 0) < len(names("migrations")):
-            from lakebackup.sql_engine.ddl import create_table
+            from lakebackup.sql_engine.delta.ddl import create_table
 
             with self._lease() as lease:
                 for number, migration in enumerate(names("migrations"), 1):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from lakebackup.sql_engine.delta import newest_version
-from lakebackup.sql_engine.delta_log import folder_of
+from lakebackup.sql_engine.delta.log import folder_of
+from lakebackup.sql_engine.delta.table import newest_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from lakebackup.errors import Refused
 from lakebackup.plan.records import RecordsPlan, Wanted
 from lakebackup.rows.base import TOPICS
 from lakebackup.rules.kinds import require_kind_of
-from lakebackup.sql_engine.guard_records import RecordsCall
+from lakebackup.sql_engine.guard.records import RecordsCall
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.query.record_query import Records, given
 

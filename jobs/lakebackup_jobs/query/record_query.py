@@ -24,7 +24,7 @@ import pyarrow.dataset as ds
 
 from lakebackup.errors import LakebackupError
 from lakebackup.plan.records import RecordsPlan, plan_records
-from lakebackup.sql_engine.guard import check_select
+from lakebackup.sql_engine.guard.check import check_select
 from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.sql_engine.guard import Checked
+    from lakebackup.sql_engine.guard.check import Checked
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.kafka.format.read_records import ReadRecords, RecordFile
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
-from lakebackup.sql_engine.delta_log import FOLDER
+from lakebackup.sql_engine.delta.log import FOLDER
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.targets import Held, Target, full_path

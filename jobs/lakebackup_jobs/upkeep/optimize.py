@@ -78,7 +78,7 @@ def _retention(retain_ms: int, reader: CatalogReader, storage: Storage) -> int:
 
 def _held(catalog_uri: str, table: str) -> Held:
     """Files and bytes that the table's newest version reads, and those in its folder."""
-    from lakebackup.sql_engine.delta import open_table
+    from lakebackup.sql_engine.delta.table import open_table
 
     uri = f"{catalog_uri}/{table}"
     log = f"{table}/_delta_log/"

@@ -17,7 +17,7 @@ from lakebackup.requests import Request
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules.kinds import only_one, require_kind_of, require_source
 from lakebackup.rules.times import format_ts
-from lakebackup.sql_engine.guard import check_select
+from lakebackup.sql_engine.guard.check import check_select
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -28,7 +28,7 @@ from lakebackup.rows.base import TOPICS, pick
 from lakebackup.rules import patterns, topic_settings
 from lakebackup.rules.kinds import only_one, require_kind, require_kind_of, require_source
 from lakebackup.rules.times import format_ts
-from lakebackup.sql_engine.guard import check_select
+from lakebackup.sql_engine.guard.check import check_select
 from lakebackup_sql import load
 
 if TYPE_CHECKING:

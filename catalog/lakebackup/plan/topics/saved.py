@@ -15,7 +15,7 @@ from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, Usage
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 from lakebackup.rows.digest import LANES, Digest
 from lakebackup.rules.times import format_ts
-from lakebackup.sql_engine.delta import open_table
+from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.store.reader import CatalogReader
 
 if TYPE_CHECKING:

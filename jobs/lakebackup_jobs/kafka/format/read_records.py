@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup.sql_engine.guard_records import COLUMNS
+from lakebackup.sql_engine.guard.records import COLUMNS
 from lakebackup.sql_engine.worker import settle
 from lakebackup_jobs.kafka.format import arrow, key_filter
 from lakebackup_jobs.kafka.format.records import HEADER_COUNT, KEY_LENGTH, OFFSET, TIMESTAMP, Columns

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.plan.records import Span, Wanted, wanted
-from lakebackup.sql_engine.guard import check_select
+from lakebackup.sql_engine.guard.check import check_select
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.query import record_query as ask
 

@@ -9,7 +9,7 @@ import pytest
 
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
 from lakebackup.sql_engine import relations_in, steps, to_duckdb
-from lakebackup.sql_engine.delta import _check
+from lakebackup.sql_engine.delta.table import _check
 from lakebackup.sql_engine.duck import DuckEngine, view_columns
 from lakebackup_sql import area, load, names
 

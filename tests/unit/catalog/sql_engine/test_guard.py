@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebackup.errors import UsageProblem
-from lakebackup.sql_engine.guard import check_select
-from lakebackup.sql_engine.guard_allowed import FUNCTIONS, OPTIONS, SYNTAX
+from lakebackup.sql_engine.guard.allowed import FUNCTIONS, OPTIONS, SYNTAX
+from lakebackup.sql_engine.guard.check import check_select
 
 RELATIONS = {
     "files": ["destination", "path", "backup_id", "bytes", "min_ts", "max_ts", "scope", "at"],

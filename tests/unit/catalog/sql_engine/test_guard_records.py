@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lakebackup.errors import UsageProblem
-from lakebackup.sql_engine.guard import check_select
-from lakebackup.sql_engine.guard_records import COLUMNS
+from lakebackup.sql_engine.guard.check import check_select
+from lakebackup.sql_engine.guard.records import COLUMNS
 
 FILES = {"files": ["path", "bytes"]}
 

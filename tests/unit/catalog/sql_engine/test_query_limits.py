@@ -10,7 +10,7 @@ from tests.support.made_backups import MadeBackups
 
 from lakebackup.errors import EnvironmentProblem, TimedOut, UsageProblem
 from lakebackup.sql_engine import limits
-from lakebackup.sql_engine.guard import check_select
+from lakebackup.sql_engine.guard.check import check_select
 from lakebackup.sql_engine.limits import Limits
 from lakebackup_jobs.cli import main
 

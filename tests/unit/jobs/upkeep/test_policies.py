@@ -21,8 +21,8 @@ from tests.support.rows import filled
 from lakebackup.rows.backups import Backup, Scope
 from lakebackup.rows.upkeep import Migration
 from lakebackup.rules.patterns import select
-from lakebackup.sql_engine.ddl import create_table
-from lakebackup.sql_engine.delta import append
+from lakebackup.sql_engine.delta.ddl import create_table
+from lakebackup.sql_engine.delta.table import append
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease, is_held
 from lakebackup.store.reader import CatalogReader

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from lakebackup.errors import LakebackupError, NotFound
-from lakebackup.sql_engine.delta_log import folder_of, opened, per_process, pool
+from lakebackup.sql_engine.delta.log import folder_of, opened, per_process, pool
 from lakebackup.sql_engine.failures import passed_on
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound
 from lakebackup.rules.times import format_ts
-from lakebackup.sql_engine.dataset import rows_of
-from lakebackup.sql_engine.delta import open_folder, open_table
-from lakebackup.sql_engine.delta_log import folder_of, local_log
+from lakebackup.sql_engine.delta.dataset import rows_of
+from lakebackup.sql_engine.delta.log import folder_of, local_log
+from lakebackup.sql_engine.delta.table import open_folder, open_table
 from lakebackup.storage import open_storage
 from lakebackup_sql import names
 

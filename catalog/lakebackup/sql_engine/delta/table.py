@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import Busy, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.rows.base import Row
 from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, as_row
-from lakebackup.sql_engine.delta_log import FOLDER, folder_of, local_log, remote_log, until_fork
+from lakebackup.sql_engine.delta.log import FOLDER, folder_of, local_log, remote_log, until_fork
+from lakebackup.sql_engine.delta.verified import is_whole, put_sums
 from lakebackup.sql_engine.failures import damaged_catalog
-from lakebackup.sql_engine.verified import is_whole, put_sums
 from lakebackup.storage import AlreadyExists
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.sql_engine.delta import open_table
+from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.failures import damaged_table
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    from lakebackup.sql_engine.verified import verified_files
+    from lakebackup.sql_engine.delta.verified import verified_files
 
     verified = verified_files(uri)
     verifying = ds.ParquetFileFormat(

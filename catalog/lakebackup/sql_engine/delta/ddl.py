@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp, parse_one
 
-from lakebackup.sql_engine.delta import CONSTRAINT
-from lakebackup.sql_engine.delta_log import FOLDER, folder_of
-from lakebackup.sql_engine.verified import put_sums
+from lakebackup.sql_engine.delta.log import FOLDER, folder_of
+from lakebackup.sql_engine.delta.table import CONSTRAINT
+from lakebackup.sql_engine.delta.verified import put_sums
 from lakebackup.storage import AlreadyExists
 from lakebackup_sql import load, names
 

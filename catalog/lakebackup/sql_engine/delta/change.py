@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebackup.sql_engine.dataset import dataset
-from lakebackup.sql_engine.delta import TRIES, commit_once, open_folder, outrun, write_file
-from lakebackup.sql_engine.delta_log import local_log
+from lakebackup.sql_engine.delta.dataset import dataset
+from lakebackup.sql_engine.delta.log import local_log
+from lakebackup.sql_engine.delta.table import TRIES, commit_once, open_folder, outrun, write_file
 from lakebackup.sql_engine.failures import damaged_table
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, NoReturn
 
 from lakebackup.errors import UsageProblem
-from lakebackup.sql_engine.guard_allowed import FUNCTIONS, JOIN_KINDS, OPTIONS, SYNTAX, TYPES, UNITS
-from lakebackup.sql_engine.guard_records import COLUMNS, USAGE, arguments, is_call, take_calls
+from lakebackup.sql_engine.guard.allowed import FUNCTIONS, JOIN_KINDS, OPTIONS, SYNTAX, TYPES, UNITS
+from lakebackup.sql_engine.guard.records import COLUMNS, USAGE, arguments, is_call, take_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
-    from lakebackup.sql_engine.guard_records import RecordsCall
+    from lakebackup.sql_engine.guard.records import RecordsCall
 
 _MAX_CHARACTERS = 64 * 1024
 _MAX_TOKENS = 10_000
