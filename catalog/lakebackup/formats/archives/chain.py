@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Damaged, Refused
 from lakebackup.formats.archives import meta, tree
+from lakebackup.formats.archives.cbb import Summary  # noqa: TC001 - read by pydantic
 from lakebackup.rows.backups import Backup, DataFile, Position
 from lakebackup.rows.base import ARCHIVE
 from lakebackup.rows.digest import Digest
@@ -24,7 +25,6 @@ from lakebackup.rules.kinds import require_kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from lakebackup.formats.archives.cbb import Summary
     from lakebackup.formats.archives.tree import Found
 
 #: A bucket has no epoch of its own: what its vbuckets were cut back to is in their positions.
