@@ -168,7 +168,7 @@ def test_what_travels(cli: Commands, made: Made, empty_catalog: Path, tmp_path: 
     assert cli.rows("sql", "SELECT count(*) AS n FROM records('orders')", *other) == [{"n": 25}]
     open_storage(bucket).put("others/backups.txt", b"{}")
     given = ("catalog", "import", *other, "--backups")
-    assert "by its name" in cli.fails(2, *given, f"{bucket}/others/backups.txt")
+    assert "does not end in .jsonl" in cli.fails(2, *given, f"{bucket}/others/backups.txt")
     assert "no object backups.jsonl" in cli.fails(3, *given, f"{bucket}/others/backups.jsonl")
 
 

@@ -33,7 +33,13 @@ def made_backup(number: int, rows: Sequence[DataFile] = (), *, on: int | None = 
         "bytes": sum(row.bytes for row in rows),
         "entries": sum(row.entries for row in rows),
     }
-    own: dict[str, Any] = {"destination": "d", "isolation": "read_committed", "codec": "zstandard", **totals}
+    own: dict[str, Any] = {
+        "destination": "d",
+        "created_by": "test",
+        "isolation": "read_committed",
+        "codec": "zstandard",
+        **totals,
+    }
     if on not in (None, number):
         own |= {
             "kind": "differential",
