@@ -124,7 +124,7 @@ class BrDecoder:
                 pa.array(np.zeros(count, np.int32)),
                 pa.array(offsets[chosen]),
             ],
-            schema=events.captured(),
+            schema=events.captured_schema(),
         )
 
     def _marks(self, data: Bytes, ends: Longs, rows: Longs, chosen: Longs, offsets: Longs) -> pa.RecordBatch:
@@ -143,7 +143,7 @@ class BrDecoder:
                 pa.ListArray.from_arrays(pa.array(after), pa.array(successors)),
                 pa.array(offsets[chosen]),
             ],
-            schema=events.marks(),
+            schema=events.marks_schema(),
         )
 
 

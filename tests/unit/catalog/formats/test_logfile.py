@@ -18,7 +18,7 @@ from tests.support.disks import small_disk
 
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.formats.logs.cipher import Cipher, LogKeys
-from lakebackup.formats.logs.events import stored
+from lakebackup.formats.logs.events import stored_schema
 from lakebackup.formats.logs.logfile import CODECS, MOST_RAW, LogFileWriter, LogPlace, Scratch, read_log_file
 from lakebackup.rows.backups import DataFile
 from lakebackup.storage import open_storage
@@ -45,7 +45,7 @@ class Row:
 
 
 def batch(rows: Sequence[Row]) -> pa.RecordBatch:
-    schema = stored().append(pa.field("offset", pa.int64()))
+    schema = stored_schema().append(pa.field("offset", pa.int64()))
     return pa.RecordBatch.from_pylist([vars(row) for row in rows], schema)
 
 

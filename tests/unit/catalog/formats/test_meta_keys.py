@@ -130,7 +130,7 @@ def test_a_value_that_says_no_name(text: bytes) -> None:
 
 def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
     full = [{"value": None, "commit_ts": None, "type": None, "seq": 0, "sub": 0, **row} for row in rows]
-    return pa.RecordBatch.from_pylist(full, schema=events.stored())
+    return pa.RecordBatch.from_pylist(full, schema=events.stored_schema())
 
 
 def written(ts: int, key: str, name: str | None) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def test_an_empty_snapshot_has_an_empty_manifest() -> None:
 
 def test_what_is_no_snapshot_or_is_gone_has_none() -> None:
     reader = Given({"backups": [backup(1, source_kind="kafka"), backup(2, state="deleted")]})
-    with pytest.raises(UsageProblem, match="is no backup of a snapshot"):
+    with pytest.raises(UsageProblem, match="is not a backup of a snapshot"):
         next(manifest_json(reader, ID.format(1)))
     with pytest.raises(NotFound, match="was deleted"):
         next(manifest_json(reader, ID.format(2)))
