@@ -50,7 +50,7 @@ class History:
     restored_tid: int | None = None
 
     def continued_by(self, mode: Mode) -> Decision | None:
-        """What the next backup of the topic continues: its newest backup (a differential: its newest full), or
+        """What the next backup of the topic continues: its newest backup (a differential: newest full), or
         the newest restore into it, if that is later."""
         differential = mode == "differential"
         began = self.full_started_at if differential else self.started_at
