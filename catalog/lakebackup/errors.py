@@ -1,7 +1,7 @@
-"""Every error a person can meet, each with the exit code the command line ends with.
+"""All expected errors, each with the exit code of the command line.
 
-A message has what was wrong, where, and what to do next. Anything that is not one of these
-ends with exit code 1 and is a defect of ours. docs/exit-codes.md lists the codes.
+A message says what is wrong and where; its hint, what to do next. Any other exception ends with exit code 1
+and is a bug. docs/exit-codes.md lists the codes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class LakebackupError(Exception):
         return f"{self.message}\n{self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Spark workers send errors to the driver by pickle; keyword arguments do not survive it.
+        # Spark workers pickle errors for the driver; by default pickle loses keyword arguments.
         return partial(type(self), hint=self.hint), (self.message,)
 
 
 class UsageProblem(LakebackupError):
-    """Flags, configuration or SQL that make no sense; nothing was started."""
+    """Flags, configuration or SQL are invalid; nothing was started."""
 
     exit_code = 2
 
@@ -42,13 +42,13 @@ class NotFound(LakebackupError):
 
 
 class Incomplete(LakebackupError):
-    """Some of what was asked was done and kept, the rest failed."""
+    """Part of the request was done and is kept, the rest failed."""
 
     exit_code = 4
 
 
 class Refused(LakebackupError):
-    """What was asked cannot give a right result, so nothing was written."""
+    """The request could not give a correct result, so nothing was written."""
 
     exit_code = 5
 
@@ -65,7 +65,7 @@ class TooLarge(EnvironmentProblem):
 
 
 class Damaged(LakebackupError):
-    """Stored bytes are not what the catalog says: missing, torn, flipped or lying."""
+    """Stored data does not match the catalog: it is missing, truncated, changed or invalid."""
 
     exit_code = 7
 
@@ -78,7 +78,7 @@ class Busy(LakebackupError):
 
 
 class NeedsFull(LakebackupError):
-    """The source lost what the next backup would have to read, and only a new full, asked for, can go on."""
+    """The source lost data that the next backup would read; the user must request a new full."""
 
     exit_code = 9
 

@@ -18,7 +18,7 @@ from tests.benchmarks.report import markdown
 from tests.support.catalogs import backup_id, made_backup
 from tests.support.made_backups import MadeBackups
 
-from lakebackup.formats.logs.events import DEFAULT, PUT, PUTS, WRITE, stored
+from lakebackup.formats.logs.events import DEFAULT, PUT, PUTS, WRITE, stored_schema
 from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.base import CHANGES
@@ -70,7 +70,7 @@ def _make(folder: Path, events: int, *, apart: bool) -> int:
             "sub": np.zeros(count, np.int32),
         }  # fmt: skip
         nothing = {
-            name: pa.nulls(count, stored().field(name).type) for name in ("value", "commit_ts", "type")
+            name: pa.nulls(count, stored_schema().field(name).type) for name in ("value", "commit_ts", "type")
         }
         kinds = {
             WRITE: {**batch, "value": nothing["value"]},
@@ -80,7 +80,7 @@ def _make(folder: Path, events: int, *, apart: bool) -> int:
             with Scratch() as scratch:
                 place = LogPlace("bench", name, 1 + number % 4, number, cf, PUT, "1")
                 writer = LogFileWriter(place, scratch)
-                writer.add(pa.RecordBatch.from_pydict(columns, stored()))
+                writer.add(pa.RecordBatch.from_pydict(columns, stored_schema()))
                 row = writer.publish(made.storage)
             size += row["raw_bytes"]
             made.add(DataFile(destination=made.destination, added_in=1, **row))

@@ -94,7 +94,7 @@ def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
 
     done = lab.compact()
     assert (done["entries"], done["kept_entries"], done["kept_files"]) == (150, 14, 2)
-    assert done["left_out"] == [{"topic": plain, "because": "its cleanup.policy does not say compact"}]
+    assert done["left_out"] == [{"topic": plain, "because": "its cleanup.policy does not include compact"}]
     assert restored(lab, name, tmp_path) == expected
     assert restored(lab, name, tmp_path, to_ts=before["end_ts"]) == expected
     earlier = sorted(seen)[1]  # what was compacted still answers for its own time
@@ -107,7 +107,7 @@ def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
     )
     assert backup["note"] == f"compaction of {before['backup_id']}"
     assert lab.compact(name)["left_out"] == [
-        {"topic": name, "because": "nothing came since its last compaction"}
+        {"topic": name, "because": "it has no new records since its last compaction"}
     ]
 
     # The next backup goes on where the one before the compaction ended, in the new generation.
@@ -255,7 +255,7 @@ def test_the_command_line(lab: Lab, topic: Make, cli: Commands) -> None:
     told = cli.told("compact", *there, "--dry-run")
     assert (told["dry_run"], told["entries"], [t["topic"] for t in told["topics"]]) == (True, 5, [name])
     assert cli.told("compact", *there)["kept_entries"] == 1
-    assert "nothing came since" in cli.out("compact", name, *there)
+    assert "it has no new records since" in cli.out("compact", name, *there)
     assert "--all-keyed" in cli.fails(5, "compact", plain, *there)
     cli.fails(3, "compact", "other", *there)
     cli.fails(3, "compact", "--from", f"{where}/nowhere")

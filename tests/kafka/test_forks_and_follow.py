@@ -44,7 +44,7 @@ def test_batches_are_backups_that_continue_each_other(
 ) -> None:
     tidied: list[int] = []
     monkeypatch.setattr(stream, "SMALL_FILES", 2)
-    monkeypatch.setattr(CatalogWriter, "tidy", lambda _, most: tidied.append(most))
+    monkeypatch.setattr(CatalogWriter, "merge_small_files", lambda _, most: tidied.append(most))
     name = topic("follow", partitions=2)
     with following(lab, name) as run:
         for start in (0, 20, 40):

@@ -24,7 +24,7 @@ from tests.support.disks import small_disk
 
 from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.formats.logs.cipher import Cipher, LogKeys
-from lakebackup.formats.logs.events import captured
+from lakebackup.formats.logs.events import captured_schema
 from lakebackup.formats.logs.logfile import FORMAT, read_log_file
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.base import CHANGES
@@ -177,7 +177,7 @@ def sent(feed: ChangeFeed) -> list[tuple[Any, ...]]:
         decoder = BrDecoder(Range("t", partition, "e", 0, 0))
         records = decoder.decode(feed.records(partition)).records
         found += [tuple(row.values())[:10] for row in records.to_pylist()]
-    assert captured().names[:10] == [
+    assert captured_schema().names[:10] == [
         "store", "region", "table_id", "cf", "op", "key", "value", "start_ts", "commit_ts", "type",
     ]  # fmt: skip
     return sorted(found, key=repr)

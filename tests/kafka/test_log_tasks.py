@@ -141,7 +141,7 @@ def test_tasks_side_by_side_with_filters_and_keys(lab: Lab, feed: ChangeFeed, tm
     with sealed.run():
         send(lab, feed)
         told = sealed.until(lambda now: bool(now["detail"]), "the missing keys are told")
-        assert "no file of keys is named" in told["detail"]
+        assert "no key file is set" in told["detail"]
 
 
 def test_topics_that_are_not_there_and_names_that_are_taken(lab: Lab, feed: ChangeFeed) -> None:

@@ -146,7 +146,7 @@ def test_a_torn_export_is_not_taken(spark: SparkSession, root: Path, empty: Path
         take(spark, empty, folder=str(out))
     file.write_bytes(whole)
     (out / "lakebackup-export.json").unlink()
-    with pytest.raises(NotFound, match="did not finish"):
+    with pytest.raises(NotFound, match="an incomplete one"):
         take(spark, empty, folder=str(out))
     assert rows_of(empty, "backups") == []
 

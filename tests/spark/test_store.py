@@ -352,7 +352,7 @@ def test_tidy_keeps_every_row(spark: SparkSession, empty_catalog: Path, tmp_path
         publish(storage, writer, manifest(number))
     before = rows_of(tmp_path)
     assert len(before["backups"]) == 5
-    writer.tidy(most=4)
+    writer.merge_small_files(most=4)
     files = {table: open_table(f"file://{tmp_path}/catalog/{table}").file_uris() for table in before}
     assert {table: len(found) for table, found in files.items()} == dict.fromkeys(before, 1)
     assert rows_of(tmp_path) == before

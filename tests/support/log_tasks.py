@@ -13,7 +13,7 @@ from tests.support.change_feed import ChangeFeed
 from tests.support.runs import Lab
 
 from lakebackup.formats.logs.cipher import LogKeys
-from lakebackup.formats.logs.events import stored
+from lakebackup.formats.logs.events import stored_schema
 from lakebackup.formats.logs.logfile import FORMAT, read_log_file
 from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.rows.backups import DataFile
@@ -147,7 +147,7 @@ def sent(feed: ChangeFeed) -> list[Captured]:
         decoder = BrFeed(("feed",)).decoder(open_storage("."), where, {})
         rows = pa.Table.from_batches([decoder.decode(batch).records])
         for row in rows.to_pylist():
-            kept = [row[name] for name in stored().names]
+            kept = [row[name] for name in stored_schema().names]
             found.append((row["cf"], row["op"], str(row["table_id"]), *kept))
     return sorted(found, key=repr)
 

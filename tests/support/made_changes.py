@@ -34,7 +34,7 @@ from lakebackup.formats.logs.events import (
     PUTS,
     TRUNCATES,
     WRITE,
-    stored,
+    stored_schema,
 )
 from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
 from lakebackup.formats.logs.metafile import write_stream_meta
@@ -66,7 +66,7 @@ RESULT = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One event of the feed, as `events.captured()` has it without its offset."""
+    """One event of the feed, as `events.captured_schema()` has it without its offset."""
 
     table_id: int
     key: bytes
@@ -265,7 +265,7 @@ class MadeChanges:
         )
 
     def _log_file(self, name: str, changes: Sequence[Change], resolved_ts: int) -> DataFile:
-        first, names = changes[0], [*stored().names, "offset"]
+        first, names = changes[0], [*stored_schema().names, "offset"]
         place = LogPlace(
             source=self.source,
             backup_id=name,
@@ -275,8 +275,8 @@ class MadeChanges:
             op=first.op,
             store=first.store,
         )
-        rows = [{"offset": self.offset, **{n: getattr(c, n) for n in stored().names}} for c in changes]
-        schema = pa.schema([*stored(), pa.field("offset", pa.int64(), nullable=False)])
+        rows = [{"offset": self.offset, **{n: getattr(c, n) for n in stored_schema().names}} for c in changes]
+        schema = pa.schema([*stored_schema(), pa.field("offset", pa.int64(), nullable=False)])
         with Scratch() as scratch:
             file = LogFileWriter(place, scratch, self.codec)
             file.add(pa.RecordBatch.from_pylist(rows, schema=schema).select(names))

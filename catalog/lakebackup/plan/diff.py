@@ -1,7 +1,7 @@
-"""Which rows of `files` and `departures` the difference of two backups can lie in: ranges of numbers.
+"""Plan a diff of two backups: in which ranges of backup numbers rows of `files` and `departures` can differ.
 
-A file's row has the backup that it came with, a departure the one that it went with. So only what came or
-went between two backups of one chain is looked at, however many files both have.
+A file's row has the number of the backup that added it, a row of `departures` that of the one that lost it.
+So the query reads only what changed between two backups of a chain, however many files both have.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from lakebackup.store.selection import Selection
 
 
-def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The query that finds how to get from the backup `a` to `b`, whichever is the older, and its parameters.
+def diff_query(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The query for the changes from the backup `a` to `b`, either of which may be older, and its parameters.
 
-    Both are rows of diff_backups. The query looks at files added in `[from_number, to_number]`, and at older
-    ones that went in `(low, high]`. Raises Refused for backups of two sources.
+    Both are rows of diff_backups. The query reads files added in `[from_number, to_number]`, and older files
+    dropped in `(low, high]`. Raises Refused for backups of two sources.
     """
     if a["source"] != b["source"]:
         raise Refused(
@@ -38,14 +38,14 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[st
     topics = a["source_kind"] in (TOPICS, QUEUES)
     low, high = sorted((a["number"], b["number"]))
     older, newer = sorted((a, b), key=lambda one: one["link"])
-    # Whatever the older one has and has not lost since is in the newer one too, when that one needs it.
-    one_line = not topics or (
+    # If the newer backup depends on the older one, it has all files of that one except dropped ones.
+    same_chain = not topics or (
         a["base"] == b["base"]
         and newer["link"] < older["unlinked"]
         and a["state"] == b["state"] == "complete"
         and not a["moved"]
     )
-    behind = older["place"] if topics else low
+    after = older["place"] if topics else low
     sides = {
         f"{side}_{name}": row[name]
         for side, row in (("a", a), ("b", b))
@@ -56,7 +56,7 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[st
         "a": a["backup_id"],
         "b": b["backup_id"],
         "topics": topics,
-        "from_number": behind + 1 if one_line else min(a["first"], b["first"]),
+        "from_number": after + 1 if same_chain else min(a["first"], b["first"]),
         "to_number": max(a["last"], b["last"]) if topics else high,
         "low": low,
         "high": high,
@@ -65,7 +65,7 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[st
 
 @dataclass(frozen=True, slots=True)
 class DiffRequest(Request):
-    """What a person asked for: two backups, by their ids or how these begin."""
+    """Two backups to compare: their ids, or the first characters of these."""
 
     a: str
     b: str
@@ -74,8 +74,8 @@ class DiffRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class FileDiff:
-    """How the files of the backups `a` and `b` differ: rows of diff_totals, and `changes`, those of the
-    difference's query."""
+    """How the files of the backups `a` and `b` differ. `totals`: rows of diff_totals; `changes`: those of the
+    query."""
 
     a: str
     b: str
@@ -86,10 +86,10 @@ class FileDiff:
 def plan_diff(request: DiffRequest, reader: CatalogReader) -> FileDiff:
     """Compare the files of two backups.
 
-    Raises NotFound, UsageProblem (a beginning of several ids) and Refused (two sources).
+    Raises NotFound, UsageProblem (an ambiguous id) and Refused (two sources).
     """
     ids = reader.resolve_backup(request.a), reader.resolve_backup(request.b)
     rows = {row["backup_id"]: row for row in reader.rows("diff_backups", a=ids[0], b=ids[1])}
-    query, parameters = difference(rows[ids[0]], rows[ids[1]])
+    query, parameters = diff_query(rows[ids[0]], rows[ids[1]])
     changes = reader.choose("changes", query, **parameters)
     return FileDiff(*ids, tuple(changes.rows("diff_totals")), changes)

@@ -1,4 +1,4 @@
-"""Topics and partitions, as a Kafka cluster or the catalog has them, and the rows that backups write."""
+"""Topics and partitions as a Kafka cluster or the catalog describes them, and a backup's rows for them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Range(Partition):
-    """Offsets `[start, end)` of a partition that one task copies; `rank` counts its ranges from 0."""
+    """Offsets `[start, end)` of a partition that one task copies: its range number `rank`, from 0."""
 
     start: int
     end: int
@@ -41,7 +41,7 @@ class Range(Partition):
 class TopicState:
     """A topic as the cluster describes it: `epoch` is the topic id as 32 hex digits.
 
-    `settings`: those of its own; `inherited`: what it has from its brokers, as in TopicSettings.
+    `settings`: set on the topic; `inherited`: set on its brokers, as in TopicSettings.
     """
 
     scope: str
@@ -53,18 +53,18 @@ class TopicState:
 
     @property
     def saved(self) -> TopicSettings:
-        """All settings, as a backup keeps them."""
+        """All settings, as a backup stores them."""
         return TopicSettings(self.settings, self.inherited)
 
     @property
     def effective(self) -> Mapping[str, str]:
-        """Settings in force, as far as they are known."""
+        """The settings in force, as far as they are known."""
         return self.saved.in_force
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTopic:
-    """A topic as a backup that is made of others has it, and what its files hold."""
+    """A topic of a merged or compacted backup, and totals of the files that the backup is made from."""
 
     scope: str
     epoch: str
@@ -77,7 +77,7 @@ class StoredTopic:
     entries: int
 
     def row(self, backup_id: str, source: str) -> Scope:
-        """The topic as that backup's row."""
+        """The topic's row in the new backup."""
         return Scope(
             backup_id=backup_id,
             source=source,
@@ -92,7 +92,7 @@ class StoredTopic:
 
 @dataclass(frozen=True, slots=True)
 class RegionState(Partition):
-    """A partition as the cluster describes it: low watermark, end to read to, high watermark."""
+    """A partition as the cluster describes it. `low`, `high`: watermarks; `end`: where reading ends."""
 
     low: int
     end: int
@@ -102,14 +102,14 @@ class RegionState(Partition):
 
 @dataclass(frozen=True, slots=True)
 class BackupRows:
-    """Makes the rows of one backup; `ts`: the instant that its end positions were taken at, ms."""
+    """Creates the rows of one backup; `ts` (ms): when its end positions were read."""
 
     backup_id: str
     source: str
     ts: int
 
     def position(self, region: RegionState, start: int, end: int) -> Position:
-        """The backup covers `[start, end)` of a partition."""
+        """The row that says which offsets `[start, end)` of a partition the backup covers."""
         return Position(
             backup_id=self.backup_id,
             source=self.source,
@@ -125,7 +125,7 @@ class BackupRows:
         )
 
     def scope(self, topic: TopicState, *, generation: int = 0, settings: str | None = None) -> Scope:
-        """A topic of the backup, with its own settings or another JSON text in their place."""
+        """The row of a topic. `settings`: JSON text that replaces the topic's own settings."""
         return Scope(
             backup_id=self.backup_id,
             source=self.source,
@@ -147,7 +147,10 @@ class BackupRows:
         to_ts: int | None = None,
         bridged: bool = False,
     ) -> Gap:
-        """No backup holds `[start, end)`; `end` None: all from there on went with the partition."""
+        """The row for offsets `[start, end)` that no backup holds.
+
+        `end` None: the topic was recreated, and everything from `start` on was lost.
+        """
         scope, epoch, region = place
         return Gap(
             backup_id=self.backup_id,

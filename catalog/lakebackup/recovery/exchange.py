@@ -1,6 +1,6 @@
-"""The catalog's rows as files for other programs: JSON lines or Parquet, with an index that is put last.
+"""Exports the catalog's rows for other programs: files of JSON lines or Parquet, and last an index of them.
 
-docs/exchange.md describes the form. Rows stream from the tables, whose files are verified, to the files.
+docs/exchange.md describes the format. Rows are streamed; the tables' files are verified as they are read.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ INDEX = "lakebackup-export.json"
 Form = Literal["jsonl", "parquet"]
 ROWS_PER_FILE = 1_000_000
 _BATCH = 10_000
-#: All but `migrations`, which speaks of one catalog alone.
+#: All tables except `migrations`, which is about one catalog only.
 EXCHANGED = tuple(table for table in TABLES if table != "migrations")
 
 
 @dataclass(frozen=True, slots=True)
 class RowsFile:
-    """A file of rows of one table; `sha256` of its bytes."""
+    """A file with rows of one table; `sha256` is of the file."""
 
     table: str
     path: str
@@ -47,7 +47,7 @@ class RowsFile:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What an export holds. `version`: schema version of the catalog; `exported_at`: us since 1970 UTC."""
+    """The content of an export. `version`: the catalog's schema version; `exported_at`: us since 1970 UTC."""
 
     version: int
     form: Form
@@ -56,16 +56,16 @@ class Index:
 
 
 def export(reader: CatalogReader, folder: Storage, form: Form, progress: Callable[[int, int], None]) -> Index:
-    """Write all rows that count into an empty folder, the index last. `progress` gets rows and bytes so far.
+    """Export the rows of all tables to an empty folder; `progress` gets rows and bytes so far.
 
-    Raises Refused (the folder holds something), Damaged (a table is not as it was written).
+    Raises Refused (the folder is not empty), Damaged (a table's file was changed).
     """
     found = next(folder.list(), None)
     if found:
         raise Refused(f"{folder.uri} holds {found.path} already.", hint="Export into an empty folder.")
     files: list[RowsFile] = []
     rows = size = 0
-    # The backups first: what is committed while the others are read is left out.
+    # Read backups first, to leave out rows of backups that are committed during the export.
     known = [str(row["backup_id"]) for batch in _rows(reader, "backups", None) for row in batch.to_pylist()]
     for table in EXCHANGED:
         for file in _table(reader, folder, table, form, known):
@@ -78,31 +78,31 @@ def export(reader: CatalogReader, folder: Storage, form: Form, progress: Callabl
 
 
 def read_index(folder: Storage) -> Index:
-    """What an export holds. Raises NotFound, Damaged, UsageProblem (written by a newer version)."""
+    """Read the index of an export. Raises NotFound, Damaged, UsageProblem (written by a newer version)."""
     try:
-        found = read_record(folder, INDEX, Index, "Export once more.")
+        found = read_record(folder, INDEX, Index, "Export again.")
     except NotFound:
         raise NotFound(
-            f"{folder.uri} holds no {INDEX}: it is no export, or one that did not finish.",
-            hint="Give the folder of a `lakebackup catalog export`, or name files with --backups, --files.",
+            f"{folder.uri} holds no {INDEX}: it is not an export, or an incomplete one.",
+            hint="Give the folder of a `lakebackup catalog export`, or files with --backups, --files.",
         ) from None
     unknown = {file.table for file in found.files} - set(EXCHANGED)
     if found.version > len(names("migrations")) or unknown:
         raise UsageProblem(
             f"{folder.uri} was exported from a catalog of schema version {found.version}; "
-            f"this lakebackup knows versions up to {len(names('migrations'))}.",
+            f"this lakebackup supports versions up to {len(names('migrations'))}.",
             hint="Use the lakebackup that wrote it, or a newer one.",
         )
     return found
 
 
 def require_whole(folder: Storage, files: tuple[RowsFile, ...]) -> None:
-    """Raises Damaged, NotFound when a file differs from the index."""
+    """Raise Damaged or NotFound when a file differs from the index."""
     for file in files:
         if folder.sha256(file.path) != file.sha256:
             raise Damaged(
-                f"{folder.uri}/{file.path} is not as it was exported: its SHA-256 differs.",
-                hint="Take it from another copy, or export once more.",
+                f"{folder.uri}/{file.path} was changed after the export: its SHA-256 differs.",
+                hint="Restore it from another copy, or export again.",
             )
 
 
@@ -119,7 +119,7 @@ def _rows(reader: CatalogReader, table: str, ids: list[str] | None) -> Iterator[
         columns=[column.name for column in columns(table)],
         filter=ds.field("backup_id").isin(pa.array(ids, pa.string())) if ids is not None else None,
         batch_size=_BATCH,
-        batch_readahead=2,  # little is read ahead, so that little is held
+        batch_readahead=2,  # saves memory
         fragment_readahead=1,
     )
     try:
@@ -161,7 +161,7 @@ def _only(batch: pa.RecordBatch, known: list[str]) -> pa.RecordBatch:
 
 
 def _absolute(batch: pa.RecordBatch, reader: CatalogReader) -> pa.RecordBatch:
-    """Where destinations are, by URIs that hold for a catalog in another place too."""
+    """Make the URIs of destinations absolute: they may be relative to this catalog."""
     import pyarrow as pa
 
     rows = [{**row, "uri": reader.root_of(row["uri"])} for row in batch.to_pylist()]
@@ -169,7 +169,7 @@ def _absolute(batch: pa.RecordBatch, reader: CatalogReader) -> pa.RecordBatch:
 
 
 class _Sink(io.RawIOBase):
-    """An object being written, with the number of its bytes and their SHA-256; a file to pyarrow."""
+    """A file object for pyarrow that writes to an ObjectWriter; counts bytes and computes their SHA-256."""
 
     def __init__(self, writer: ObjectWriter) -> None:
         super().__init__()

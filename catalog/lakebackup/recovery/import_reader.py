@@ -1,7 +1,7 @@
-"""Rows of an import, read and checked in Spark tasks: JSON lines or Parquet.
+"""Reads and checks the rows of an import (JSON lines or Parquet) in Spark tasks.
 
-Rows of an export are whole. Of another program's inventory few columns are needed; the others are null here
-and filled in later.
+Rows of an export have all columns. Rows of another program's inventory need only a few; the others are null
+here and filled in later.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 MANIFESTS = "manifests"
-#: Columns that another program must give; the others may be left out.
+#: Columns that rows of other programs must have; the others are optional.
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "backups": ("backup_id", "source", "end_ts"),
     "files": ("backup_id", "path", "bytes"),
@@ -47,7 +47,7 @@ _LIMIT: Mapping[str, int] = {"int32": 2**31, "int64": 2**63, "bool": 2}
 
 @dataclass(frozen=True, slots=True)
 class GivenFile:
-    """A file of rows of a table, or of manifests; `form` is jsonl or parquet."""
+    """A file to import: rows of a table, or of manifests; `form` is jsonl or parquet."""
 
     table: str
     uri: str
@@ -55,7 +55,7 @@ class GivenFile:
 
 
 def given_files(table: str, path: str) -> list[GivenFile]:
-    """The file at `path`, or those in the folder. Raises NotFound, UsageProblem (a name without a form)."""
+    """The file at `path`, or those in that folder. Raises NotFound, UsageProblem (an unknown suffix)."""
     storage = open_storage(path)
     found = [
         f"{path.rstrip('/')}/{entry.path}"
@@ -63,13 +63,13 @@ def given_files(table: str, path: str) -> list[GivenFile]:
         if not entry.path.startswith((".", "_"))
     ]
     if not found:
-        folder, name = _parted(path)
+        folder, name = _split_uri(path)
         folder.stat(name)  # NotFound when there is neither
         found = [path]
     return [GivenFile(table, uri, _form(uri)) for uri in found]
 
 
-def _parted(path: str) -> tuple[Storage, str]:
+def _split_uri(path: str) -> tuple[Storage, str]:
     folder, _, name = path.rpartition("/")
     if not name:
         raise NotFound(f"{path} holds no file.")
@@ -81,14 +81,14 @@ def _form(path: str) -> str:
     if form is None:
         raise UsageProblem(
             f"The name of {path} does not end in {', '.join(_FORMS)}.",
-            hint="Call JSON lines .jsonl and Parquet files .parquet; other forms are not read.",
+            hint="Name JSON lines .jsonl and Parquet files .parquet; other formats cannot be imported.",
         )
     return form
 
 
 @cache
-def shape(table: str) -> tuple[Column, ...]:
-    """The columns that may be given of a table, or of manifests."""
+def importable_columns(table: str) -> tuple[Column, ...]:
+    """The columns that rows of a table, or of manifests, may have."""
     if table != MANIFESTS:
         return columns(table)
     known = {column.name: column for column in columns("files")}
@@ -97,18 +97,18 @@ def shape(table: str) -> tuple[Column, ...]:
 
 @cache
 def given_schema(table: str) -> pa.Schema:
-    """The given rows; `row_file` counts the files, `row_number` lines or rows from 1."""
+    """The schema of rows that are read. `row_file`: index of the file; `row_number`: line or row, from 1."""
     import pyarrow as pa
 
     known = ARROW_SCHEMAS["files" if table == MANIFESTS else table]
-    own = [known.field(column.name).with_nullable(True) for column in shape(table)]
+    own = [known.field(column.name).with_nullable(True) for column in importable_columns(table)]
     return pa.schema(
         [*own, ("row_file", pa.int32()), ("row_number", pa.int64()), ("row_problem", pa.string())]
     )
 
 
 def given_columns(table: str) -> StructType:
-    """The same, for Spark."""
+    """`given_schema` for Spark."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(given_schema(table))
@@ -116,9 +116,9 @@ def given_columns(table: str) -> StructType:
 
 @dataclass(frozen=True)
 class Given(PerNumber):
-    """The rows of `files[number]`, all of one table.
+    """Reads the rows of `files[number]`; all files are of one table.
 
-    `whole`: no column may be left out. `backups`: ids that rows may name; None: any.
+    `whole`: no column is optional. `backups`: the valid backup ids; None: any.
     """
 
     table: str
@@ -130,25 +130,25 @@ class Given(PerNumber):
         return in_batches(self.read(number), given_schema(self.table), _BATCH)
 
     def read(self, number: int) -> Iterator[dict[str, Any]]:
-        """The rows of a file, each with its place and what is wrong with it."""
+        """The rows of a file, each with its number and its problem, if any."""
         for place, row, problem in read(self.files[number]):
             made = dict.fromkeys(self._types)
             if row is not None:
-                problem = self._checked(row, made)
+                problem = self._row_problem(row, made)
             yield {**made, "row_file": number, "row_number": place, "row_problem": problem}
 
     @cached_property
     def _types(self) -> dict[str, Column]:
-        return {column.name: column for column in shape(self.table)}
+        return {column.name: column for column in importable_columns(self.table)}
 
     @cached_property
     def _needed(self) -> Sequence[str]:
         if self.whole:
-            return [column.name for column in shape(self.table) if not column.nullable]
+            return [column.name for column in importable_columns(self.table) if not column.nullable]
         return REQUIRED[self.table]
 
-    def _checked(self, row: Mapping[str, Any], made: dict[str, Any]) -> str | None:
-        """Take the values of a row into `made`; what is wrong with it, and what to do."""
+    def _row_problem(self, row: Mapping[str, Any], made: dict[str, Any]) -> str | None:
+        """Copy the values of a row to `made`; returns its problem, if any."""
         for name, value in row.items():
             column = self._types.get(name)
             if column is None:
@@ -166,10 +166,10 @@ class Given(PerNumber):
         missing = [name for name in self._needed if made[name] is None]
         if missing:
             return f"{', '.join(missing)} must be given"
-        return self._sound(made)
+        return self._value_problem(made)
 
-    def _sound(self, row: dict[str, Any]) -> str | None:
-        """What is wrong with values that fit, each alone."""
+    def _value_problem(self, row: dict[str, Any]) -> str | None:
+        """The problem of a row whose values have valid types."""
         if (
             self.backups is not None
             and row.get("backup_id") is not None
@@ -180,13 +180,13 @@ class Given(PerNumber):
             row["path"] = row["path"].lstrip("/")
         path = row.get("path")
         if path is not None and (path.startswith("/") or ".." in path or not path or "\0" in path):
-            return f"path {path!r:.80} is not relative, or holds '..': write it otherwise, say with %2E%2E"
+            return f"path {path!r:.80} is not relative, or holds '..': escape it, such as %2E%2E"
         if not self.whole and row.get("sha256") and not _SHA256.fullmatch(row["sha256"]):
             return (
                 f"sha256 is {row['sha256']!r:.80}, 64 lower hex digits are expected; leave out other digests"
             )
         if self.table == MANIFESTS and not row["sha256"] and row["max_ts"] is None:
-            return "sha256 or max_ts (the last change, ms) must be given: else a change could not be seen"
+            return "sha256 or max_ts (the last change, ms) must be given, to detect later changes"
         return _out_of_bounds(row)
 
 
@@ -200,13 +200,13 @@ def _out_of_bounds(row: Mapping[str, Any]) -> str | None:
         if low is not None and high is not None and (low > high or (strict and low == high)):
             return f"{less} {low} is not before {more} {high}"
     if row.get("number") is not None and row["number"] < 1:
-        return f"number is {row['number']}; numbers begin with 1"
+        return f"number is {row['number']}; numbers start at 1"
     return None
 
 
 def read(file: GivenFile) -> Iterator[tuple[int, dict[str, Any] | None, str | None]]:
-    """Each row of a file with its place, from 1; instead of the row what makes it unreadable."""
-    folder, name = _parted(file.uri)
+    """Each row of a file with its number, from 1; or, instead of an unreadable row, the problem."""
+    folder, name = _split_uri(file.uri)
     with folder.open(name) as stream:
         yield from _json_lines(stream) if file.form == "jsonl" else _parquet(stream)
 
@@ -223,12 +223,12 @@ def _json_lines(stream: Any) -> Iterator[tuple[int, dict[str, Any] | None, str |
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            yield number, None, f"it is no JSON: {error}"
+            yield number, None, f"it is not JSON: {error}"
             continue
         if isinstance(row, dict):
             yield number, row, None
         else:
-            yield number, None, "it is no JSON object"
+            yield number, None, "it is not a JSON object"
 
 
 def _parquet(stream: Any) -> Iterator[tuple[int, dict[str, Any] | None, str | None]]:
@@ -243,4 +243,4 @@ def _parquet(stream: Any) -> Iterator[tuple[int, dict[str, Any] | None, str | No
                 number += 1
                 yield number, row, None
     except (pa.ArrowException, OSError) as error:
-        yield number + 1, None, f"it is no whole Parquet file: {error}"
+        yield number + 1, None, f"it is not a valid Parquet file: {error}"

@@ -1,4 +1,4 @@
-"""Names and types that the rows of several tables share."""
+"""Names and types shared by the rows of several tables."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ State = Literal["complete", "out_of_sync", "deleted", "unconfirmed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row of a table of the catalog; its fields are the table's columns, in their order."""
+    """A row of a catalog table; its fields are the columns, in the table's order."""
 
 
 def pick(kind: type[T], row: Mapping[str, Any]) -> T:
-    """A `kind` from those columns of a row that are its fields."""
+    """Create a `kind` from a row; columns that are not its fields are ignored."""
     return kind(**{field.name: row[field.name] for field in fields(kind)})

@@ -1,6 +1,6 @@
-"""Which topics or consumer groups a command means, and the names they are restored under. Pure.
+"""Select topics or consumer groups by name or pattern, and map them to target names. Pure.
 
-Internal topics are chosen by name alone.
+Patterns never match internal topics.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """What is named: the word for it in messages, and the flag that renames it."""
+    """A kind of thing with names: the word for it in messages, and the flag that renames it."""
 
     word: str
     option: str
@@ -31,17 +31,17 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
 def is_internal(topic: str) -> bool:
-    """Whether a topic is a cluster's or tool's own bookkeeping (`__consumer_offsets` and its like)."""
+    """Whether Kafka or a tool uses the topic internally, such as `__consumer_offsets`."""
     return topic.startswith("__")
 
 
 def select(
     names: Sequence[str], patterns: Sequence[str], existing: Iterable[str], *, kind: Kind = TOPIC
 ) -> list[str]:
-    """Those of `existing` that are named exactly or match a regular expression whole, sorted.
+    """Those of `existing` that are in `names` or fully match a regular expression, sorted.
 
-    Raises NotFound for a name that is not there, or when nothing matches; UsageProblem for a bad expression
-    or when neither names nor patterns are given.
+    Raises NotFound for a name that does not exist, or when nothing matches; UsageProblem for an invalid
+    expression, or without names and patterns.
     """
     if not names and not patterns:
         raise UsageProblem(
@@ -60,7 +60,7 @@ def select(
     matched = {name for name in _visible(there, kind) if any(e.fullmatch(name) for e in expressions)}
     chosen = matched | set(names)
     if not chosen:
-        internal = ", and internal topics (__…) only come by name" if kind is TOPIC else ""
+        internal = ", and never matches internal topics (__…)" if kind is TOPIC else ""
         raise NotFound(
             f"No {kind.word} matches {_quoted(patterns)}.",
             hint=f"An expression must match the whole name{internal}. {_some(there, kind)}",
@@ -69,16 +69,16 @@ def select(
 
 
 def select_shell(wanted: Sequence[str], existing: Iterable[str]) -> list[str]:
-    """The topics of `existing` that are named exactly or match a shell pattern (`delta.*`), sorted.
+    """The topics of `existing` that equal or match one of the shell patterns `wanted` (`delta.*`), sorted.
 
-    Internal topics come only when named. Raises NotFound for one that fits nothing.
+    Raises NotFound for a pattern without a match.
     """
     there = sorted(existing)
     chosen: set[str] = set()
     for one in wanted:
         found = [t for t in there if t == one or (not is_internal(t) and fnmatchcase(t, one))]
         if not found:
-            raise NotFound(f"No topic is called {one!r}, or matches it.", hint=_nearest([one], there))
+            raise NotFound(f"No topic matches {one!r}.", hint=_nearest([one], there))
         chosen.update(found)
     return sorted(chosen)
 
@@ -103,13 +103,13 @@ def parse_maps(maps: Sequence[str], *, kind: Kind = TOPIC) -> dict[str, str]:
 
 
 def target_names(chosen: Iterable[str], maps: Mapping[str, str], *, kind: Kind = TOPIC) -> dict[str, str]:
-    """The name each of `chosen` is restored under. UsageProblem when two would meet or a map is idle."""
+    """The target name of each of `chosen`. UsageProblem for two equal names, or a map without a match."""
     known = sorted(set(chosen))
-    idle = sorted(set(maps) - set(known))
-    if idle:
+    unused = sorted(set(maps) - set(known))
+    if unused:
         raise UsageProblem(
-            f"{kind.option} names {_quoted(idle)}, which is not among the {kind.word}s to restore.",
-            hint=_nearest(idle, known, kind),
+            f"{kind.option} names {_quoted(unused)}, which is not among the {kind.word}s to restore.",
+            hint=_nearest(unused, known, kind),
         )
     result = {name: maps.get(name, name) for name in known}
     _refuse_collisions(result, kind)
@@ -117,17 +117,17 @@ def target_names(chosen: Iterable[str], maps: Mapping[str, str], *, kind: Kind =
 
 
 def check_topic_name(topic: str) -> str:
-    """`topic` when Kafka would accept it as a name, else UsageProblem."""
+    """Return `topic` if it is a valid name in Kafka, else raise UsageProblem."""
     if topic in (".", "..") or not _LEGAL.fullmatch(topic):
         raise UsageProblem(
-            f"{topic!r} is not a name Kafka accepts.",
+            f"{topic!r} is not a valid topic name.",
             hint="Use 1 to 249 letters, digits, '.', '_' or '-' (not '.' or '..').",
         )
     return topic
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """The regular expression. Raises UsageProblem that points at what is wrong."""
+    """Compile a regular expression. Raises UsageProblem, with the position of the error."""
     try:
         return re.compile(pattern)
     except re.error as error:
@@ -163,7 +163,7 @@ def _some(there: Iterable[str], kind: Kind) -> str:
     if not visible:
         if kind is GROUP:
             return "The catalog knows no consumer group: was the backup taken with --groups none?"
-        return "There are no topics but internal ones."
+        return "There are only internal topics."
     more = f" and {len(visible) - 8} more" if len(visible) > 8 else ""
     return f"There are: {', '.join(visible[:8])}{more}."
 

@@ -1,8 +1,8 @@
-"""When a source is due, as a person writes it. Pure; times are UTC, so that no day has 23 hours.
+"""Schedules: when a backup of a source is due. Pure. Times are UTC, so each day has 24 hours.
 
     hourly  hourly:MM  daily HH:MM  weekly DAY HH:MM  monthly D HH:MM  every 6h
 
-`every` counts from 1970; a time of day that is left out is 00:00.
+`every` counts from 1970-01-01; the default time of day is 00:00.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _HINT = "Write hourly, hourly:15, 'daily 02:30', 'weekly sun 02:00', 'monthly 1 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Instants at `offset_ms` in each `every_ms` since 1970; of a month (`day`), at that offset in its day.
+    """Instants at `offset_ms` in each period of `every_ms` since 1970; with `day`, in that day of each month.
 
-    `every_ms` is the longest time from one to the next.
+    `every_ms` is the longest time between two instants.
     """
 
     every_ms: int
@@ -56,16 +56,16 @@ class Schedule:
 
 
 def parse(text: str) -> Schedule:
-    """The schedule that `text` names. Raises UsageProblem."""
+    """Parse a schedule. Raises UsageProblem."""
     lower = " ".join(text.lower().split())
     found = next((match for form in _FORMS if (match := form.fullmatch(lower))), None)
     if found is None:
-        raise UsageProblem(f"{text!r} is no schedule.", hint=_HINT)
+        raise UsageProblem(f"{text!r} is not a schedule.", hint=_HINT)
     named = found.groupdict()
     if named.get("span"):
         every = parse_duration(named["span"], of=text)
         if every < MINUTE_MS:
-            raise UsageProblem(f"{text!r} is more often than a backup can be: a minute at least.", hint=_HINT)
+            raise UsageProblem(f"{text!r} is too often: the shortest period is a minute.", hint=_HINT)
         return Schedule(every, 0)
     offset = int(named.get("hour") or 0) * HOUR_MS + int(named.get("minute") or 0) * MINUTE_MS
     if named.get("hourly"):
@@ -76,5 +76,5 @@ def parse(text: str) -> Schedule:
         day = (_DAYS.index(named["weekday"]) - _FIRST_DAY) % 7
         return Schedule(7 * DAY_MS, day * DAY_MS + offset)
     if not 1 <= int(named["day"]) <= 28:
-        raise UsageProblem(f"{text!r}: every month has the days 1 to 28.", hint=_HINT)
+        raise UsageProblem(f"{text!r}: the day must be 1 to 28, which every month has.", hint=_HINT)
     return Schedule(31 * DAY_MS, offset, int(named["day"]))

@@ -1,9 +1,9 @@
-"""A prune's own description in the destination, put there before anything is deleted.
+"""The record of a prune in the destination, written before anything is deleted.
 
-`removals-*.jsonl` name the files to delete, a JSON object a line; the sealed `prune.json` says what they add
-up to, which backups are deleted whole and from where on partitions can be restored, and alone makes the
-prune exist; `done` says that every object is deleted. From these a lost catalog learns what was deleted, and
-an interrupted prune resumes.
+`removals-*.jsonl` list the files to delete, a JSON object a line. Then `prune.json` (JSON with a checksum)
+makes the prune exist: it has their totals, the backups that are deleted completely, and the positions from
+which partitions can still be restored. `done` is written when every object is deleted. With these records a
+rebuilt catalog knows what was deleted, and an interrupted prune can be resumed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
 
 CHUNK_ROWS = 20_000
-# What a task that wrote removals reports of each object it wrote.
+# The result row of a task for each object of removals that it wrote: a Chunk.
 WRITTEN = "path STRING, files BIGINT, bytes BIGINT, sha256 STRING"
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One object of removals: how many files it names, their bytes, and the SHA-256 of the object itself."""
+    """An object with removals: how many files it lists, their bytes, and the SHA-256 of the object."""
 
     path: str
     files: int
@@ -48,9 +48,9 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """One prune; `chunks` in the order in which their objects go, the newest backups' first.
+    """A prune. `chunks`: in the order of deletion, files of the newest backups first.
 
-    `backups`: ids of those that are deleted whole, each before those that it depends on, and why.
+    `backups`: (id, reason) of those that are deleted completely, each before those that it depends on.
     """
 
     prune_id: str
@@ -72,7 +72,7 @@ class Prune:
 
 
 def write_prune(storage: Storage, prune: Prune) -> None:
-    """Put `prune.json`: from now on the prune exists, and is resumed until it is done."""
+    """Write `prune.json`: from then on the prune exists, and later runs resume it."""
     write_record(storage, layout.prune_path(prune.prune_id), prune)
 
 
@@ -81,12 +81,12 @@ def read_prune(storage: Storage, prune_id: str) -> Prune:
     path = layout.prune_path(prune_id)
     found = read_record(storage, path, Prune)
     if found.prune_id != prune_id:
-        raise Damaged(f"{path}: it is that of prune {found.prune_id}.")
+        raise Damaged(f"{path} is the record of prune {found.prune_id}.")
     return found
 
 
 def prune_ids(storage: Storage) -> Iterator[str]:
-    """Ids of all prunes that came to exist, in the order of their time."""
+    """Ids of all prunes that exist, oldest first."""
     for prune_id in storage.folders(f"{layout.PRUNES_FOLDER}/"):
         with suppress(UsageProblem):
             if storage.exists(layout.prune_path(prune_id)):
@@ -94,42 +94,43 @@ def prune_ids(storage: Storage) -> Iterator[str]:
 
 
 def incomplete(storage: Storage) -> list[str]:
-    """Ids of the prunes of which some object may still be there."""
+    """Ids of the prunes that may have left objects undeleted."""
     return [name for name in prune_ids(storage) if not storage.exists(layout.prune_done_path(name))]
 
 
 def require_not_pruned(storage: Storage, source: str, *backup_ids: str) -> None:
-    """Refused when a prune that has not finished deletes one of these backups."""
+    """Raise Refused when an incomplete prune deletes one of these backups."""
     for name in incomplete(storage):
         found = read_prune(storage, name)
-        going = set(backup_ids) & dict(found.backups).keys() if found.source == source else ()
-        if going:
+        deleted = set(backup_ids) & dict(found.backups).keys() if found.source == source else ()
+        if deleted:
             raise Refused(
-                f"Prune {name} was interrupted while it deleted backup {min(going)}.",
+                f"Prune {name} was interrupted while it deleted backup {min(deleted)}.",
                 hint="Run `lakebackup prune --delete` again to resume it.",
             )
 
 
 def require_recorded(storage: Storage, source: str, reader: CatalogReader) -> None:
-    """Refused when the catalog counts objects of a source as stored that a prune deletes when it resumes.
-    The caller holds the source's lease, and is about to refer to what is stored.
+    """Raise Refused when the catalog still lists objects that an incomplete prune will delete.
+
+    The caller holds the source's lease, and will add references to stored objects.
     """
     for name in incomplete(storage):
         found = read_prune(storage, name)
-        # Once its removals are in the catalog, what it deletes does not count as stored.
+        # Once its removals are in the catalog, the catalog does not list these objects as stored.
         if found.source != source or not found.chunks:
             continue
         if not reader.rows("prune_on_record", prune_id=name)[0]["removals"]:
             raise Refused(
-                f"Prune {name} was interrupted before the catalog knew what it deletes.",
+                f"Prune {name} was interrupted before the catalog recorded what it deletes.",
                 hint="Run `lakebackup prune --delete` again to resume it. Then back up.",
             )
 
 
-def discard_unborn(storage: Storage, source: str) -> None:
-    """Delete what prunes of a source wrote that died before they came to exist.
+def discard_unrecorded(storage: Storage, source: str) -> None:
+    """Delete removals of prunes that were interrupted before they wrote `prune.json`.
 
-    The caller holds the source's lease, so that none is at work.
+    The caller holds the source's lease, so that no prune of it is running.
     """
     for name in storage.folders(f"{layout.PRUNES_FOLDER}/"):
         with suppress(UsageProblem, ValueError):
@@ -148,14 +149,14 @@ def finish(storage: Storage, prune_id: str) -> None:
 
 
 def read_removals(storage: Storage, chunk: Chunk) -> list[Removal]:
-    """The rows of one chunk, all or none. Raises NotFound, Damaged (not as it was written)."""
+    """All rows of a chunk. Raises NotFound, Damaged (its SHA-256 differs)."""
     data = get_whole(storage, chunk.path, chunk.sha256)
     return [from_json(Removal, line) for line in data.splitlines()]
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalWriter:
-    """For `mapInArrow` over rows of removals: writes them as chunks, one row of WRITTEN each."""
+    """For `mapInArrow`: writes rows of removals as chunks; returns a row of WRITTEN for each."""
 
     destination_uri: str
     prune_id: str
@@ -164,10 +165,10 @@ class RemovalWriter:
         import pyarrow as pa
 
         for rows in in_chunks(batches, ARROW_SCHEMAS["removals"], CHUNK_ROWS):
-            yield pa.RecordBatch.from_pylist([asdict(self._put(rows))])
+            yield pa.RecordBatch.from_pylist([asdict(self._write(rows))])
         settle()
 
-    def _put(self, rows: pa.Table) -> Chunk:
+    def _write(self, rows: pa.Table) -> Chunk:
         lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows.to_pylist())
         data = "".join(f"{line}\n" for line in lines).encode()
         path = layout.removals_path(self.prune_id, task_number(), secrets.token_hex(4))

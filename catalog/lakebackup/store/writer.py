@@ -1,8 +1,8 @@
 """Changes to the catalog, each under its lease.
 
-Publishing order of a backup: data objects, manifest parts and manifest (the job's), then `files`, then
-`positions`, `scopes`, `gaps` and `groups`, and last the one row of `backups`, which alone makes the backup
-exist. Each append is made once for each backup id, so that a commit can be repeated after a crash.
+A backup is published in this order: the job writes data objects, manifest parts and the manifest; then this
+module appends to all other tables, and last the one row of `backups`, which makes the backup exist. Each
+append is applied once a backup id, so a commit can be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     Session = SparkSession | Callable[[], SparkSession] | None
 
-#: What the audit log holds whole rows of: action -> table.
+#: Tables whose rows are stored completely in the audit log: action -> table.
 ROWS_IN_AUDIT = {
     "set_policy": "policies",
     "set_policy_topics": "policy_topics",
@@ -66,13 +66,13 @@ ROWS_IN_AUDIT = {
     "queue_restore": "queue_restores",
 }
 _LEASE = "catalog"
-# Readers verify a file whole before they use a row of it: large, so that few are opened, but not too large.
+# A compromise: readers open fewer large files, but they verify a whole file before they use any row of it.
 _FILE_BYTES = 4 << 20
 _SMALL_BYTES = _FILE_BYTES // 2
 _UPKEEP = {
     "spark.databricks.delta.optimize.maxFileSize": _FILE_BYTES,
     "spark.databricks.delta.optimize.minFileSize": _SMALL_BYTES,
-    # VACUUM else starts 10,000 tasks to list a table's one folder.
+    # By default VACUUM starts 10,000 tasks to list a table's only folder.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": 4,
 }
 _LEASE_TTL_S = 30.0
@@ -80,11 +80,11 @@ _LEASE_WAIT_S = 300.0
 
 
 class CatalogWriter(Catalog):
-    """Changes to the catalog of a destination, or at the URI `catalog`; `migrate` makes one.
+    """Changes the catalog of a destination, or the one at the URI `catalog`; `migrate` creates it.
 
-    `spark`: a session, or what makes one when it is needed. Without a session this creates tables, appends
-    rows that it is given and changes states, no more. Each change takes the catalog's lease, since a Delta
-    log in a folder has no conditional put of its own that holds between processes.
+    `spark`: a session, or a function that starts one when it is needed. Without a session, only methods that
+    create tables, append given rows or change states work. Each change takes the catalog's lease, because
+    commits to a Delta log in a folder are not atomic across processes.
     """
 
     def __init__(self, spark: Session, destination: str, catalog: str | None = None) -> None:
@@ -92,7 +92,7 @@ class CatalogWriter(Catalog):
         self._session = spark
 
     def prepare(self) -> None:
-        """Have a catalog that a run can add backups to: `migrate`, then Refused when it is behind."""
+        """Create or migrate the catalog, so that a run can add backups; Refused when it is out of date."""
         self.migrate()
         current_catalog(self.home.uri, self.catalog_uri)
 
@@ -105,7 +105,7 @@ class CatalogWriter(Catalog):
         return self._session
 
     def migrate(self) -> int:
-        """Create the tables or bring them up to date, again and again; returns the schema version."""
+        """Create or update the tables; can be repeated. Returns the schema version."""
         if (self.version() or 0) < len(names("migrations")):
             from lakebackup.sql_engine.delta.ddl import create_table
 
@@ -115,7 +115,7 @@ class CatalogWriter(Catalog):
                         continue
                     folder = f"migrations/{migration}"
                     made = ((table, load(folder, table)) for table in names(folder))
-                    _side_by_side(*(partial(create_table, self._storage, *one) for one in made))
+                    _run_in_threads(*(partial(create_table, self._storage, *one) for one in made))
                     lease.renew()
                     row = Migration(version=number, name=migration, applied_at=_now())
                     append(self._storage, "migrations", [row], f"migration-{number}")
@@ -127,18 +127,18 @@ class CatalogWriter(Catalog):
             pass
 
     def commit_backup(self, storage: Storage, manifest: Manifest, *, held: Lease | None) -> None:
-        """Make a backup exist whose manifest and parts are in `storage`. Repeating it adds nothing.
+        """Publish a backup whose manifest and parts are in `storage`. Repeating it adds nothing.
 
-        `held`: the lease on its source, which keeps other runs from taking its objects for those of a dead
-        run; checked last, since this may wait and work for long. Raises Busy (it was lost, or another
-        process keeps the catalog's lease), UsageProblem (a row breaks a rule).
+        `held`: the lease on its source, without which another run may delete the objects as those of a dead
+        run. It is renewed just before the backup exists, since the steps before may take long. Raises Busy
+        (that lease was lost, or another process has the catalog's), UsageProblem (an invalid row).
         """
         backup = manifest.backup
         with self._lease() as lease:
             self._register(storage)
             small = _by_table(manifest.rows).items()
-            _side_by_side(
-                *self._parts(storage, [manifest], backup.backup_id),
+            _run_in_threads(
+                *self._part_appends(storage, [manifest], backup.backup_id),
                 *(partial(append, self._storage, *some, backup.backup_id) for some in small),
             )
             if held:
@@ -154,7 +154,7 @@ class CatalogWriter(Catalog):
         return name
 
     def append(self, rows: Sequence[Row], transaction: str | None = None) -> None:
-        """Append rows of any tables, each table's in one commit, once for each `transaction`."""
+        """Append rows of any tables, one commit for each table; once for each `transaction`."""
         with self._lease():
             for table, some in _by_table(rows).items():
                 append(self._storage, table, some, transaction or uuid.uuid4().hex)
@@ -164,53 +164,53 @@ class CatalogWriter(Catalog):
     ) -> None:
         """Append any number of rows that Spark computes, once for each `transaction`.
 
-        `source`: what makes rows of the table out of `rows`, in the task that writes them.
+        `source`: converts `rows` to rows of the table, in the task that writes them.
         """
-        added = self._written(FrameWriter(self.catalog_uri, table, source), rows)
+        added = self._write_with_spark(FrameWriter(self.catalog_uri, table, source), rows)
         with self._lease():
             commit(self._storage, table, added, transaction or uuid.uuid4().hex)
 
-    def append_made(self, table: str, source: RowSource, tasks: int, transaction: str) -> None:
-        """Append the rows that `source` makes of the numbers of tasks, once for each `transaction`."""
+    def append_generated(self, table: str, source: RowSource, tasks: int, transaction: str) -> None:
+        """Append the rows that `source` returns for each task number, once for each `transaction`."""
         self.append_frame(table, self._spark.range(0, tasks, 1, tasks), transaction, source)
 
     def append_read(self, table: str, source: PerNumber, tasks: int, transaction: str) -> None:
-        """As `append_made`; the rows of a single task are few enough to be read by this process."""
-        added = self._read(table, source, tasks)
+        """As `append_generated`, but a single task runs in this process, not in Spark."""
+        added = self._write_tasks(table, source, tasks)
         with self._lease():
             commit(self._storage, table, added, transaction)
 
-    def _read(self, table: str, source: PerNumber, tasks: int) -> list[str]:
-        if tasks == 1:  # done sooner than Spark has started
+    def _write_tasks(self, table: str, source: PerNumber, tasks: int) -> list[str]:
+        if tasks == 1:  # faster than starting Spark
             return list(FrameWriter(self.catalog_uri, table).write(source.rows(0)))
-        return self._written(
+        return self._write_with_spark(
             FrameWriter(self.catalog_uri, table, source), self._spark.range(0, tasks, 1, tasks)
         )
 
-    def _written(self, writer: FrameWriter, rows: DataFrame) -> list[str]:
+    def _write_with_spark(self, writer: FrameWriter, rows: DataFrame) -> list[str]:
         with task_errors():
             return [row.added for row in rows.mapInArrow(writer, ADDED).collect()]  # one row a file
 
     def append_parts(
         self, manifests: Sequence[Manifest], transaction: str, *, doubtful: Collection[str] = ()
     ) -> None:
-        """Append the rows that the parts of some backups of this destination hold.
+        """Append the rows in the manifest parts of some backups of this destination.
 
-        Backups `doubtful` (ids) may never have come to exist, and others may have their numbers by now: what
-        they record as departed from a log still counts.
+        Backups `doubtful` (ids) may never have been published, and others may have reused their numbers:
+        their rows of `departures` are not appended.
         """
         with self._lease():
-            _side_by_side(*self._parts(self.home, manifests, transaction, doubtful))
+            _run_in_threads(*self._part_appends(self.home, manifests, transaction, doubtful))
 
     def replace_frame(self, table: str, rows: DataFrame) -> None:
-        """Put rows in the place of all that a table holds."""
+        """Replace all rows of a table."""
         with self._spark_commits():
             rows.write.format("delta").mode("overwrite").save(f"{self.catalog_uri}/{table}")
 
-    def tidy(self, most: int) -> None:
-        """Merge the small files of each table that has more than `most`; its rows stay as they are.
+    def merge_small_files(self, most: int) -> None:
+        """Merge the small files of each table that has more than `most` of them; its rows do not change.
 
-        Every commit adds a small file, and every reader opens them all. Not over Spark Connect.
+        Every commit adds a small file, and every reader opens all files. Not over Spark Connect.
         """
         for table in TABLES:
             sizes = open_table(f"{self.catalog_uri}/{table}").get_add_actions(flatten=True)
@@ -219,8 +219,9 @@ class CatalogWriter(Catalog):
                     found.optimize().executeCompaction()
 
     def optimize(self, table: str, *, retain_hours: float) -> None:
-        """Merge the files of a table, rows that are queried together side by side, and delete files that no
-        version of the last hours needs. Its rows stay as they are. Not over Spark Connect.
+        """Merge and sort the files of a table; its rows do not change. Not over Spark Connect.
+
+        Deletes files that no version of the last `retain_hours` needs.
         """
         columns = ("source", "gone_in") if table == "departures" else SORTED_BY
         with self._upkeep(table) as found:
@@ -234,67 +235,67 @@ class CatalogWriter(Catalog):
 
     @contextmanager
     def _upkeep(self, table: str) -> Iterator[Any]:
-        """The JVM's object for a table, while Spark may commit."""
+        """The DeltaTable in the JVM, while Spark may commit."""
         tables = self._spark._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr] # noqa: SLF001
         session = self._spark._jsparkSession  # noqa: SLF001 - the class in the JVM has no other constructor
         with self._spark_commits(), _settings(self._spark, _UPKEEP):
             yield tables.forPath(session, f"{self.catalog_uri}/{table}")
 
     def register_home(self) -> str:
-        """Have a row for the destination that this was opened with; returns its id."""
+        """Add a row for this writer's destination, unless it has one; returns its id."""
         with self._lease():
             return self._register(self.home)
 
     def append_audit(self, entry: Audit, audit_id: str | None = None) -> None:
-        """Record what was done: an object in the destination, for a lost catalog, and a row.
+        """Record an audit entry: as an object in the destination, for rebuilds, and as a row.
 
-        With an `audit_id`, an entry is written once, however often this is repeated.
+        With an `audit_id` this can be repeated: the entry is recorded once.
         """
         audit_id = audit_id or secrets.token_hex(4)
-        self._keep_audit(entry, audit_id)
+        self._store_audit(entry, audit_id)
         self.append([entry], f"audit-{entry.at}-{audit_id}")
 
     def record(self, row: Policy | PolicyTopics | Hold | LogTask | QueueRestore) -> None:
-        """Record a policy, a hold, what a log task is to do or where an engine was restored: in the audit
-        log, where a rebuild finds it again, and as a row."""
+        """Record a policy, a hold, a log task or an engine's restore: in the audit log, for rebuilds, and as
+        a row."""
         self.append_audit(_entry(row))
         self.append([row])
 
     def record_once(self, rows: Sequence[QueueRestore], name: str) -> None:
-        """As `record`, of rows that belong together; once for each `name`."""
-        self._append_audits([_entry(row) for row in rows], name)
+        """As `record`, for several rows; once for each `name`."""
+        self._record_audits([_entry(row) for row in rows], name)
         self.append(rows, name)
 
     def set_states(self, backup_ids: Sequence[str], state: State, *, actor: str, reason: str) -> None:
         """Change the state of some backups in one commit, after an audit entry for each, in their order.
 
-        The entry is also how a rebuild learns of it.
+        A rebuild reads the states from these entries.
         """
         detail = json.dumps({"state": state, "reason": reason})
         entries = [
             Audit(at=_now(), actor=actor, action="set_state", subject=backup_id, detail=detail)
             for backup_id in backup_ids
         ]
-        self._append_audits(entries, secrets.token_hex(4))
+        self._record_audits(entries, secrets.token_hex(4))
         with self._lease():
             set_states(self._storage, backup_ids, state)
 
-    def _append_audits(self, entries: Sequence[Audit], name: str) -> None:
+    def _record_audits(self, entries: Sequence[Audit], name: str) -> None:
         for number, entry in enumerate(entries):
-            self._keep_audit(entry, f"{name}-{number:06d}")
+            self._store_audit(entry, f"{name}-{number:06d}")
         self.append(entries, f"audit-{name}")
 
-    def _keep_audit(self, entry: Audit, audit_id: str) -> None:
+    def _store_audit(self, entry: Audit, audit_id: str) -> None:
         mark(self.home, layout.audit_path(entry.at, audit_id), as_row(entry))
 
-    def _parts(
+    def _part_appends(
         self,
         storage: Storage,
         manifests: Sequence[Manifest],
         transaction: str,
         doubtful: Collection[str] = (),
     ) -> Iterator[Callable[[], object]]:
-        """For each table that parts of backups have rows of, what appends them."""
+        """Functions that append the rows in backups' parts, one for each table."""
         parts = {
             manifest.backup.backup_id: [
                 layout.parts_path(manifest.backup.source, manifest.backup.backup_id, task)
@@ -312,7 +313,7 @@ class CatalogWriter(Catalog):
             source = (
                 PartRows(storage.uri, groups) if table == "files" else ListedRows(storage.uri, table, groups)
             )
-            commit(self._storage, table, self._read(table, source, count), transaction)
+            commit(self._storage, table, self._write_tasks(table, source, count), transaction)
 
         backups = [manifest.backup for manifest in manifests]
         yield partial(append_rows, "files", backups, sum(backup.files for backup in backups))
@@ -320,21 +321,21 @@ class CatalogWriter(Catalog):
             listed = [backup for backup in backups if backup.source_kind == kind]
             if table == "departures":
                 listed = [backup for backup in listed if backup.backup_id not in doubtful]
-            # What queues list does not grow with their messages.
+            # The number of rows that queues list does not grow with `entries`.
             rows = 0 if kind == QUEUES else sum(backup.entries for backup in listed)
             yield partial(append_rows, table, listed, rows)
 
     @contextmanager
     def _spark_commits(self) -> Iterator[None]:
-        """The lease while Spark commits. In object storage Spark looks whether an entry of a log is there and
-        then puts it: the lease alone keeps others out, so a lease lost meanwhile is an error."""
+        """Hold the lease while Spark commits. In object storage Spark's commits are not atomic (it checks for
+        a log entry, then writes it): only the lease excludes others, so losing it is an error."""
         with self._lease() as lease:
             yield
             try:
                 lease.renew()
             except Busy as lost:
                 raise Busy(
-                    f"{lost.message} What others committed to {self.catalog_uri} meanwhile may be missing.",
+                    f"{lost.message} Commits of others to {self.catalog_uri} in the meantime may be lost.",
                     hint="Move the catalog away and run `lakebackup catalog rebuild`, then the same command.",
                 ) from lost
 
@@ -350,15 +351,15 @@ def _by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return tables
 
 
-def _side_by_side(*tasks: Callable[[], object]) -> None:
-    """Do tasks that wait more than they work; when all are done, raises the first error."""
+def _run_in_threads(*tasks: Callable[[], object]) -> None:
+    """Run tasks in threads; when all are done, raise the first error."""
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(task) for task in tasks]:
             done.result()
 
 
 def _entry(row: Policy | PolicyTopics | Hold | LogTask | QueueRestore) -> Audit:
-    """The entry of the audit log that holds a row whole."""
+    """The audit entry that contains a complete row."""
     table = table_of(type(row))
     action = next(action for action, held in ROWS_IN_AUDIT.items() if held == table)
     subject = row.backup_id if isinstance(row, Hold) else row.source
@@ -372,7 +373,7 @@ def _now() -> int:
 
 @contextmanager
 def _settings(spark: SparkSession, wanted: Mapping[str, object]) -> Iterator[None]:
-    """Settings of the session while the block runs."""
+    """Change settings of the session while the block runs."""
     before = {name: spark.conf.get(name, None) for name in wanted}
     for name, value in wanted.items():
         spark.conf.set(name, str(value))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.formats.archives.chain import Copied, Planned
+    from lakebackup.formats.archives.chain import ArchiveFile, PlannedBackup
     from lakebackup.formats.archives.tree import Found
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
@@ -112,7 +112,7 @@ def _id(storage: Storage) -> str:
 
 def _read(
     spark: SparkSession, folder: Storage, found: Sequence[Found], reporter: Reporter
-) -> dict[str, Copied]:
+) -> dict[str, ArchiveFile]:
     """Every file of the archive as it is; the data in tasks."""
     data = [stat for one in found for stat in one.data]
     reporter.start(None, sum(stat.bytes for stat in data), "check")
@@ -123,7 +123,7 @@ def _read(
             stat = folder.stat(path)
             if stat.bytes > _MOST_BESIDE:
                 raise Damaged(f"{path} has {stat.bytes} bytes.", hint="JSON beside the data is small.")
-            copied[path] = chain.Copied(path, stat.bytes, folder.sha256(path))
+            copied[path] = chain.ArchiveFile(path, stat.bytes, folder.sha256(path))
     return copied
 
 
@@ -131,22 +131,22 @@ def _plan(
     source: str,
     destination: str,
     found: Sequence[Found],
-    copied: Mapping[str, Copied],
+    copied: Mapping[str, ArchiveFile],
     folder: Storage,
     reader: CatalogReader | None,
-) -> list[Planned]:
+) -> list[PlannedBackup]:
     held = [row for row in reader.rows("every_backup") if row["source"] == source] if reader else []
     return chain.plan(source, destination, found, copied, folder.get, held)
 
 
-def _copy(spark: SparkSession, folder: Storage, storage: Storage, planned: Planned) -> None:
+def _copy(spark: SparkSession, folder: Storage, storage: Storage, planned: PlannedBackup) -> None:
     prefix = chain.stored_path(planned.backup.source, "")
     files = tuple((file.path.removeprefix(prefix), file.sha256, file.path) for file in planned.files)
     job = archive_task.CopyJob(folder.uri, storage.uri, files)
     run_all(job, range(len(files)), spark, archive_task.MOST_TASKS)
 
 
-def _manifest(storage: Storage, planned: Planned) -> sidecar.Manifest:
+def _manifest(storage: Storage, planned: PlannedBackup) -> sidecar.Manifest:
     """The rows of a backup whose files are copied; puts its part."""
     backup = planned.backup
     part = layout.parts_path(backup.source, backup.backup_id, 0)
@@ -155,7 +155,7 @@ def _manifest(storage: Storage, planned: Planned) -> sidecar.Manifest:
     return sidecar.Manifest(backup=backup, positions=planned.positions, scopes=(), gaps=(), parts=1)
 
 
-def _summary(source: str, planned: Sequence[Planned]) -> dict[str, Any]:
+def _summary(source: str, planned: Sequence[PlannedBackup]) -> dict[str, Any]:
     new = [one.backup for one in planned if not one.known]
     counts = {name: sum(getattr(backup, name) for backup in new) for name in ("files", "bytes", "entries")}
     backups = [

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from lakebackup.errors import Damaged
 from lakebackup.formats.archives.cbb import scan
-from lakebackup.formats.archives.chain import Copied
+from lakebackup.formats.archives.chain import ArchiveFile
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
 
 MOST_TASKS = 2_000
-_COPIED = TypeAdapter(list[Copied], config=ConfigDict(ser_json_bytes="hex", val_json_bytes="hex"))
+_ARCHIVE_FILES = TypeAdapter(list[ArchiveFile], config=ConfigDict(ser_json_bytes="hex", val_json_bytes="hex"))
 _PIECE = 1 << 22
 
 
@@ -84,13 +84,13 @@ class CheckJob(Task):
         sha256, size = storage.sha256(path), storage.stat(path).bytes
         with as_file(storage, path) as file:
             summary = scan(file, path)
-        return {"file": _COPIED.dump_json([Copied(path, size, sha256, summary)]).decode()}
+        return {"file": _ARCHIVE_FILES.dump_json([ArchiveFile(path, size, sha256, summary)]).decode()}
 
 
-def check(spark: SparkSession, uri: str, paths: Sequence[str]) -> dict[str, Copied]:
+def check(spark: SparkSession, uri: str, paths: Sequence[str]) -> dict[str, ArchiveFile]:
     """Check .cbb files, each in a task; a row a file comes back. Raises the first error that one found."""
     rows = run_all(CheckJob(uri, tuple(paths)), range(len(paths)), spark, MOST_TASKS)
-    return {file.path: file for row in rows for file in _COPIED.validate_json(row.file)}
+    return {file.path: file for row in rows for file in _ARCHIVE_FILES.validate_json(row.file)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from urllib.parse import quote_plus
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.formats.archives import cbb
-from lakebackup.formats.archives.chain import cuts
+from lakebackup.formats.archives.chain import takeovers
 from lakebackup.requests import Request
 from lakebackup.rows.base import ARCHIVE
 from lakebackup.rules.times import format_ts
@@ -145,7 +145,7 @@ def _planned(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
             )
     order = [backup["backup_id"] for backup in chain.backups]
     kept = [row for row in designs(rows) if row["scope"] in {"", *buckets}]
-    return _Plan(chain, data, kept, buckets, cuts(positions, order))
+    return _Plan(chain, data, kept, buckets, takeovers(positions, order))
 
 
 def _write(work: Workspace, plan: _Plan, reader: CatalogReader, staged: Staged) -> int:

@@ -134,7 +134,7 @@ class Stream(ABC, Generic[D]):
             return
         self.publish(draft, done, totals, lease, batch)
         if draft.number % SMALL_FILES == 0:
-            work.writer().tidy(SMALL_FILES)
+            work.writer().merge_small_files(SMALL_FILES)
 
     def _explain(self, asked: bool) -> None:
         """Raise what ended the query, if it was not asked to end."""

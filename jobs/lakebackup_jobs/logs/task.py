@@ -94,7 +94,7 @@ def keys_of(name: str, keys_file: str | None) -> LogKeys:
     """The keys of a task that encrypts. Raises UsageProblem and NotFound of the file."""
     if keys_file is None:
         raise UsageProblem(
-            f"The log of task {name} is encrypted, and no file of keys is named.",
+            f"The log of task {name} is encrypted, and no key file is set.",
             hint="Name it by LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml.",
         )
     return LogKeys.load(keys_file)

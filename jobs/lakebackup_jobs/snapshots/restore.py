@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged
 from lakebackup.plan.snapshots.restore import (
-    EACH,
-    digest_of,
-    in_order,
-    passes,
+    FILE_COST,
     plan_restore,
+    read_order,
     require_names,
+    restore_digest,
+    sort_ranges,
 )
 from lakebackup.rules.times import format_ts
 from lakebackup_jobs.lifecycle.deletion.lock import noted
@@ -65,12 +65,12 @@ def run(
     made = planned(reader, request, spark, reporter, partial(plan_restore, request))
     target = Target(request.folder)
     require_names(made, target.limits())
-    digest = digest_of(made)
+    digest = restore_digest(made)
     for note in made.notes:
         reporter.warning(note)
     summary = _summary(made, target)
     refused = target.taken(digest)
-    if refused and target.holds(in_order(made)):
+    if refused and target.holds(read_order(made)):
         return {"done_before": True, **summary}
     if request.dry_run:
         return {"dry_run": True, **summary, "refused_because": refused}
@@ -120,7 +120,7 @@ def _write(work: Workspace, reader: CatalogReader, made: SnapshotRestorePlan, ta
 def write_splits(storage: Storage, made: SnapshotRestorePlan) -> tuple[str, ...]:
     """Write the splits of a planned restore into `storage`, as Arrow; returns their paths."""
     size = max(_SPLIT_BYTES, made.weight // _MOST_SPLITS)
-    writer = ArrowShares(storage.uri, "plan/", size, weight="bytes", each=EACH)
+    writer = ArrowShares(storage.uri, "plan/", size, weight="bytes", each=FILE_COST)
 
     def spread(rows: DataFrame) -> DataFrame:
         tasks = rows.repartitionByRange(1 + made.weight // size, "destination", "path")
@@ -128,7 +128,7 @@ def write_splits(storage: Storage, made: SnapshotRestorePlan) -> tuple[str, ...]
 
     return tuple(
         row["path"]
-        for bounds in passes(made)
+        for bounds in sort_ranges(made)
         for row in made.chosen.map(writer, PATHS, "restore_snapshot_order", spread=spread, **bounds)
     )
 

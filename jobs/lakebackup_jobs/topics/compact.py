@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound
 from lakebackup.plan.topics.backup import Parent
-from lakebackup.plan.topics.generations import CompactPlan, CompactTopic, held_by, plan_compaction
+from lakebackup.plan.topics.generations import CompactPlan, CompactTopic, plan_compaction, read_generations
 from lakebackup.plan.topics.request import only_source
 from lakebackup.requests import Request
 from lakebackup.rows.backups import Gap, Position
@@ -222,7 +222,7 @@ def _plan(request: CompactRequest, reader: CatalogReader, source: str) -> Compac
     latest = reader.one("latest_backup", source=source, level=None)
     return plan_compaction(
         reader.rows("compact_points", source=source),
-        held_by(reader, source, pick(Parent, latest) if latest else None),
+        read_generations(reader, source, pick(Parent, latest) if latest else None),
         names=request.topics,
         expressions=request.patterns,
         all_keyed=request.all_keyed,

@@ -53,7 +53,7 @@ def run(request: GroupsRequest, *, reporter: Reporter) -> dict[str, Any]:
     be left alone that should have been moved; the others are moved.
     """
     result, plan = move(request, reporter)
-    if plan.short and not request.dry_run:
+    if plan.failed and not request.dry_run:
         reporter.result(result)
         raise short_of(plan)
     return result
@@ -157,8 +157,8 @@ def _result(request: GroupsRequest, plan: GroupPlan) -> dict[str, Any]:
 
 def short_of(plan: GroupPlan) -> Incomplete:
     """The error that says which groups could not be moved."""
-    shown = [f"  {m.target_group}, {m.scope}[{m.region}]: {MEANINGS[m.outcome]}" for m in plan.short[:10]]
-    more = f"\n  and {len(plan.short) - 10} more" if len(plan.short) > 10 else ""
+    shown = [f"  {m.target_group}, {m.scope}[{m.region}]: {MEANINGS[m.outcome]}" for m in plan.failed[:10]]
+    more = f"\n  and {len(plan.failed) - 10} more" if len(plan.failed) > 10 else ""
     return Incomplete(
         "Groups were left alone:\n" + "\n".join(shown) + more,
         hint="Stop their consumers and run `lakebackup restore groups` again; what was moved stays.",

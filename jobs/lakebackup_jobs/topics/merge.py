@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from lakebackup.errors import Damaged, Refused
-from lakebackup.plan.topics.generations import held_by
-from lakebackup.plan.topics.merge import Member, MergePlan, choose, targets, with_topics
+from lakebackup.plan.topics.generations import read_generations
+from lakebackup.plan.topics.merge import Member, MergePlan, add_topics, choose, group_files
 from lakebackup.plan.topics.request import only_source
 from lakebackup.requests import Request
 from lakebackup.rows.backups import Gap, Position
@@ -141,7 +141,7 @@ class TopicsMerge(Source[InProgress]):
     def prepare(self, draft: InProgress) -> InProgress:
         topics = self.chosen.topics
         rolls = {topic.scope: roll_ms(topic_settings.in_force(topic.settings), None) for topic in topics}
-        made = targets(self._files(), self.request.target_bytes, rolls)
+        made = group_files(self._files(), self.request.target_bytes, rolls)
         folder = layout.backup_folder(self.workspace.source, draft.backup_id)
         return replace(draft, tasks=write_tasks(self.workspace.storage, folder, made))
 
@@ -279,8 +279,8 @@ def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePla
         return None
     reader.give("to_merge", pa.table({"backup_id": [member.backup_id for member in plan.members]}))
     of = {"source": source, "last": plan.last.backup_id}
-    held = held_by(reader, source, plan.last)
-    return with_topics(plan, reader.rows("merge_scopes", **of), held, drop_gone=request.drop_gone)
+    held = read_generations(reader, source, plan.last)
+    return add_topics(plan, reader.rows("merge_scopes", **of), held, drop_gone=request.drop_gone)
 
 
 def _require_whole(backup_id: str, source: str, path: Sequence[Mapping[str, Any]]) -> None:

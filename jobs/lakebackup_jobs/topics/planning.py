@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan.parents import Choice, choose, covered_by, falls_short
 from lakebackup.plan.topics.backup import BackupPlan, Prepared, plan_backup
-from lakebackup.plan.topics.generations import held_by
+from lakebackup.plan.topics.generations import read_generations
 from lakebackup.rows.base import TOPICS
 from lakebackup.rules import patterns
 from lakebackup.rules.kinds import require_kind_of
@@ -80,7 +80,7 @@ def plan_next(
         increment=choice.increment,
         level=choice.level,
         branch=choice.branch,
-        held=held_by(reader, source, choice.parent) if reader else (),
+        held=read_generations(reader, source, choice.parent) if reader else (),
         new_generation=request.new_generation,
         growth=request.growth,
     )

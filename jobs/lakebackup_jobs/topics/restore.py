@@ -150,7 +150,7 @@ def _carry_out(
             "entries": sum(o.entries for o in outcomes),
         }
     )
-    if groups and groups[1].short:
+    if groups and groups[1].failed:
         reporter.result(result)
         raise short_of(groups[1])
     return result

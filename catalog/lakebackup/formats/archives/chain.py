@@ -1,8 +1,8 @@
-"""From the backups of an archive to rows of the catalog: what each depends on, and which positions it holds.
+"""Plan the import of an archive: the catalog's rows for each of its backups, their parents and positions.
 
-A full backup begins a chain. A differential one continues the latest before it, a cumulative one the full,
-unless `meta.json` names what it depends on. Positions are next-to-read: a vbucket whose last mutation has
-sequence number 7 is held up to 8.
+A full backup starts a chain. A differential backup depends on the latest one before it, a cumulative backup
+on the full, unless `meta.json` names others. A position is the next sequence number to read: it is 8 when
+the last mutation of a vbucket has sequence number 7.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.archives.tree import Found
 
-#: A bucket has no epoch of its own: what its vbuckets were cut back to is in their positions.
+#: A bucket has no epoch. When a vbucket is rolled back, its next start position is below its last end.
 EPOCH = "-"
-Vbuckets = dict[tuple[str, int], tuple[int, int]]
+Spans = dict[tuple[str, int], tuple[int, int]]
 Role = Literal["data", "meta", "schema"]
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
-    """One file of an archive as it was read; `summary` of a .cbb file, None of another."""
+class ArchiveFile:
+    """A checked file of an archive; `summary`: the content of a .cbb file, None for other files."""
 
     path: str
     bytes: int
@@ -44,8 +44,8 @@ class Copied:
 
 
 @dataclass(slots=True)
-class Planned:
-    """A backup of an archive with its rows, and whether the catalog has it."""
+class PlannedBackup:
+    """The rows of one backup of an archive; `known`: the catalog has them already."""
 
     found: Found
     backup: Backup
@@ -55,8 +55,10 @@ class Planned:
 
 
 @dataclass(slots=True)
-class _Chain:
-    """The newest full backup of a folder and what depends on it, with the ends of their vbuckets."""
+class _ChainEnds:
+    """The newest full backup of a folder, the last backup that depends on it, and the end positions of each
+    backup: id -> (bucket, vbucket) -> position. `sequenced`: the full has sequence numbers.
+    """
 
     full: Backup
     last: Backup
@@ -65,7 +67,7 @@ class _Chain:
 
 
 def backup_id(source: str, folder: str, taken: datetime) -> str:
-    """The id of an archive's backup: the same again for the same folder of the same source."""
+    """The id of an archive's backup; the same folder of the same source always gets the same id."""
     return f"{taken:%Y%m%dT%H%M%SZ}-{_suffix(source, folder)}"
 
 
@@ -77,14 +79,14 @@ def plan(
     source: str,
     destination: str,
     found: Sequence[Found],
-    copied: Mapping[str, Copied],
+    copied: Mapping[str, ArchiveFile],
     get: Callable[[str], bytes],
     held: Sequence[Mapping[str, Any]],
-) -> list[Planned]:
+) -> list[PlannedBackup]:
     """Rows for every backup of an archive. `held`: the source's rows of `backups`, in order of number.
 
-    Raises Damaged (files that contradict each other), Refused (a backup that cannot be restored, one that
-    the catalog has with other contents or not whole any more, one that is older than what the catalog has).
+    Raises Damaged (files that contradict each other), Refused (a backup that cannot be restored, that the
+    catalog has with other contents or another state, or that is older than the catalog's newest).
     """
     kinds = [row["source_kind"] for row in held]
     require_kind(source, ARCHIVE, kinds, hint="Give another name with --source.")
@@ -92,48 +94,48 @@ def plan(
     ids = {row["backup_id"].rpartition("-")[2]: row for row in held}
     number = max((row["number"] for row in held), default=0)
     newest = max((row["end_ts"] for row in held), default=-1)
-    chains: dict[str, _Chain] = {}
-    made: list[Planned] = []
+    chains: dict[str, _ChainEnds] = {}
+    made: list[PlannedBackup] = []
     for one in found:
         known = ids.get(_suffix(source, one.folder))
         if known is None:
             number += 1
         metas = meta.read_meta(one, get)
         parent = _parent(one, metas, every, chains, made)
-        taken = one.taken or _newest(one)
+        taken = one.taken or _last_modified(one)
         own = number if known is None else known["number"]
         ts, name = int(taken.timestamp()) * 1000, backup_id(source, one.folder, taken)
-        if known is not None and one.taken is None:  # only the times of its files show when it was taken
+        if known is not None and one.taken is None:  # its files' times may differ by now
             ts, name = known["end_ts"], known["backup_id"]
-        row = _Row(source, destination, one, parent, own, ts, name)
+        row = _BackupRows(source, destination, one, parent, own, ts, name)
         planned = row.make(metas, copied, meta.read_seqnos(one, get), chains)
         planned.known = known is not None
-        _compare(planned, known, newest)
+        _require_importable(planned, known, newest)
         made.append(planned)
     return made
 
 
-def _newest(one: Found) -> datetime:
+def _last_modified(one: Found) -> datetime:
     return datetime.fromtimestamp(max(stat.modified_ms for stat in one.data) // 1000, UTC)
 
 
-def _compare(planned: Planned, known: Mapping[str, Any] | None, newest: int) -> None:
+def _require_importable(planned: PlannedBackup, known: Mapping[str, Any] | None, newest: int) -> None:
     backup, name = planned.backup, planned.found.folder or "the archive"
     if known is None:
         if backup.end_ts < newest:
             raise Refused(
                 f"{name} was taken before the newest backup that the catalog has of {backup.source}.",
-                hint="Import archives in the order of time, or this one under another name with --source.",
+                hint="Import archives oldest first, or this one under another name with --source.",
             )
     elif known["state"] != "complete":
         raise Refused(
             f"{name} was imported before as {known['backup_id']}, which is {known['state']} now.",
-            hint="To have it once more, import the archive under another name with --source.",
+            hint="To import it again, give the archive another name with --source.",
         )
     elif (known["digest"], known["parent"]) != (backup.digest, backup.parent):
         raise Refused(
             f"{name} was imported before as {known['backup_id']}, with other contents.",
-            hint="One of the two was changed; to have both, import this one with another --source.",
+            hint="One of them was changed. To keep both, import this one under another name with --source.",
         )
 
 
@@ -141,8 +143,8 @@ def _parent(
     one: Found,
     metas: Mapping[tuple[str, str], Mapping[str, Any]],
     every: Mapping[str, Found],
-    chains: Mapping[str, _Chain],
-    made: Sequence[Planned],
+    chains: Mapping[str, _ChainEnds],
+    made: Sequence[PlannedBackup],
 ) -> Backup | None:
     folders: list[str] = []
     for (bucket, node), content in metas.items():
@@ -162,16 +164,16 @@ def _parent(
         parent = max(named, key=lambda backup: backup.number)
         if parent.base != chain.full.backup_id:
             raise Refused(
-                f"{one.folder} depends on backups of another full backup than the one in its folder.",
-                hint="Its meta.json is not the tool's.",
+                f"{one.folder} depends on a full backup in another folder.",
+                hint="cbbackup never writes such a meta.json.",
             )
         return parent
     return chain.full if one.kind == "cumulative" else chain.last
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    """What makes the rows of one backup."""
+class _BackupRows:
+    """Creates the rows of one backup."""
 
     source: str
     destination: str
@@ -184,15 +186,15 @@ class _Row:
     def make(
         self,
         metas: Mapping[tuple[str, str], Mapping[str, Any]],
-        copied: Mapping[str, Copied],
+        copied: Mapping[str, ArchiveFile],
         seqnos: Mapping[tuple[str, str], Mapping[int, int]],
-        chains: dict[str, _Chain],
-    ) -> Planned:
+        chains: dict[str, _ChainEnds],
+    ) -> PlannedBackup:
         one, parent = self.one, self.parent
         root = one.folder.partition("/")[0]
         before = chains[root].ends[parent.backup_id] if parent else {}
-        spans = self._spans(copied, seqnos, before)
-        files = [self._file(*place, copied[path]) for path, place in self._paths().items()]
+        spans = self._vbucket_spans(copied, seqnos, before)
+        files = [self._file(*place, copied[path]) for path, place in self._files().items()]
         digest = Digest()
         for file in files:
             digest.add(json_line(file))
@@ -231,7 +233,7 @@ class _Row:
             chains[root].last = backup
             chains[root].ends[backup.backup_id] = ends
         else:
-            chains[root] = _Chain(backup, backup, {backup.backup_id: ends}, self._sequenced(copied))
+            chains[root] = _ChainEnds(backup, backup, {backup.backup_id: ends}, self._sequenced(copied))
         positions = [
             Position(
                 backup_id=self.backup_id, source=self.source, scope=bucket, epoch=EPOCH, region=str(vbucket),
@@ -239,27 +241,27 @@ class _Row:
             )
             for (bucket, vbucket), (start, end) in sorted(spans.items())
         ]  # fmt: skip
-        return Planned(one, backup, files, positions)
+        return PlannedBackup(one, backup, files, positions)
 
-    def _spans(
+    def _vbucket_spans(
         self,
-        copied: Mapping[str, Copied],
+        copied: Mapping[str, ArchiveFile],
         seqnos: Mapping[tuple[str, str], Mapping[int, int]],
         before: Mapping[tuple[str, int], int],
-    ) -> Vbuckets:
-        """What the backup holds of each vbucket.
+    ) -> Spans:
+        """Start and end positions of each vbucket.
 
-        A mutation before the parent's end means that the vbucket was cut back: what parents have from there
-        on is not part of its history any more.
+        A mutation before the parent's end means that the vbucket was rolled back: the parents' mutations from
+        that position on are no longer part of its history.
         """
-        data: Vbuckets = {}
+        data: Spans = {}
         stated: dict[tuple[str, int], int] = {}
         for (bucket, name), node in self.one.nodes.items():
             summaries = [(stat.path, copied[stat.path].summary) for stat in node.data]
             ends = seqnos.get((bucket, name))
             for path, summary in summaries:
                 if summary is None or not summary.sequenced:
-                    self._require_whole(path)
+                    self._require_full(path)
                     continue
                 for part in summary.vbuckets:
                     place = bucket, part.vbucket
@@ -268,12 +270,12 @@ class _Row:
                     if ends is not None and part.last > ends.get(part.vbucket, 0):
                         raise Damaged(
                             f"{path} holds sequence number {part.last} of vbucket {part.vbucket}, "
-                            f"{tree.SEQNO} beside it has {ends.get(part.vbucket, 0)} as the last.",
-                            hint="The backup did not end, or one of the two was changed.",
+                            f"but by {tree.SEQNO} the last one is {ends.get(part.vbucket, 0)}.",
+                            hint="The backup was interrupted, or one of these files was changed.",
                         )
             for vbucket, last in (ends or {}).items():
                 stated[bucket, vbucket] = max(last, stated.get((bucket, vbucket), 0))
-        spans: Vbuckets = {}
+        spans: Spans = {}
         for place in sorted(data.keys() | stated.keys()):
             start = before.get(place, 0)
             low, high = data.get(place, (start, 0))
@@ -287,26 +289,26 @@ class _Row:
             spans[place] = start, end
         return spans
 
-    def _sequenced(self, copied: Mapping[str, Copied]) -> bool:
+    def _sequenced(self, copied: Mapping[str, ArchiveFile]) -> bool:
         summaries = [copied[stat.path].summary for stat in self.one.data]
         return all(summary is not None and summary.sequenced for summary in summaries)
 
-    def _require_whole(self, path: str) -> None:
+    def _require_full(self, path: str) -> None:
         if self.one.kind != "full":
             raise Refused(
                 f"{path} has no sequence numbers, so it cannot be incremental.",
-                hint="Only whole backups are made without them.",
+                hint="Only full backups may lack them.",
             )
 
-    def _paths(self) -> dict[str, tuple[str, str, Role]]:
-        """Every file of the backup in order, with its bucket, its node and its role."""
+    def _files(self) -> dict[str, tuple[str, str, Role]]:
+        """Each file of the backup, in order: its bucket, node and role."""
         made: dict[str, tuple[str, str, Role]] = {}
         for (bucket, name), node in sorted(self.one.nodes.items()):
             made |= {stat.path: (bucket, name, "data") for stat in node.data}
             made |= dict.fromkeys(node.beside.values(), (bucket, name, "meta"))
         return made | {path: (bucket or "", "", "schema") for path, bucket in self.one.designs}
 
-    def _file(self, bucket: str, node: str, role: Role, copied: Copied) -> DataFile:
+    def _file(self, bucket: str, node: str, role: Role, copied: ArchiveFile) -> DataFile:
         summary = copied.summary
         sequenced = summary is not None and summary.sequenced and bool(summary.vbuckets)
         return DataFile(
@@ -336,15 +338,17 @@ class _Row:
 
 
 def stored_path(source: str, path: str) -> str:
-    """Where a file of an archive is kept in the destination."""
+    """The path in the destination of a file of an archive."""
     return f"{source}/archive/{path}"
 
 
-def cuts(
+def takeovers(
     positions: Iterable[Mapping[str, Any]], order: Sequence[str]
 ) -> dict[str, dict[tuple[str, int], int]]:
-    """Of each backup of a chain, and each (bucket, vbucket) that a later one of it holds: from which position
-    on that later one counts. `order`: ids of the chain's backups, `positions` their rows.
+    """Where later backups of a chain take over: backup id -> (bucket, vbucket) -> position.
+
+    A mutation at or after that position is not restored from this backup. `order`: ids of the chain's
+    backups, oldest first; `positions`: their rows.
     """
     rank = {name: place for place, name in enumerate(order)}
     starts: dict[tuple[str, int], list[tuple[int, int]]] = {}

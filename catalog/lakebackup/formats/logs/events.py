@@ -1,8 +1,8 @@
-"""Events of a change feed, as decoders give them and as log files hold them.
+"""Events of a change feed, as decoders return them and as log files hold them.
 
-After the change feed below TiDB's MVCC: a transaction prewrites values (column family `default`, under its
-start ts), then commits keys (family `write`, under its commit ts, naming the start ts); a rollback deletes
-what was prewritten. Feeds of committed rows (Debezium) have writes alone, with their values in them.
+The model is TiDB's MVCC: a transaction prewrites values (column family `default`, key and start ts), then
+commits keys (family `write`, key and commit ts; the value is the start ts). A rollback deletes the prewritten
+values. Feeds of committed rows (Debezium) have only events of `write`, which hold the values.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
 Domain = Literal["tso", "ms"]
 
-#: Column families. Events of `lock` are left out: a restore needs no locks.
+#: Column families. TiDB's third one, `lock`, is not captured: a restore needs no locks.
 DEFAULT, WRITE = "default", "write"
 PUT, DELETE = "put", "delete"
 
-#: What a write does to its key: a value, none any more, nothing (a lock alone, a rollback's mark), or nothing
-#: is left of the whole table (its key is empty).
+#: The type of a write: sets a value, deletes the key, only locked the key, was rolled back (neither of these
+#: two changes the value), or deletes all rows of the table (its key is empty).
 PUTS, DELETES, LOCKS, ROLLBACK, TRUNCATES = "P", "D", "L", "R", "T"
 
-#: Prefix of meta keys, which describe databases and tables and are in a file of their own.
+#: Prefix of meta keys, which describe databases and tables. They have separate log files.
 META_PREFIX = b"m"
 #: `table_id` of meta keys.
 META_TABLE = 0
 
 
 @cache
-def captured() -> pa.Schema:
-    """A record as a decoder gives it.
+def captured_schema() -> pa.Schema:
+    """An event as a decoder returns it.
 
-    store: who sent it. region: shard of the feed. cf: DEFAULT or WRITE; op: PUT or DELETE; type: of a put
-    write, one of PUTS ... TRUNCATES, else null. key. value: of a default put, and of a write that carries its
-    value itself. start_ts, commit_ts (null in DEFAULT): in the feed's domain. seq, sub: of two writes of one
-    key the greater (commit_ts, seq, sub) is the later one. offset: its place in the feed's partition.
+    store: the node that sent it. region: shard of the feed. cf: DEFAULT or WRITE. op: PUT or DELETE. type:
+    PUTS ... TRUNCATES if it is a put in WRITE, else null. value: set by puts in DEFAULT, and by writes that
+    hold their value. start_ts, commit_ts (null in DEFAULT): in the feed's domain. seq, sub: of two writes of
+    a key, the later has the greater (commit_ts, seq, sub). offset: of its message in the feed's partition.
     """
     import pyarrow as pa
 
@@ -47,15 +47,15 @@ def captured() -> pa.Schema:
             pa.field("table_id", pa.int64(), nullable=False),
             pa.field("cf", pa.string(), nullable=False),
             pa.field("op", pa.string(), nullable=False),
-            *stored(),
+            *stored_schema(),
             pa.field("offset", pa.int64(), nullable=False),
         ]
     )
 
 
 @cache
-def stored() -> pa.Schema:
-    """A record as a log file holds it: without what is in its path (store, region, table, cf, op)."""
+def stored_schema() -> pa.Schema:
+    """An event as a log file holds it: store, region, table, cf and op are in the file's path instead."""
     import pyarrow as pa
 
     return pa.schema(
@@ -72,10 +72,10 @@ def stored() -> pa.Schema:
 
 
 @cache
-def marks() -> pa.Schema:
-    """How far a region is: every change of it up to `resolved_ts` is before `offset` in its partition.
+def marks_schema() -> pa.Schema:
+    """Resolved timestamps: every change of a region up to `resolved_ts` is before `offset` in its partition.
 
-    `closed`: it sends no more, and `successors` hold its keys from then on.
+    `closed`: the region ended; `successors` are the regions that hold its keys from then on.
     """
     import pyarrow as pa
 

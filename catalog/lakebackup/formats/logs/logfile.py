@@ -1,7 +1,7 @@
 """Log files: records of one store, region, table, column family and operation, in the order they came in.
 
-A file is one Arrow IPC stream of `events.stored()`, cut into frames of zstd or LZ4 that follow each other,
-then on demand encrypted as a whole (`cipher`). docs/data-format.md describes it for others.
+A file is one Arrow IPC stream of `events.stored_schema()`, as a sequence of zstd or LZ4 frames. It can be
+encrypted as a whole (`cipher`). docs/data-format.md describes it for others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.formats.logs import cipher
-from lakebackup.formats.logs.events import DEFAULT, DELETES, META_TABLE, PUT, PUTS, WRITE, stored
+from lakebackup.formats.logs.events import DEFAULT, DELETES, META_TABLE, PUT, PUTS, WRITE, stored_schema
 from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists
 
@@ -144,7 +144,7 @@ class LogFileWriter:
         self._offsets: list[int] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """More records: the columns of `events.stored()`; with a column `offset`, the row has their range.
+        """Append records: the columns of `events.stored_schema()`. With `offset`, the row has their range.
 
         They become one frame, so many at once are better. Raises Damaged (a write without a commit ts, which
         no feed may send), EnvironmentProblem (disk).
@@ -152,8 +152,8 @@ class LogFileWriter:
         if not len(batch):
             return
         self._count(batch)
-        batch = batch.select(stored().names).cast(stored())
-        messages = [] if self._frames else [stored().serialize()]
+        batch = batch.select(stored_schema().names).cast(stored_schema())
+        messages = [] if self._frames else [stored_schema().serialize()]
         messages += [piece.serialize() for piece in _pieces(batch)]
         self._append(b"".join(messages))
 
@@ -256,7 +256,7 @@ class StoredLogFile(Protocol):
 def read_log_file(
     storage: Storage, file: StoredLogFile, keys: LogKeys | None, *, checksum: bool = True
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a log file in the order they were written, batches of `events.stored()`.
+    """The records of a log file in the order they were written, batches of `events.stored_schema()`.
 
     The stored file is held in memory, its contents batch by batch. `checksum`: compare its SHA-256 with the
     row's; size and number of records always are. Raises NotFound, UsageProblem (key), Damaged.
@@ -278,7 +278,7 @@ def read_log_file(
         if file.codec != "none":
             stream = pa.CompressedInputStream(stream, file.codec)
         with stream, pa.ipc.open_stream(stream) as batches:
-            if batches.schema != stored():
+            if batches.schema != stored_schema():
                 raise Damaged(f"{file.path} holds other columns than a log file has.", hint=_HINT)
             for batch in batches:
                 if not intact:

@@ -1,7 +1,7 @@
-"""`stream-metas/<ts>-<backup id>.meta`: what one flush of a change feed wrote, for tools without the catalog.
+"""`stream-metas/<ts>-<backup id>.meta`: the log files of one flush, for tools that do not read the catalog.
 
-Sealed JSON with everything that TiDB's backup puts into its DataFileInfo, and what finding and reading a file
-needs besides. One that would be long is an index of pieces; the index comes last, so that all of it is there.
+JSON with a checksum: all fields of DataFileInfo in TiDB's log backup, and those needed to find and read a
+file. A long list is split into pieces and an index of them. The index is written last: its pieces exist.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from lakebackup.rows.backups import DataFile
     from lakebackup.storage import Storage
 
-#: A `.meta` object with more than either is written as pieces.
+#: A list with more files or more bytes of JSON than this is split into pieces.
 MOST_FILES, MOST_BYTES = 20_000, 8 << 20
 
 
 def file_info(row: DataFile) -> dict[str, Any]:
-    """What a `.meta` object holds of a log file, from its row in the catalog.
+    """The entry of a log file in a `.meta` object, from its row in the catalog.
 
-    `path` below the destination's root; instants in the feed's domain; keys in lower hex, `end_key` an upper
-    bound where it was cut, null where there is none. `sha_256` and `bytes` are of the object as it is stored.
+    `path` is below the destination's root; timestamps are in the feed's domain. Keys are in lower hex; a
+    shortened `end_key` is an upper bound, null: no bound. `sha_256` and `bytes` are of the stored object.
     """
     is_meta = row.role == "schema"
     return {
@@ -56,10 +56,10 @@ def file_info(row: DataFile) -> dict[str, Any]:
 def write_stream_meta(
     storage: Storage, source: str, backup_id: str, ts: int, rows: Iterable[DataFile]
 ) -> str:
-    """Put the `.meta` of a flush whose checkpoint is `ts`; its path.
+    """Write the `.meta` of a flush whose checkpoint is `ts`; returns its path.
 
-    `rows`: of all its parts, one after another; those that are no log files are left out, and at most a
-    piece's are held. Writing it again replaces it by the same. Raises EnvironmentProblem.
+    `rows`: the flush's files; other files than log files are skipped. Memory holds one piece at a time.
+    Writing it again writes the same. Raises EnvironmentProblem.
     """
     head = {"format": SEALED, "source": source, "backup_id": backup_id, "resolved_ts": ts}
     pieces: list[dict[str, Any]] = []

@@ -1,13 +1,13 @@
-"""snapshot.json: an engine's description of a snapshot of itself, beside the snapshot's folder.
+"""snapshot.json: an engine's description of its snapshot, a file beside the snapshot's folder.
 
     {"format": 1, "graph": "social", "last_tid": 1234,
      "queues": [{"topic": "delta.0", "partition": 0, "position": 4711, "max_no_transaction_pos": 4650}],
      "open_transactions": ["t-17"]}
 
-`position`: the offset up to which the snapshot has the partition's messages. `max_no_transaction_pos`: no
-transaction that was open then has a message before it. `last_tid`: the greatest tid of any message before a
-`position`, also of a transaction that was open. `graph` and `open_transactions` may be left out; the latter
-is then found in the queues.
+`position`: the snapshot contains the partition's messages before this offset. `max_no_transaction_pos`: the
+transactions that were open at the snapshot have no message before it. `last_tid`: the greatest tid of all
+messages before a `position`, those of open transactions too. `graph` and `open_transactions` are optional;
+without the latter, the open transactions are found by reading the queues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NAME = "snapshot.json"
 FORMAT = 1
 _Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
-_FORM = ConfigDict(extra="forbid", frozen=True)
+_STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 class _Region(Protocol):
@@ -42,7 +42,7 @@ class _Region(Protocol):
 class QueueAt(BaseModel):
     """The position of a snapshot in one partition of a queue."""
 
-    model_config = _FORM
+    model_config = _STRICT
 
     topic: str
     partition: _Count
@@ -53,7 +53,7 @@ class QueueAt(BaseModel):
 class SnapshotJson(BaseModel):
     """The content of a snapshot.json."""
 
-    model_config = _FORM
+    model_config = _STRICT
 
     format: Literal[1]
     graph: str | None = None
@@ -63,7 +63,7 @@ class SnapshotJson(BaseModel):
 
 
 def parse(data: bytes, where: str) -> SnapshotJson:
-    """The content of the file `where`. Raises UsageProblem with what is wrong."""
+    """Parse the content of the file `where`. Raises UsageProblem."""
     try:
         content = json.loads(data)
     except ValueError as error:
@@ -72,27 +72,30 @@ def parse(data: bytes, where: str) -> SnapshotJson:
     if type(version) is int and version > FORMAT:
         raise UsageProblem(
             f"{where} has format version {version}; versions up to {FORMAT} are known.",
-            hint="Use the lakebackup that knows it.",
+            hint="Use a newer version of lakebackup.",
         )
     try:
         return SnapshotJson.model_validate(content)
     except ValidationError as error:
         problems = []
         for item in error.errors(include_input=False, include_url=False)[:5]:
-            place = ".".join(map(str, item["loc"])) or "the whole"
+            place = ".".join(map(str, item["loc"])) or "the file"
             problems.append(f"{place}: {item['msg'][:1].lower()}{item['msg'][1:]}")
         raise UsageProblem(
-            f"{where} is not what a snapshot.json has to be: {'; '.join(problems)}.",
+            f"{where} is not a valid snapshot.json: {'; '.join(problems)}.",
             hint="docs/queues.md describes it.",
         ) from None
 
 
-def require_fits(found: SnapshotJson, where: str, graph: str, regions: Sequence[_Region]) -> None:
-    """UsageProblem when it is of another engine or does not name each partition once; Refused when it names
-    offsets that the queues do not have."""
+def require_positions(found: SnapshotJson, where: str, graph: str, regions: Sequence[_Region]) -> None:
+    """Check a snapshot.json against the queues.
+
+    Raises UsageProblem (another engine; a partition missing, unknown or named twice), Refused (an offset past
+    the end of its partition).
+    """
     if found.graph is not None and found.graph != graph:
         raise UsageProblem(
-            f"{where} is of {found.graph}, not of {graph}.", hint="Name the engine and the snapshot of one."
+            f"{where} is of {found.graph}, not of {graph}.", hint="Give an engine and its own snapshot."
         )
     there = {(r.scope, int(r.region)): r for r in regions}
     seen: set[tuple[str, int]] = set()
@@ -124,12 +127,14 @@ def require_fits(found: SnapshotJson, where: str, graph: str, regions: Sequence[
         )
 
 
-def require_true(last_tid: int, where: str, seen_tid: int | None, place: str, position: int | None) -> None:
-    """Refused when a message before a snapshot's position, of whatever transaction, has a greater tid."""
+def require_last_tid(
+    last_tid: int, where: str, seen_tid: int | None, place: str, position: int | None
+) -> None:
+    """Raise Refused when `seen_tid`, the greatest tid before a snapshot's position, is above `last_tid`."""
     if seen_tid is not None and seen_tid > last_tid:
         raise Refused(
             f"{where} has last_tid {last_tid}, and {place} has a message before its position, at offset "
             f"{position}, with tid {seen_tid}.",
-            hint="Either last_tid or a position is wrong: what depends on this snapshot would lose or repeat "
-            "messages. Messages of transactions that were open count too.",
+            hint="Either last_tid or a position is wrong: restores would lose or repeat messages. "
+            "Messages of open transactions count too.",
         )

@@ -1,4 +1,4 @@
-"""A snapshot's manifest as JSON, for other tools: table -> tablet -> file -> where it is and what it was.
+"""A snapshot's manifest as JSON, for other tools: table -> tablet -> file -> location and attributes.
 
 `location`, `timestamp` and `version` are the keys of the manifests of YugabyteDB's design of differential
 backups; the others are ours. A file's bytes are `[offset, offset + size)` of the object at `location`.
@@ -7,7 +7,7 @@ backups; the others are ours. A file's bytes are `[offset, offset + size)` of th
 from __future__ import annotations
 
 import hashlib
-from json.encoder import encode_basestring as _text  # a third of the time of an encoder's `encode`
+from json.encoder import encode_basestring as _text  # three times as fast as an encoder's `encode`
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound, UsageProblem
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
 
-_NEXT = "\n  }\n },"
+_END_TABLE = "\n  }\n },"
 _COLUMNS = (
     "scope", "region", "name", "destination", "path", "mtime_ms", "links", "bytes", "sha256", "mode",
     "position", "role",
@@ -28,11 +28,11 @@ _COLUMNS = (
 
 
 def export_manifest(reader: CatalogReader, storage: Storage, backup_id: str) -> str:
-    """Put the manifest of a snapshot's backup and its checksum beside it, in place of older ones; its path.
+    """Write a backup's manifest, and its checksum beside it, over older ones; returns the manifest's path.
 
-    `reader` was opened after the commit. Raises as `manifest_json` does.
+    Open `reader` after the backup's commit. Raises as `manifest_json` does.
     """
-    backup = _backup(reader, backup_id)
+    backup = _snapshot_backup(reader, backup_id)
     place = str(backup["source"]), backup_id, int(str(backup["end_ts"]))
     path, digest = layout.json_manifest_path(*place), hashlib.sha256()
     with storage.writer() as writer:
@@ -47,20 +47,20 @@ def export_manifest(reader: CatalogReader, storage: Storage, backup_id: str) -> 
 
 
 def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
-    """The text of the manifest of a snapshot's backup, piece by piece, a file a line.
+    """The JSON text of a backup's manifest, in pieces; each file is on a line of its own.
 
     Each file: location (URI of the object), timestamp (of its last change, ms since 1970 UTC), version (its
-    hard links then), size (bytes), sha256 (lower hex), mode (permission bits), offset, role. Size and sha256
+    hard links), size (bytes), sha256 (lower hex), mode (permission bits), offset, role. Size and sha256
     are null where they are not known. Raises NotFound (no such backup, or it was deleted), UsageProblem (not
     of a snapshot).
     """
-    backup = _backup(reader, backup_id)
+    backup = _snapshot_backup(reader, backup_id)
     roots = {name: uri.rstrip("/") for name, uri in reader.destinations().uris.items()}
     yield "{"
     table = tablet = None
     for batch in reader.query("snapshot_manifest", source=backup["source"], number=backup["number"]):
         lines: list[str] = []
-        # By way of text, ten times as fast as one Python value after the other.
+        # Casting columns to text is ten times as fast as converting value by value.
         columns = (
             batch.column(name).cast("string").to_numpy(zero_copy_only=False).tolist() for name in _COLUMNS
         )
@@ -68,7 +68,9 @@ def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
             *columns, strict=True
         ):
             if scope != table:
-                lines.append(f"{_ends(table, _NEXT)}\n {_text(scope)}: {{\n  {_text(region)}: {{")
+                lines.append(
+                    f"{_END_TABLE if table is not None else ''}\n {_text(scope)}: {{\n  {_text(region)}: {{"
+                )
             elif region != tablet:
                 lines.append(f"\n  }},\n  {_text(region)}: {{")
             else:
@@ -82,23 +84,19 @@ def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
                 f'"offset": {offset}, "role": {_text(role)}}}'
             )
         yield "".join(lines)
-    yield _ends(table, _NEXT[:-1]) + "\n}\n"
+    yield ("" if table is None else _END_TABLE[:-1]) + "\n}\n"
 
 
-def _ends(before: str | None, text: str) -> str:
-    return "" if before is None else text
-
-
-def _backup(reader: CatalogReader, backup_id: str) -> Mapping[str, object]:
+def _snapshot_backup(reader: CatalogReader, backup_id: str) -> Mapping[str, object]:
     backup = reader.one("show_backup", backup_id=backup_id)
     if backup is None or backup["state"] == "deleted":
         raise NotFound(
             f"Backup {backup_id} {'was deleted' if backup else 'does not exist'}.",
-            hint="`lakebackup list` shows what there is.",
+            hint="`lakebackup list` shows all backups.",
         )
     if backup["source_kind"] != SNAPSHOT:
         raise UsageProblem(
-            f"{backup_id} is no backup of a snapshot: it has no such manifest.",
-            hint="`lakebackup show` says what it holds.",
+            f"{backup_id} is not a backup of a snapshot, so it has no manifest of this kind.",
+            hint="`lakebackup show` shows what it holds.",
         )
     return backup

@@ -1,6 +1,6 @@
-"""Manifests of snapshots that other tools wrote, read piece by piece. Nothing in them is trusted.
+"""Reads manifests of snapshots written by other tools as a stream. Nothing in them is trusted.
 
-The form is that of `manifest_json`; a file needs `location` and `timestamp`, and unknown keys are ignored.
+The format is that of `manifest_json`. Files must have `location` and `timestamp`; unknown keys are ignored.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import TextIO
 
-_PIECE = 1 << 20
-# Of a name, or of the object that describes one file, in characters.
-_LONGEST = 1 << 16
-# The year 10000, ms since 1970 UTC.
-_BEYOND_MS = 253_402_300_800_000
+_READ_CHARS = 1 << 20
+# Characters in a name, or in the object that describes a file.
+_MAX_CHARS = 1 << 16
+# The year 10000, in ms since 1970 UTC.
+_TIME_LIMIT_MS = 253_402_300_800_000
 _SPACE = re.compile(r"[ \t\r\n]*")
-_NO_LIMIT = Limits(name=_LONGEST, path=_LONGEST)
+_NO_LIMIT = Limits(name=_MAX_CHARS, path=_MAX_CHARS)
 
 
 class Entry(BaseModel):
-    """A file of a manifest: its place in the snapshot, where its bytes are, and what is known of it."""
+    """A file of a manifest: its path in the snapshot, its location and its attributes."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
@@ -36,7 +36,7 @@ class Entry(BaseModel):
     region: str
     name: str
     location: Annotated[str, Field(min_length=1)]
-    mtime_ms: Annotated[int, Field(alias="timestamp", ge=0, lt=_BEYOND_MS)]
+    mtime_ms: Annotated[int, Field(alias="timestamp", ge=0, lt=_TIME_LIMIT_MS)]
     links: Annotated[int, Field(alias="version", ge=1, lt=1 << 31)] = 1
     bytes: Annotated[int | None, Field(alias="size", ge=0, lt=1 << 53)] = None
     sha256: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$")] = None
@@ -46,12 +46,11 @@ class Entry(BaseModel):
 
 
 def read_manifest_json(stream: TextIO) -> Iterator[Entry | str]:
-    """The files of a manifest, in its order; a text is what is wrong with one of them.
+    """The files of a manifest, in its order; for an invalid one, a text that says why.
 
-    Holds the names of one tablet, no more. Raises UsageProblem when it is no such manifest, with the number
-    of the character.
+    Memory holds only the names of one tablet. Raises UsageProblem, with the position, for another format.
     """
-    text = _Text(stream)
+    text = _JsonStream(stream)
     for scope in text.members("the manifest"):
         for region in text.members(f"table {scope!r:.80}"):
             for name in text.members(f"tablet {region!r:.80}"):
@@ -60,9 +59,9 @@ def read_manifest_json(stream: TextIO) -> Iterator[Entry | str]:
 
 
 def resolve(location: str, roots: Mapping[str, str], home: str) -> tuple[str, str] | str:
-    """The destination whose root `location` is below, and the path there; a text is why there is none.
+    """The destination that contains `location`, and the path in it; or a text that says why there is none.
 
-    `roots`: id -> URI of each destination; a location without a scheme is relative to that called `home`.
+    `roots`: destination id -> URI. A relative location is a path in the destination `home`.
     """
     uri = re.sub("^s3a://", "s3://", f"file://{location}" if location.startswith("/") else location)
     if "://" not in uri:
@@ -74,7 +73,7 @@ def resolve(location: str, roots: Mapping[str, str], home: str) -> tuple[str, st
         name = max(below)[1]
         found = (name, uri[len(roots[name].rstrip("/")) + 1 :])
     why = unsafe(found[1], _NO_LIMIT) or ("it has '..'" if ".." in found[1] else None)
-    return f"{location!r:.200} cannot be an object's place: {why}" if why else found
+    return f"{location!r:.200} cannot be the location of an object: {why}" if why else found
 
 
 def _entry(scope: str, region: str, name: str, values: Mapping[str, Any]) -> Entry | str:
@@ -90,19 +89,19 @@ def _entry(scope: str, region: str, name: str, values: Mapping[str, Any]) -> Ent
         return f"{scope}/{region}/{name:.200}: its {key} is {values.get(key)!r:.60}: {wrong['msg']}"
 
 
-class _Text:
-    """JSON text of which a piece is held at a time."""
+class _JsonStream:
+    """Parses JSON from a stream with a small buffer."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream, self._held, self._at, self._before = stream, "", 0, 0
-        self._decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number)
+        self._stream, self._buffer, self._offset, self._consumed = stream, "", 0, 0
+        self._decoder = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
 
     def members(self, of: str) -> Iterator[str]:
-        """The keys of the object that comes next, each once; the caller reads what follows a key."""
+        """The keys of the next object; the caller reads the value after each key. Fails on duplicates."""
         self._expect("{", of)
         seen: set[str] = set()
         if self._peek() == "}":
-            self._at += 1
+            self._offset += 1
             return
         while True:
             if self._peek() != '"':
@@ -114,30 +113,30 @@ class _Text:
             self._expect(":", of)
             yield name
             if self._peek() == "}":
-                self._at += 1
+                self._offset += 1
                 return
             self._expect(",", of)
 
     def object(self) -> dict[str, Any]:
-        """The description of a file."""
+        """The next value: an object, which describes a file."""
         if self._peek() != "{":
             self._fail("an object that describes a file is expected")
         found: dict[str, Any] = self._value("a file")
         return found
 
     def end(self) -> None:
-        """Fail unless the text has ended."""
+        """Fail when more text follows."""
         if self._peek():
             self._fail("the manifest has ended, and more follows")
 
     def _value(self, of: str) -> Any:
         while True:
             try:
-                value, self._at = self._decoder.raw_decode(self._held, self._at)
+                value, self._offset = self._decoder.raw_decode(self._buffer, self._offset)
             except json.JSONDecodeError as error:
-                if len(self._held) - self._at > _LONGEST:
-                    self._fail(f"{of} has a value that is no JSON or has over {_LONGEST} characters")
-                if not self._more():
+                if len(self._buffer) - self._offset > _MAX_CHARS:
+                    self._fail(f"{of} has a value that is not JSON or has over {_MAX_CHARS} characters")
+                if not self._read_more():
                     self._fail(f"{error.msg} in {of}", error.pos)
             except (ValueError, RecursionError) as error:
                 self._fail(f"{of}: {error}")
@@ -145,43 +144,43 @@ class _Text:
                 return value
 
     def _peek(self) -> str:
-        """The next character that is no space; none at the end."""
+        """The next character that is not white space; empty at the end."""
         while True:
-            found = _SPACE.match(self._held, self._at)
-            self._at = found.end() if found else self._at
-            if self._at < len(self._held):
-                return self._held[self._at]
-            if not self._more():
+            found = _SPACE.match(self._buffer, self._offset)
+            self._offset = found.end() if found else self._offset
+            if self._offset < len(self._buffer):
+                return self._buffer[self._offset]
+            if not self._read_more():
                 return ""
 
     def _expect(self, symbol: str, of: str) -> None:
         if self._peek() != symbol:
             self._fail(f"{symbol!r} is expected in {of}")
-        self._at += 1
+        self._offset += 1
 
-    def _more(self) -> bool:
-        self._before += self._at
+    def _read_more(self) -> bool:
+        self._consumed += self._offset
         try:
-            piece = self._stream.read(_PIECE)
+            piece = self._stream.read(_READ_CHARS)
         except UnicodeDecodeError:
-            self._fail("what follows is no UTF-8")
-        self._held, self._at = self._held[self._at :] + piece, 0
+            self._fail("the text is not UTF-8")
+        self._buffer, self._offset = self._buffer[self._offset :] + piece, 0
         return bool(piece)
 
     def _fail(self, why: str, at: int | None = None) -> NoReturn:
-        place = self._before + (self._at if at is None else at) + 1
+        place = self._consumed + (self._offset if at is None else at) + 1
         raise UsageProblem(
-            f"This is no manifest of a snapshot: {why} (character {place}).",
+            f"This is not a manifest of a snapshot: {why} (character {place}).",
             hint='It should be like {"table": {"tablet": {"file": {"location": "…", "timestamp": 0}}}}.',
         )
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name comes twice")
+        raise ValueError("a name occurs twice")
     return found
 
 
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number")
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")

@@ -1,11 +1,11 @@
-"""Which offsets of a change feed the next flush of a log task reads. Pure: states in, a plan out.
+"""Plan the next flush of a log task: which offsets of the change feed it reads. Pure.
 
-A flush begins where the one before ended, in each partition, and continues the newest log backup of its task.
+A flush starts in each partition where the one before ended, and continues the task's newest log backup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - a flush is read back by the types of its fields
+from collections.abc import Mapping  # noqa: TC003 - loading a flush needs its fields' types
 from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.partitions import BackupRows, Place, RegionState
 
-#: What an event takes, before any flush has shown it.
+#: Assumed bytes of an event until the first flush.
 FIRST_BYTES = 1024
-# A task below this many offsets costs more to start than to run.
+# A task with fewer offsets takes longer to start than to run.
 _LEAST_OFFSETS = 20_000
 
 
@@ -45,11 +45,11 @@ class Newest:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """A planned flush: what it reads (`positions`), and what its feed must know besides (`context`).
+    """A planned flush: the offsets to read (`positions`), and data for its feed (`context`).
 
-    `tasks[i]`: which positions Spark task i reads. `since`: changes up to this ts are not captured. `floor`:
-    where the log begins when this is its first flush, None: at the first checkpoint. `left_out`: path of an
-    object with the ids of tables that were never in the filter.
+    `tasks[i]`: indexes of the positions that Spark task i reads. `since`: changes up to this ts are not
+    captured. `floor`: where the log starts if this is its first flush, None: at the first checkpoint.
+    `left_out`: path of an object with the ids of tables that were never in the filter.
     """
 
     backup_id: str
@@ -68,15 +68,15 @@ class Flush:
 
     @property
     def resolved_ts(self) -> int | None:
-        """The checkpoint before it, None: none is known."""
+        """The checkpoint before this flush, None: none is known."""
         return self.newest.checkpoint if self.newest else self.floor
 
 
 def due_in(last: tuple[int, int] | None, every_s: float, now: float) -> float:
-    """In how many seconds a flush is due, so that it is done `every_s` after the last one began if it takes
-    as long as that one.
+    """Seconds until the next flush must start, to end `every_s` after the start of the last one.
 
-    `last`: its beginning and end, in us, by a clock that may have been ahead of the one of `now` (s).
+    Assumes that both take equally long. `last`: start and end of the last one (us), by a clock that may be
+    ahead of that of `now` (s).
     """
     if last is None:
         return 0.0
@@ -86,20 +86,19 @@ def due_in(last: tuple[int, int] | None, every_s: float, now: float) -> float:
 
 
 def waiting(regions: Sequence[RegionState], known: Mapping[Place, int]) -> int:
-    """How many offsets are still to be read."""
+    """How many offsets are not yet read."""
     return sum(region.end - begins(region, known) for region in regions)
 
 
 def begins(region: RegionState, known: Mapping[Place, int]) -> int:
-    """The first offset to read of a partition: where it was read to, or its first one that is still there."""
+    """The first offset to read of a partition: where the last read ended, or its low watermark."""
     return min(max(known.get(region.place, 0), region.low), region.end)
 
 
 def positions(
     rows: BackupRows, regions: Sequence[RegionState], known: Mapping[Place, int], most: int
 ) -> tuple[Position, ...]:
-    """What a flush reads of each partition with something new: about `most` offsets in all, the same part of
-    what waits in each, so that none falls behind."""
+    """The offsets that a flush reads, about `most` in all: an equal share of each partition's unread ones."""
     part = min(1.0, most / max(1, waiting(regions, known)))
     found = []
     for region in regions:
@@ -118,11 +117,11 @@ def gaps(
     *,
     allowed: bool,
 ) -> tuple[Gap, ...]:
-    """Events that are gone unread: Kafka deleted them, the topic was recreated, or the partition has become
-    shorter than it was read (its leader was elected uncleanly).
+    """Events that were lost unread: Kafka deleted them, the topic was recreated, or the partition was
+    truncated (its leader was elected uncleanly).
 
-    Refused unless `allowed`. `to_ts` is set when the flush is published. A partition that appears after the
-    task began must have its beginning: all of it is the task's.
+    Raises Refused unless `allowed`. `to_ts` is set when the flush is published. A partition that was added
+    after the task started must be read from offset 0.
     """
     last = {(scope, region): (epoch, end) for (scope, epoch, region), end in known.items()}
     times = (newest.end_ts, newest.end_ts) if newest else (0, rows.ts)
@@ -158,7 +157,7 @@ def gaps(
 
 
 def tasks(positions: Sequence[Position], parallelism: int) -> tuple[tuple[int, ...], ...]:
-    """Which partitions each task reads, whole, so that all have about the same to do."""
+    """Which partitions each task reads, so that all tasks read about as many offsets."""
     sizes = [position.end_position - position.start_position for position in positions]
     return splits.share_out(sizes, parallelism, _LEAST_OFFSETS)
 
@@ -166,31 +165,31 @@ def tasks(positions: Sequence[Position], parallelism: int) -> tuple[tuple[int, .
 def first_floor(
     regions: Sequence[RegionState], since: int | None, lost: Sequence[str], *, allowed: bool
 ) -> int | None:
-    """From which ts on the log of a new task is whole; None: from its first checkpoint.
+    """The ts from which a new task's log is complete; None: from its first checkpoint.
 
-    `since`: of --lastbackupts; `lost`: partitions whose oldest event is younger than it.
+    `since`: of --lastbackupts; `lost`: partitions whose oldest event is later than that.
     """
     if since is None:
         return 0 if all(region.low == 0 for region in regions) else None
     if lost and not allowed:
         raise Refused(
             f"The feed has deleted events that may have come after {since}: {', '.join(lost[:3])}"
-            f"{' and others' if len(lost) > 3 else ''} begins later.",
+            f"{' and others' if len(lost) > 3 else ''} starts later.",
             hint="Give --lastbackupts of a later backup, or --allow-gaps.",
         )
     return since
 
 
 def physical_ms(ts: int, domain: str) -> int:
-    """Milliseconds since 1970 UTC of a ts: of a `tso`, its upper bits, as TiDB's PD hands them out."""
+    """Milliseconds since 1970 UTC of a ts; in a `tso` of TiDB's PD they are the upper bits."""
     return ts >> 18 if domain == "tso" else ts
 
 
 def ts_at(ms: int, domain: str) -> int:
-    """The first ts of an instant, in milliseconds since 1970 UTC."""
+    """The least ts within a millisecond since 1970 UTC."""
     return ms << 18 if domain == "tso" else ms
 
 
 def shown_ts(ts: int, domain: str) -> str:
-    """A ts for a person: itself, and its instant."""
+    """A ts as text, with its time."""
     return f"{ts} ({format_ts(physical_ms(ts, domain))})"

@@ -1,4 +1,4 @@
-"""From the times of a change feed that a person asks to have back to files of its log: SQL chooses them.
+"""Plan the restore of a change feed's log: which files to read. The catalog's SQL selects them.
 
 Planning writes nothing.
 """
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from lakebackup.store.selection import Selection
 
 _SHOWN = 10
-# Fulls that a restore looks at, the newest first.
+# How many fulls a restore considers, the newest first.
 _FULLS = 100
-#: `whole_from`, `covered_from` of a table that was never in its task's filter: nothing of it is in the log.
+#: `whole_from`, `covered_from` of a table that its task never captured.
 NEVER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class LogRestoreRequest(Request):
-    """What a person asked for. `start_ts`, `end_ts` in the feed's own unit, `to_ms` in ms since 1970 UTC.
+    """The options of a restore. `start_ts`, `end_ts` in the feed's own unit, `to_ms` in ms since 1970 UTC.
 
-    `first_key`, `beyond_key`: lower hex, keys in between alone. `on_full`: on top of the newest full; `upon`:
-    on top of the table at this path, which an earlier restore made. `kafka` may hold secrets; `keys_file`
-    names the file of keys that log files are encrypted with.
+    `first_key`, `beyond_key` (lower hex): only keys in `[first_key, beyond_key)`. `on_full`: restore on top
+    of the newest full; `upon`: on top of the table at this path, which an earlier restore created. `kafka`
+    may hold secrets; `keys_file`: path of the encryption keys of log files.
     """
 
     name: str
@@ -58,8 +58,8 @@ class LogRestoreRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """A full that a restore is based on. `destination`: id of the place that holds its Delta table; `note`:
-    which gap it was made over, None: over none."""
+    """A full that a restore is based on. `destination`: id of the one that holds its Delta table; `note`: the
+    gap before it, if any."""
 
     backup_id: str
     end_ts: int
@@ -78,7 +78,7 @@ class NamedTable:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """What the chosen files of one column family come to; sizes in bytes."""
+    """Totals of the chosen files of one column family; sizes in bytes."""
 
     files: int = 0
     bytes: int = 0
@@ -88,12 +88,13 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class LogRestorePlan:
-    """What was committed in `(start_ts, end_ts]`, on top of `full` if there is one: `chosen` are the files.
+    """The files (`chosen`) of what was committed in `(start_ts, end_ts]`, to restore on top of `full` if set.
 
-    `tables`: those that have a name; `only`: ids of those that are meant, None: all but those in `without`,
-    which are gone by then. `changed`: tables that came to be gone or were renamed within the span.
-    `begin_ts`: from where values that stand apart are read, None: there are none. `whole_tables`: how many
-    files may hold the end of a whole table. `encrypted`: how many files are.
+    `tables`: the restored tables that have a name. `only`: ids of the restored tables, None: all but those in
+    `without`, such as dropped ones. `changed`: tables dropped, truncated or renamed within the span.
+    `begin_ts`: the least start ts of a value in the files of `values`, None: there are none. `whole_tables`:
+    how many files may truncate a whole table. `encrypted`: how many files are encrypted. `obstacles`: missing
+    or damaged files; `gaps`: what was never captured.
     """
 
     source: str
@@ -135,7 +136,7 @@ class LogRestorePlan:
 
 
 def last_ts(ms: int, domain: str) -> int:
-    """The last ts that an instant can have: of a `tso`, with all lower bits set."""
+    """The greatest ts within a millisecond; in the domain `tso`, all lower bits are set."""
     return ((ms + 1) << 18) - 1 if domain == "tso" else ms
 
 
@@ -144,16 +145,16 @@ def plan_restore(
     reader: CatalogReader,
     *,
     whole_from: int | None = None,
-    held: Sequence[str] | None = None,
+    base_filters: Sequence[str] | None = None,
     leave_uncovered: bool = False,
 ) -> LogRestorePlan:
-    """What the restore would read. Writes nothing.
+    """Plan a restore. Writes nothing.
 
-    `whole_from`: from which ts on there is to be all of each table, None: from the start of the span; `held`:
-    filters by which what it continues from was chosen, None: it continues from nothing. `leave_uncovered`:
-    leave out tables that the log does not hold from there on, with a note. Raises NotFound (no such log, no
-    table by the filters), Refused (outside what is covered, a table that its base does not hold whole),
-    UsageProblem.
+    `whole_from`: the ts from which the log must have every change of each table; None: the start of the span.
+    `base_filters`: the filters of the restore that this one continues; None: it continues none.
+    `leave_uncovered`: leave out tables that lack earlier changes, with a note, instead of Refused. Raises
+    NotFound (no such log, no table by the filters), Refused (a span that the log does not cover, a table that
+    the base lacks), UsageProblem.
     """
     log = _Log(request, reader)
     end_ts, within = log.end()
@@ -161,7 +162,7 @@ def plan_restore(
     start_ts = log.start(end_ts, full)
     if whole_from is None:
         whole_from = 0 if request.on_full else start_ts
-    tables = log.tables(start_ts, end_ts, whole_from, held, leave_uncovered=leave_uncovered)
+    tables = log.tables(start_ts, end_ts, whole_from, base_filters, leave_uncovered=leave_uncovered)
     span: dict[str, Any] = {"source": log.source, "start_ts": start_ts, "end_ts": end_ts}
     parameters = {
         **span,
@@ -201,20 +202,20 @@ def plan_restore(
 
 
 def require_restorable(plan: LogRestorePlan, *, allow_gaps: bool) -> None:
-    """Refused when the result could not be right: gaps may be allowed, missing or damaged files may not."""
+    """Raise Refused for missing or damaged files, and for gaps unless `allow_gaps`."""
     standing = [*plan.obstacles, *([] if allow_gaps else plan.gaps)]
     if not standing:
         return
     raise Refused(
-        f"This would not be what {plan.source} held:" + _some(standing, "", "\n  "),
-        hint="Choose a span that does not need these files; `lakebackup verify` shows all damage."
+        f"The restore would not be a correct copy of {plan.source}:" + _some(standing, "", "\n  "),
+        hint="Choose a span without these files; `lakebackup verify` shows all damage."
         if plan.obstacles
-        else "Choose a span beside the gap, or accept what is missing with --allow-gaps (it is recorded).",
+        else "Choose a span before or after the gap, or give --allow-gaps (the result records the gaps).",
     )
 
 
-def note_of(plan: LogRestorePlan) -> str | None:
-    """The note of a full that was made over gaps, for the restores that are based on it."""
+def gap_note(plan: LogRestorePlan) -> str | None:
+    """The note on gaps that a full records for the restores based on it; None without gaps."""
     if not plan.gaps:
         return None
     more = f", and {len(plan.gaps) - 1} more" if len(plan.gaps) > 1 else ""
@@ -222,7 +223,7 @@ def note_of(plan: LogRestorePlan) -> str | None:
 
 
 class _Tables(NamedTuple):
-    """The tables with a name at the end, and ids as LogRestorePlan has them."""
+    """The fields of LogRestorePlan with these names (`named`: `tables`), and notes."""
 
     named: tuple[NamedTable, ...]
     only: tuple[int, ...] | None
@@ -232,7 +233,7 @@ class _Tables(NamedTuple):
 
 
 class _Log:
-    """The log that a request is about: the spans that it covers, and its tables."""
+    """The log of a request: the spans that it covers, and its tables."""
 
     def __init__(self, request: LogRestoreRequest, reader: CatalogReader) -> None:
         self.request, self.reader, self.source = request, reader, request.name
@@ -241,16 +242,16 @@ class _Log:
             require_kind_of(reader, self.source, CHANGES)
             raise NotFound(
                 f"The catalog holds no log of {self.source} that can be restored.",
-                hint="`lakebackup log status` shows the tasks and how far they are.",
+                hint="`lakebackup log status` shows the log tasks and their checkpoints.",
             )
         self.domain: Domain = self.spans[-1]["ts_domain"]
-        self.meant = TableFilter(request.filters)
+        self.filter = TableFilter(request.filters)
 
     def shown(self, ts: int) -> str:
         return shown_ts(ts, self.domain)
 
     def end(self) -> tuple[int, tuple[str, ...]]:
-        """The end, and a note: a log may end within the millisecond that is asked for."""
+        """The end ts; and a note, if the log ends within the requested millisecond."""
         request = self.request
         if request.end_ts is not None:
             return request.end_ts, ()
@@ -264,27 +265,29 @@ class _Log:
         return end_ts, ()
 
     def full(self, end_ts: int) -> Full | None:
-        """The newest full that holds all, whose files are whole and from which on the log is; None: the log
-        has all from 0 on."""
+        """The newest undamaged full from which the log covers the span and that lacks no table.
+
+        None: there is no such full, and the log covers everything from 0 on.
+        """
         rows = self.reader.rows("log_fulls", source=self.source, to_ts=end_ts)[:_FULLS]
         others: list[str] = []
         for row in rows:
             reached = row["end_ts"] == end_ts or self.holds(row["end_ts"], end_ts)
             if not reached or row["damaged"]:
                 continue
-            lacking = self._dropped_then(row["end_ts"], end_ts)
+            lacking = self._dropped_and_restored(row["end_ts"], end_ts)
             if not lacking:
                 return pick(Full, row)
-            others.append(f"full {row['backup_id']} was made while {_some(lacking)} was dropped")
+            others.append(f"full {row['backup_id']} lacks {_some(lacking)}, which was dropped then")
         if self.holds(0, end_ts):
             return None
         others += [f"full {row['backup_id']} is damaged ({row['damaged']})" for row in rows if row["damaged"]]
         raise Refused(
-            f"{self.shown(end_ts)} of {self.source} cannot be restored: no full before it is whole and "
-            f"has the log from there on.{''.join(f' The {text}.' for text in others[:_SHOWN])} "
+            f"{self.shown(end_ts)} of {self.source} cannot be restored: there is no undamaged full before it "
+            f"from which the log continues.{''.join(f' The {text}.' for text in others[:_SHOWN])} "
             + self._nearest(),
-            hint="`lakebackup log restore` brings what was committed in a span; `log merge "
-            "--read-snapshot-storage TABLE --startts TS` applies the log to a table of what there was at TS.",
+            hint="`lakebackup log restore` restores what was committed in a span; `log merge "
+            "--read-snapshot-storage TABLE --startts TS` applies the log to a table with the data at TS.",
         )
 
     def start(self, end_ts: int, full: Full | None) -> int:
@@ -307,12 +310,12 @@ class _Log:
             raise Refused(
                 f"The log of {self.source} does not cover ({self.shown(start_ts)}, {self.shown(end_ts)}]. "
                 + self._nearest(),
-                hint="Choose a span within; what came later is there after the next flush.",
+                hint="Choose a span within these times. Later changes are available after the next flush.",
             )
         return start_ts
 
     def holds(self, start_ts: int, end_ts: int) -> bool:
-        """Whether a span covers all of `(start_ts, end_ts]`."""
+        """Whether one span of the log covers all of `(start_ts, end_ts]`."""
         return any(span["from_ts"] <= start_ts and end_ts <= span["to_ts"] for span in self.spans)
 
     def _nearest(self) -> str:
@@ -327,26 +330,27 @@ class _Log:
         start_ts: int,
         end_ts: int,
         whole_from: int,
-        held: Sequence[str] | None,
+        base_filters: Sequence[str] | None,
         *,
         leave_uncovered: bool,
     ) -> _Tables:
-        request, meant = self.request, self._takes
+        request, matches = self.request, self._matches
         named, without, changed, uncovered = [], [], [], []
         before, rows = self._names(start_ts), self._names(end_ts, start_ts)
-        if held is not None:
-            self._refuse_partly_held(TableFilter(held), before, rows, any_name=not held)
+        if base_filters is not None:
+            base = TableFilter(base_filters)
+            self._refuse_missing_in_base(base, before, rows, any_name=not base_filters)
         if not rows and self.domain == "ms":
-            self._refuse_unknown()
+            self._refuse_before_start()
         for table, row in rows.items():
-            if row["changed"] and (meant(row) or meant(before.get(table, row))):
+            if row["changed"] and (matches(row) or matches(before.get(table, row))):
                 changed.append(table)
             if row["gone"]:
                 without.append(table)
                 continue
-            if not meant(row):
+            if not matches(row):
                 continue
-            if row["whole_from"] > end_ts and not request.filters:  # it was in no filter of the task's then
+            if row["whole_from"] > end_ts and not request.filters:  # not captured by then
                 without.append(table)
                 continue
             born = whole_from if row["born_ts"] is None else max(whole_from, row["born_ts"] - 1)
@@ -359,14 +363,14 @@ class _Log:
         texts = [f"{_full_name(row)} ({_captured(row['whole_from'])})" for row in uncovered]
         if texts and not leave_uncovered:
             raise Refused(
-                f"The log of {self.source} does not hold these tables from the start of the span on, since "
-                f"they came into its filter later: {_some(texts)}.",
+                f"The log of {self.source} does not hold these tables from the start of the span, since "
+                f"their capture started later: {_some(texts)}.",
                 hint="Restore them with a later --startts, or leave them out: "
                 + " ".join(f"-f '!{_full_name(row)}'" for row in uncovered[:3]),
             )
         if request.filters and not named:
             raise NotFound(
-                f"No table of {self.source} has a name then that {', '.join(request.filters)} means.",
+                f"No table of {self.source} matches {', '.join(request.filters)} at that time.",
                 hint="A rule is like shop.* or *.orders. The view log_tables has all names.",
             )
         return _Tables(
@@ -374,72 +378,69 @@ class _Log:
             only=tuple(table.table_id for table in named) if request.filters else None,
             without=tuple(without),
             changed=tuple(changed),
-            notes=tuple(
-                f"left out, as the log does not hold it from its beginning: {text}" for text in texts
-            ),
+            notes=tuple(f"left out, since the log lacks its first changes: {text}" for text in texts),
         )
 
-    def _takes(self, row: Mapping[str, Any]) -> bool:
-        return self.meant.takes(row["db"], row["name"])
+    def _matches(self, row: Mapping[str, Any]) -> bool:
+        return self.filter.takes(row["db"], row["name"])
 
     def _names(self, end_ts: int, start_ts: int | None = None) -> dict[int, dict[str, Any]]:
-        """By its id, each table with its name at `end_ts`, and what became of it since `start_ts`."""
+        """Table id -> row of log_restore_tables: its name at `end_ts`, its changes since `start_ts`."""
         start_ts = end_ts if start_ts is None else start_ts
         rows = self.reader.rows("log_restore_tables", source=self.source, start_ts=start_ts, end_ts=end_ts)
         return {int(row["table_id"]): row for row in rows}
 
     def nameless(self, span: Mapping[str, Any]) -> list[str]:
-        """A note on tables that have no name by which a filter could choose them."""
+        """A note on tables without a name, which no filter can match."""
         if not self.request.filters:
             return []
         (row,) = self.reader.rows("log_restore_nameless", **span)
-        return [f"left out: {row['tables']} tables without a name by then"] if row["tables"] else []
+        return [f"left out: {row['tables']} tables without a name at that time"] if row["tables"] else []
 
-    def _dropped_then(self, start_ts: int, end_ts: int) -> list[str]:
-        """Tables that are meant and were gone at one time, and there again, with their rows, at a later
-        one."""
+    def _dropped_and_restored(self, start_ts: int, end_ts: int) -> list[str]:
+        """Chosen tables that were dropped at `start_ts` and exist again, with their old rows, at `end_ts`."""
         rows = self._names(end_ts)
         return [
             _full_name(rows[table])
             for table, was in self._names(start_ts).items()
-            if was["gone"] and not rows[table]["gone"] and self._takes(rows[table])
+            if was["gone"] and not rows[table]["gone"] and self._matches(rows[table])
         ]
 
-    def _refuse_unknown(self) -> None:
-        """A feed by its database's clock starts with a snapshot, whose rows' earlier values are unknown."""
+    def _refuse_before_start(self) -> None:
+        """Raise Refused: before its first snapshot, a feed with the database's clock has no data."""
         later = [row["born_ts"] for row in self._names(NEVER - 1).values() if row["born_ts"]]
         if later:
             raise Refused(
-                f"The log of {self.source} does not know what there was before {self.shown(min(later))}.",
-                hint="Choose an end after that.",
+                f"The log of {self.source} starts at {self.shown(min(later))}.",
+                hint="Choose a later end.",
             )
 
-    def _refuse_partly_held(
+    def _refuse_missing_in_base(
         self,
-        held: TableFilter,
+        base: TableFilter,
         before: Mapping[int, Mapping[str, Any]],
         rows: Mapping[int, Mapping[str, Any]],
         *,
         any_name: bool,
     ) -> None:
-        """Refused when a table is meant that had rows at the start, which what is continued does not hold: it
-        was dropped then, or had another name, or none that a filter (unless `any_name`) could mean."""
+        """Raise Refused when the base lacks rows of a chosen table: at the start it was dropped, or its name
+        did not match the base's filters, or (unless `any_name`) it had no name."""
         texts = []
         for table, row in rows.items():
             name, was = _full_name(row), before.get(table)
-            if row["gone"] or not self._takes(row):
+            if row["gone"] or not self._matches(row):
                 continue
             if was is None:
                 if row["unnamed"] and not any_name:
                     texts.append(f"{name} had no name")
             elif was["gone"]:
                 texts.append(f"{name} was dropped")
-            elif not held.takes(was["db"], was["name"]):
+            elif not base.takes(was["db"], was["name"]):
                 texts.append(f"{_full_name(was)} is {name} by now")
         if texts:
             raise Refused(
-                f"The base of this restore lacks tables that have come into it since: {_some(texts)}.",
-                hint="Restore into another place, from the beginning.",
+                f"The base of this restore lacks tables that this one includes: {_some(texts)}.",
+                hint="Restore into another target, from the start of the log.",
             )
 
 
@@ -455,7 +456,7 @@ def _gap(row: Mapping[str, Any], domain: str) -> str:
     upto = "on" if row["to_position"] is None else f"to {row['to_position']}"
     return (
         f"topic {row['scope']}, partition {row['region']}: offsets from {row['from_position']} {upto} were "
-        f"gone before they were captured (nearest restorable time before: "
+        f"deleted before they were captured (nearest restorable time before: "
         f"{shown_ts(row['from_ts'], domain)}, after: {shown_ts(row['to_ts'], domain)})"
     )
 

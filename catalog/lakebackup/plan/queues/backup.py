@@ -49,7 +49,7 @@ Tasks = tuple[tuple[QueueRange, ...], ...]
 class QueuePlan:
     """What a backup of queues will do. `tasks[i]` is what task i reads; `keep`: it stores the messages.
 
-    `start_ts`: the instant its coverage begins at, ms; None: just before `end_ts`. `last_tid`: the engine's
+    `start_ts`: the instant its coverage starts at, ms; None: just before `end_ts`. `last_tid`: the engine's
     state at the start. `open_at`: the backup whose open transactions are open then. `tids`: (topic, epoch,
     partition, greatest tid known). `snapshot_tid`, `snapshot_open`: the engine's state and open transactions
     by snapshot.json. `look_back`: what is read after `tasks` when a transaction seems to be open that has a
@@ -100,7 +100,7 @@ def are_little(tasks: Iterable[Iterable[QueueRange]]) -> bool:
 
 
 def from_lows(tasks: Tasks, lows: Mapping[Place, int]) -> Tasks:
-    """The same tasks, each range from where its partition begins by now: what is gone cannot be found."""
+    """The same tasks, each range without offsets that its partition no longer has."""
     return tuple(
         tuple(replace(r, start=min(max(r.start, lows.get(r.place, 0)), r.end)) for r in task)
         for task in tasks
@@ -253,10 +253,10 @@ class Queues:
         )
 
     def _look_back(self, ends: Iterable[tuple[RegionState, int]]) -> Tasks:
-        """Partitions up to a position each, from where their history begins."""
+        """Partitions up to a position each, from the start of their history."""
         parts = []
         for region, end in ends:
-            low = max(region.low, self.continuation.begins(region.place, end))
+            low = max(region.low, self.continuation.history_start(region.place, end))
             parts.append(_Part(region, min(low, end), end, end))
         return self._tasks(parts)
 

@@ -1,7 +1,7 @@
 """Which backup or restore the next backup of an engine's queues continues.
 
-The queues' topic ids are those of a backup, or of a later restore into them. So an engine that was restored
-to an older backup continues that one, whatever came after it.
+The topic ids of the queues are looked up among those of backups and restores. So the next backup of an engine
+that was restored to an older backup continues that one, not a newer backup.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 
 Mode = Literal["auto", "full", "differential", "incremental"]
 Decision = tuple[Literal["restore", "backup"], str]
-TAKE_FULL = "Take a snapshot of the engine and a new full of it with --mode full."
+TAKE_FULL = "Take a snapshot of the engine, then a full backup with --mode full."
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the catalog knows of one epoch of a topic: a row of the query queue_histories. Instants in us."""
+    """The newest backup, full and restore of one epoch of a topic: a row of queue_histories. Times in us.
+
+    `restored_id`: the backup that was restored; `restored_full_id`: its full; `whole`: the restore went up
+    to its end; `restored_tid`: the last tid restored.
+    """
 
     scope: str
     epoch: str
@@ -46,8 +50,8 @@ class History:
     restored_tid: int | None = None
 
     def continued_by(self, mode: Mode) -> Decision | None:
-        """What the next backup of the topic continues: the newest restore into it if that came after its
-        newest backup (for a differential: its newest full), else that backup."""
+        """What the next backup of the topic continues: its newest backup (a differential: newest full), or
+        the newest restore into it, if that is later."""
         differential = mode == "differential"
         began = self.full_started_at if differential else self.started_at
         name = self.full_id if differential else self.backup_id
@@ -58,8 +62,10 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Start(Partition):
-    """How far a partition is in what the next backup continues: it was read up to `own_from`, and from
-    `open_from` on every transaction that was open then is seen whole. `last_tid`: the greatest seen by then.
+    """Where the next backup of a partition starts: the one before read it up to `own_from`.
+
+    All messages of transactions that were open then are at `open_from` or later. `last_tid`: the greatest
+    tid by then.
     """
 
     open_from: int
@@ -69,7 +75,7 @@ class Start(Partition):
 
 @dataclass(frozen=True, slots=True)
 class Watermark(Partition):
-    """Where a restore put a partition back: its watermark is at `base` or behind."""
+    """A restore reset a partition: it wrote its watermark message at offset `base` or later."""
 
     restore_id: str
     base: int
@@ -77,11 +83,11 @@ class Watermark(Partition):
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What the next backup continues. `parent` None: there is no backup of the engine.
+    """What the next backup continues. `parent` None: the engine has no backup.
 
-    `restored`: the history of a restore that it continues. `last_tid`: the engine's state at the start.
-    `open_at`: the backup whose open transactions are open at the start; None: none is. `watermarks`: of all
-    restores into these queues that the catalog knows.
+    `restored`: set when it continues a restore. `last_tid`: the engine's last tid at the start. `open_at`:
+    the backup that lists the transactions open at the start; None: none are open. `watermarks`: of all
+    restores into these queues.
     """
 
     parent: Parent | None = None
@@ -94,26 +100,25 @@ class Continuation:
 
     @property
     def start_ts(self) -> int | None:
-        """The instant its coverage begins at, in ms."""
+        """When the next backup's coverage starts, in ms."""
         if self.restored:
             return (self.restored.restored_at or 0) // 1000
         return self.parent.end_ts if self.parent else None
 
     @property
     def restore_id(self) -> str | None:
-        """The restore that it continues."""
+        """The restore that the next backup continues."""
         return self.restored.restore_id if self.restored else None
 
-    def begins(self, place: Place, position: int) -> int:
-        """Where the history of a partition begins that goes up to a position: what was before, a restore has
-        left."""
+    def history_start(self, place: Place, position: int) -> int:
+        """Where the history of a position starts: at the last reset by a restore before it, or at 0."""
         return max((w.base for w in self.watermarks if w.place == place and w.base <= position), default=0)
 
 
-def decide(histories: Iterable[History], topics: Sequence[TopicState], mode: Mode) -> History | None:
-    """The history of the topics that the next backup continues; None: there is none.
+def choose_history(histories: Iterable[History], topics: Sequence[TopicState], mode: Mode) -> History | None:
+    """The history that the next backup of the topics continues; None when no topic has any.
 
-    Raises NeedsFull when topics are of different histories.
+    Raises NeedsFull when topics would continue different backups or restores.
     """
     known = {(h.scope, h.epoch): h for h in histories}
     found: dict[Decision, History] = {}
@@ -123,23 +128,25 @@ def decide(histories: Iterable[History], topics: Sequence[TopicState], mode: Mod
             found.setdefault(decision, history)
     if len(found) > 1:
         of = [f"{history.scope} continues {what} {name}" for (what, name), history in found.items()]
-        raise NeedsFull(f"The queues are not of one history: {', '.join(of)}.", hint=TAKE_FULL)
+        raise NeedsFull(f"The queues have different histories: {', '.join(of)}.", hint=TAKE_FULL)
     return next(iter(found.values()), None)
 
 
 def read_histories(reader: CatalogReader, source: str, cluster: str) -> list[History]:
-    """What the catalog knows of the queues of a source."""
+    """The histories of the queues of a source."""
     return [History(**row) for row in reader.rows("queue_histories", source=source, cluster=cluster)]
 
 
 def read_watermarks(reader: CatalogReader, source: str, cluster: str) -> tuple[Watermark, ...]:
-    """Of all restores of a source on a cluster."""
+    """The watermarks of all restores of a source on a cluster."""
     return tuple(Watermark(**row) for row in reader.rows("queue_watermarks", source=source, cluster=cluster))
 
 
-def last_ended(histories: Iterable[History], topics: Sequence[TopicState]) -> int:
-    """When (us) the newest full of these topics began, or the newest restore into them was done: runs that
-    were interrupted before that are obsolete. 0: never."""
+def resume_limit(histories: Iterable[History], topics: Sequence[TopicState]) -> int:
+    """When (us) the newest full of these topics started or the newest restore into them ended; 0: never.
+
+    Runs that were interrupted before cannot be resumed.
+    """
     ids = {(topic.scope, topic.epoch) for topic in topics}
     own = (h for h in histories if (h.scope, h.epoch) in ids)
     return max((max(h.full_started_at or 0, h.restored_at or 0) for h in own), default=0)
@@ -148,16 +155,17 @@ def last_ended(histories: Iterable[History], topics: Sequence[TopicState]) -> in
 def find_continuation(
     reader: CatalogReader, histories: Sequence[History], topics: Sequence[TopicState], mode: Mode
 ) -> Continuation:
-    """What the next backup continues; for a full, what it comes after.
+    """What the next backup continues; for a full, what precedes it.
 
-    Queues of which none is known continue what others of their names did, or the newest backup: what they
-    lack of it is what was lost. Raises NeedsFull (topics of different histories, an unusable backup).
+    If no topic id is known, the queues were recreated: they continue the history of topics with the same
+    names, or else the newest backup, so that lost messages are found. Raises NeedsFull (topics of different
+    histories, an unusable backup).
     """
-    history = decide(histories, topics, mode)
-    if history is None and mode != "full":  # after a restore that was reset a full has lost nothing
+    history = choose_history(histories, topics, mode)
+    if history is None and mode != "full":  # a full need not find lost messages
         history = _namesake(histories, topics)
     if history and (history.continued_by(mode) or ("", ""))[0] == "restore":
-        return _behind_restore(reader, history, mode)
+        return _continue_restore(reader, history, mode)
     history = history or max(histories, key=lambda h: h.number or 0, default=None)
     backup_id = history and (history.full_id if mode == "differential" else history.backup_id)
     if backup_id is None:
@@ -180,23 +188,23 @@ def find_continuation(
 
 
 def _namesake(histories: Iterable[History], topics: Sequence[TopicState]) -> History | None:
-    """Of the topics that had these names before they were recreated, the newest history."""
+    """The newest history of topics that had these names before they were recreated."""
     names = {topic.scope for topic in topics}
     own = (history for history in histories if history.scope in names)
     return max(own, key=lambda h: max(h.started_at or 0, h.restored_at or 0), default=None)
 
 
-def _behind_restore(reader: CatalogReader, restored: History, mode: Mode) -> Continuation:
+def _continue_restore(reader: CatalogReader, restored: History, mode: Mode) -> Continuation:
     full_id = restored.restored_full_id
     notes: tuple[str, ...] = ()
     row = None
     if restored.whole and mode != "differential":
         row = reader.one("queue_parent", backup_id=restored.restored_id)
     if row and (row["reason"] or (row["open_transactions"] and row["kind"] != "full")):
-        # What a backup holds of transactions that were open at its end, the restore has left out: a backup
-        # that continues it could not distinguish them from others that have their ids by now.
-        why = _why(row) or ", at whose end transactions were open"
-        notes = (f"this one continues the full {full_id}, not {restored.restored_id}{why}",)
+        # The restore left out the transactions that were open at the end of the backup. A backup that
+        # continues it could not distinguish them from newer ones that reuse their ids.
+        why = _why(row) or ", at the end of which transactions were open"
+        notes = (f"this backup continues the full {full_id}, not {restored.restored_id}{why}",)
         row = None
     row = row or reader.one("queue_parent", backup_id=full_id)
     if row is None or row["reason"]:
@@ -217,18 +225,20 @@ def _behind_restore(reader: CatalogReader, restored: History, mode: Mode) -> Con
     )
 
 
-def require_all(starts: Iterable[Start], topics: Sequence[TopicState], existing: Iterable[str]) -> None:
-    """UsageProblem when a topic of the parent exists but is not among those to back up."""
+def require_parent_topics(
+    starts: Iterable[Start], topics: Sequence[TopicState], existing: Iterable[str]
+) -> None:
+    """Raise UsageProblem when an existing topic of the parent is not in `topics`, those to back up."""
     left = {start.scope for start in starts} - {topic.scope for topic in topics}
     there = sorted(left & set(existing))
     if there:
         raise UsageProblem(
             f"Topic {there[0]} is a queue of this engine, but not among those to back up.",
-            hint="Name it with --topics too, or take a new full without it with --mode full.",
+            hint="Add it to --topics, or take a new full without it with --mode full.",
         )
 
 
-_WHY = {"chain": "a backup that it needs cannot be used", "aside": "another backup has come in its place"}
+_WHY = {"chain": "a backup that it needs cannot be used", "aside": "another backup has replaced it"}
 
 
 def _why(row: Mapping[str, Any] | None) -> str:

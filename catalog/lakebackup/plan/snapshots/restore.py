@@ -1,4 +1,4 @@
-"""From what a person asks to have back of a snapshot to the files: the catalog's SQL chooses them.
+"""Plan the restore of a snapshot: which files to restore. The catalog's SQL selects them.
 
 Planning writes nothing.
 """
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 Form = Literal["tree", "yugabyte", "flat"]
 #: What identifies a file of `snapshot_files`: a SELECT that chooses files must return it.
 KEY = ("source", "scope", "region", "name", "added_in")
-#: What it costs to make a file, in bytes that could be written meanwhile.
-EACH = 64 << 10
-_SHOWN = 20
-# So many files are sorted in less than 100 MB.
-_SORTED = 250_000
+#: The cost of creating a file, as the number of bytes that could be written in that time.
+FILE_COST = 64 << 10
+_MAX_SHOWN = 20
+# Sorting this many files takes less than 100 MB of memory.
+_FILES_PER_SORT = 250_000
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRestoreRequest(Request):
-    """What a person asked for; `to_ts` in ms. `backup` may be the beginning of an id."""
+    """The options of a restore; `to_ts` in ms. `backup` may be the first characters of an id."""
 
     folder: str
     source: str | None = None
@@ -56,7 +56,10 @@ class SnapshotRestoreRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """What a restore brings of one table; `unknown` files have no SHA-256 to check them by."""
+    """The files to restore of one table (of its one tablet `region`, if `regions` is 1).
+
+    `pruned`: how many of them are deleted, such as `first_pruned`; `unknown`: how many have no SHA-256.
+    """
 
     source: str
     scope: str
@@ -71,10 +74,9 @@ class TablePart:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRestorePlan:
-    """A restore as a value: `chosen` are the files. `backup_id` and `end_ts` (ms) are None when a SELECT
-    chose them.
+    """The files that a restore writes (`chosen`). `backup_id`, `end_ts` (ms): None when a SELECT chose them.
 
-    `damage`: why the backup is not whole, where a person named it all the same.
+    `damage`: why the backup is incomplete, if the user named it with --backup.
     """
 
     source: str
@@ -95,20 +97,20 @@ class SnapshotRestorePlan:
 
     @property
     def weight(self) -> int:
-        """How much work it is, in bytes that could be written meanwhile."""
-        return self.bytes + self.files * EACH
+        """The cost of the restore in bytes: those to write, and FILE_COST for each file."""
+        return self.bytes + self.files * FILE_COST
 
 
 def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> SnapshotRestorePlan:
-    """What the restore would bring. Writes nothing.
+    """Plan a restore. Writes nothing.
 
-    Raises NotFound (no such source, backup, table or tablet), Refused (no whole backup then, files that were
-    pruned, several tablets in one folder), UsageProblem (a bad SELECT, several sources).
+    Raises NotFound (no such source, backup, table or tablet), Refused (no complete backup at that time,
+    pruned files, several tablets in one folder), UsageProblem (a bad SELECT, several sources).
     """
     if request.select is not None:
-        _choose(request.select, reader)
-        files = _select(request, reader)
-        tables = _tables(files)
+        _define_chosen(request.select, reader)
+        files = _select_files(request, reader)
+        tables = _table_parts(files)
         sources = sorted({table.source for table in tables})
         if not sources:
             raise NotFound("The SELECT chose no file.", hint="It reads the relation snapshot_files.")
@@ -117,54 +119,54 @@ def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> Snap
                 f"The SELECT chose files of {', '.join(sources)}.",
                 hint="Restore one source at a time: add AND source = '...' to the SELECT.",
             )
-        made = SnapshotRestorePlan(sources[0], None, None, tables, files)
+        plan = SnapshotRestorePlan(sources[0], None, None, tables, files)
     else:
-        backup, notes = _backup(request, reader)
+        backup, notes = _find_backup(request, reader)
         reader.give("snapshot_chosen", chosen_schema().empty_table())
-        files = _select(request, reader, source=backup["source"], number=backup["number"])
-        tables = _tables(files)
+        files = _select_files(request, reader, source=backup["source"], number=backup["number"])
+        tables = _table_parts(files)
         _refuse_unknown(request, backup, tables, files)
         damage = backup["reason"] and f"{backup['reason']}: {backup['detail'] or backup['path'] or ''}"
-        made = SnapshotRestorePlan(
+        plan = SnapshotRestorePlan(
             backup["source"], backup["backup_id"], backup["end_ts"], tables, files, tuple(notes), damage
         )
-    _require_stored(made)
+    _refuse_pruned(plan)
     if request.form == "flat":
-        _require_one(made)
-    return made
+        _require_one_tablet(plan)
+    return plan
 
 
-def require_names(made: SnapshotRestorePlan, limits: Limits) -> None:
-    """Refused when the chosen files cannot all be written under their names."""
-    rows = made.chosen.query("restore_snapshot_names", fold=limits.fold)
+def require_names(plan: SnapshotRestorePlan, limits: Limits) -> None:
+    """Raise Refused unless every chosen file can be written under its name."""
+    rows = plan.chosen.query("restore_snapshot_names", fold=limits.fold)
     require_safe(chain.from_iterable(batch.column("target").to_pylist() for batch in rows), limits)
 
 
-def linked_bytes(made: SnapshotRestorePlan) -> int:
-    """How many bytes of the chosen files hard links save."""
-    (linked,) = made.chosen.rows("restore_snapshot_linked")
+def linked_bytes(plan: SnapshotRestorePlan) -> int:
+    """How many bytes are not written because chosen files are hard links to others."""
+    (linked,) = plan.chosen.rows("restore_snapshot_linked")
     return int(linked["bytes"])
 
 
-def passes(made: SnapshotRestorePlan) -> list[dict[str, str]]:
-    """Parameters of the query restore_snapshot_order: of many files some objects at a time are sorted."""
-    count = min(1 + made.files // _SORTED, 256)
+def sort_ranges(plan: SnapshotRestorePlan) -> list[dict[str, str]]:
+    """Parameters of restore_snapshot_order for each run of the query: a run sorts a range of the objects."""
+    count = min(1 + plan.files // _FILES_PER_SORT, 256)
     cuts = [f"{256 * number // count:02x}" for number in range(count)]
     return [{"first": first, "beyond": beyond} for first, beyond in pairwise([*cuts, "g"])]
 
 
-def in_order(made: SnapshotRestorePlan) -> Iterator[pa.RecordBatch]:
-    """The chosen files as their bytes lie, an object's one after another: rows of restore_snapshot_order."""
-    for bounds in passes(made):
-        yield from made.chosen.query("restore_snapshot_order", **bounds)
+def read_order(plan: SnapshotRestorePlan) -> Iterator[pa.RecordBatch]:
+    """The chosen files in the order of their objects and offsets: rows of restore_snapshot_order."""
+    for bounds in sort_ranges(plan):
+        yield from plan.chosen.query("restore_snapshot_order", **bounds)
 
 
-def digest_of(made: SnapshotRestorePlan) -> str:
-    """What identifies this restore, however it was asked for: a digest of files and names."""
+def restore_digest(plan: SnapshotRestorePlan) -> str:
+    """A digest of the chosen files and their names: equal restores have equal digests."""
     import pyarrow.compute as pc
 
     digest = hashlib.sha256()
-    for batch in in_order(made):
+    for batch in read_order(plan):
         texts = [column.cast("string").fill_null("") for column in batch.columns]
         lines = pc.binary_join_element_wise(*texts, "\0").to_pylist()
         digest.update("".join(f"{line}\n" for line in lines).encode())
@@ -172,20 +174,20 @@ def digest_of(made: SnapshotRestorePlan) -> str:
 
 
 def chosen_schema() -> pa.Schema:
-    """What the relation `snapshot_chosen` must have."""
+    """The columns that the relation `snapshot_chosen` must have."""
     import pyarrow as pa
 
     return pa.schema([(name, pa.int64() if name == "added_in" else pa.string()) for name in KEY])
 
 
-def _backup(
+def _find_backup(
     request: SnapshotRestoreRequest, reader: CatalogReader
 ) -> tuple[Mapping[str, Any], Sequence[str]]:
-    """The backup that a restore to a time reads, or that a person named; what to know of it."""
+    """The backup to restore (the one named, or the newest complete one at the time), and notes on it."""
     if request.backup:
         backup_id = reader.resolve_backup(request.backup)
         named = reader.one("parent_backup", backup_id=backup_id) or {}
-        source = _source(reader, str(named.get("source")))
+        source = _find_source(reader, str(named.get("source")))
         require_source(backup_id, source, request.source)
         (found,) = reader.rows("restore_snapshot_backups", source=source, backup_id=backup_id, to_ts=None)
         if found["state"] != "complete":
@@ -194,7 +196,7 @@ def _backup(
                 hint="`lakebackup list` shows those that can be.",
             )
         return found, []
-    source = _source(reader, request.source)
+    source = _find_source(reader, request.source)
     rows = reader.rows("restore_snapshot_backups", source=source, backup_id=None, to_ts=request.to_ts)
     if not rows:
         first = reader.rows("restore_snapshot_backups", source=source, backup_id=None, to_ts=None)
@@ -202,22 +204,22 @@ def _backup(
             f"No snapshot of {source} was backed up at or before {format_ts(request.to_ts or 0)}.",
             hint=f"Give a later --time, such as {format_ts(first[0]['end_ts'])}." if first else "",
         )
-    found, *passed = rows
+    found, *skipped = rows
     if found["reason"]:
         raise Refused(
-            f"No backup of {source} then is whole; the newest, {found['backup_id']}, is not: "
+            f"No backup of {source} at that time is complete; the newest is {found['backup_id']}: "
             f"{found['reason']}, {found['detail'] or found['path'] or ''}.",
-            hint=f"`--backup {found['backup_id']}` restores those of its files that are.",
+            hint=f"`--backup {found['backup_id']}` restores its undamaged files.",
         )
     return found, [
-        f"backup {row['backup_id']} of {format_ts(row['end_ts'])} is passed over, it is not whole "
-        f"({row['reason']}); --backup restores those of its files that are"
-        for row in passed
+        f"backup {row['backup_id']} of {format_ts(row['end_ts'])} is skipped, it is incomplete "
+        f"({row['reason']}); --backup restores its undamaged files"
+        for row in skipped
     ]
 
 
-def _source(reader: CatalogReader, asked: str | None) -> str:
-    """The source that was asked for, or the one that has backups of snapshots."""
+def _find_source(reader: CatalogReader, asked: str | None) -> str:
+    """The source `asked`, or else the only one that has backups of snapshots."""
     if asked:
         if not require_kind_of(reader, asked, SNAPSHOT):
             raise NotFound(f"There is no backup of {asked}.", hint="`lakebackup list` shows what there is.")
@@ -226,26 +228,26 @@ def _source(reader: CatalogReader, asked: str | None) -> str:
     return only_one(found, "backup of a snapshot")
 
 
-def _choose(select: str, reader: CatalogReader) -> None:
-    """Give a person's SELECT the name `snapshot_chosen`. UsageProblem when it lacks columns of the key."""
+def _define_chosen(select: str, reader: CatalogReader) -> None:
+    """Define the user's SELECT as `snapshot_chosen`. UsageProblem unless it returns keys of stored files."""
     reader.define_checked("snapshot_chosen", check_select(select, reader.relations()))
     columns = [name.lower() for name in reader.columns("snapshot_chosen")]
     missing = [name for name in KEY if name not in columns]
     if missing:
         raise UsageProblem(
             f"The SELECT returns {', '.join(columns)}; a restore needs {', '.join(missing)} too.",
-            hint=f"Let it return {', '.join(KEY)} of rows of `snapshot_files`; other columns do not matter.",
+            hint=f"It must return {', '.join(KEY)} from `snapshot_files`; more columns are allowed.",
         )
     (rest,) = reader.rows("restore_snapshot_rest")
     if rest["files"]:
         raise UsageProblem(
-            f"The SELECT chose {rest['files']} rows that are no file of `snapshot_files`, such as "
+            f"The SELECT chose {rest['files']} rows that are not in `snapshot_files`, such as "
             f"{rest['name']!r}.",
-            hint=f"{', '.join(KEY)} must be those of its rows.",
+            hint=f"{', '.join(KEY)} must come from one row of `snapshot_files`.",
         )
 
 
-def _select(
+def _select_files(
     request: SnapshotRestoreRequest,
     reader: CatalogReader,
     *,
@@ -263,7 +265,7 @@ def _select(
     )
 
 
-def _tables(files: Selection) -> tuple[TablePart, ...]:
+def _table_parts(files: Selection) -> tuple[TablePart, ...]:
     return tuple(TablePart(**row) for row in files.rows("restore_snapshot_tables"))
 
 
@@ -280,27 +282,27 @@ def _refuse_unknown(
     if not unknown and tables:
         return
     held = [row["scope"] for row in files.reader.rows("show_scopes", backup_id=backup["backup_id"])]
-    more = f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else ""
+    more = f" and {len(held) - _MAX_SHOWN} more" if len(held) > _MAX_SHOWN else ""
     raise NotFound(
         f"Backup {backup['backup_id']} holds no files of {', '.join(unknown) or 'any table'}.",
-        hint=f"Its tables are {', '.join(held[:_SHOWN])}{more}; snapshot_files.region has their tablets.",
+        hint=f"Its tables are {', '.join(held[:_MAX_SHOWN])}{more}; snapshot_files.region has their tablets.",
     )
 
 
-def _require_stored(made: SnapshotRestorePlan) -> None:
-    pruned = sum(table.pruned for table in made.tables)
+def _refuse_pruned(plan: SnapshotRestorePlan) -> None:
+    pruned = sum(table.pruned for table in plan.tables)
     if pruned:
-        first = next(table.first_pruned for table in made.tables if table.pruned)
+        first = next(table.first_pruned for table in plan.tables if table.pruned)
         raise Refused(
             f"{pruned} of these files were pruned, such as {first!r}.",
-            hint="Leave out rows of `snapshot_files` that are not stored: AND stored.",
+            hint="Select only files that are stored: add AND stored to the SELECT.",
         )
 
 
-def _require_one(made: SnapshotRestorePlan) -> None:
-    parts = [table for table in made.tables if table.scope != WHOLE]
+def _require_one_tablet(plan: SnapshotRestorePlan) -> None:
+    parts = [table for table in plan.tables if table.scope != WHOLE]
     if len(parts) > 1 or any(part.regions > 1 for part in parts):
         raise Refused(
-            f"The files of {sum(part.regions for part in parts)} tablets do not go into one folder.",
-            hint="Choose one with --table and --tablet, or another --layout.",
+            f"The files of {sum(part.regions for part in parts)} tablets cannot be restored into one folder.",
+            hint="Choose one tablet with --table and --tablet, or another --layout.",
         )

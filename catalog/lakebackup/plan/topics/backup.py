@@ -1,9 +1,9 @@
-"""Which offsets of which partitions the next backup of a Kafka cluster reads, and how the work is split.
+"""Plan the next backup of Kafka topics: which offsets it reads of each partition, and in which tasks.
 
-Positions are next-to-read: a range is `[start, end)`. A partition that the chain has not seen starts at
-its low watermark. A low watermark that passed the last position backed up is a purge: a gap, and the topic is
-read from its start again unless --on-gap says otherwise. A topic with a new id was recreated: its history
-starts over.
+A position is the next offset to read; a range is `[start, end)`. A partition that is new to the chain starts
+at its low watermark. If the low watermark is above the last position, records were purged: that is a gap, and
+the topic is read from its start again, unless --on-gap is set. A topic with a new id was recreated: its
+history starts over.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Literal
 from lakebackup.errors import Refused
 from lakebackup.plan import splits
 from lakebackup.plan.partitions import BackupRows, Partition, Range
-from lakebackup.plan.topics.forks import Fork  # noqa: TC001 - a plan is read back by the types of its fields
+from lakebackup.plan.topics.forks import Fork  # noqa: TC001 - loading a plan needs its fields' types
 from lakebackup.plan.topics.generations import GROWTH, Generation, Held, choose
 from lakebackup.rows.backups import Gap, Position, Scope  # noqa: TC001 - likewise
-from lakebackup.rows.topics import Group  # noqa: TC001 - a plan is read back by the types of its fields
+from lakebackup.rows.topics import Group  # noqa: TC001 - likewise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,9 +31,9 @@ Increment = Literal["differential", "cumulative", "log"]
 
 @dataclass(frozen=True, slots=True)
 class Covered(Partition):
-    """How far a partition was backed up: next offset to read, and the instant that was true for.
+    """How far a partition is backed up: the next offset to read, as of `end_ts` (ms).
 
-    `number` is the backup's; `in_chain`: it is of the parent's chain, which a differential continues.
+    `number` is the backup's; `in_chain`: the backup is in the parent's chain, which a differential continues.
     """
 
     end_position: int
@@ -44,7 +44,7 @@ class Covered(Partition):
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The backup that an incremental one continues."""
+    """The backup that an incremental backup continues."""
 
     backup_id: str
     base: str
@@ -59,17 +59,17 @@ class Parent:
 
 @dataclass(frozen=True, slots=True)
 class Split(Range):
-    """What one task reads of a partition."""
+    """A range of a partition that one task reads, and the generation of its topic."""
 
     generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BackupPlan:
-    """What a backup will do. `tasks[i]` is what Spark task i reads.
+    """A backup to run. `tasks[i]`: the ranges that Spark task i reads.
 
-    `new_regions` counts the partitions that the chain has not seen before. `left_out`: one sentence
-    each, what was asked for and cannot be read; `notes` and `warnings`: how the parent was chosen.
+    `new_regions`: how many partitions are new to the chain. `left_out`: requested topics that cannot be read,
+    a sentence each; `notes` and `warnings`: how the parent was chosen.
     """
 
     kind: Literal["full", "differential", "cumulative", "log"]
@@ -99,25 +99,25 @@ class BackupPlan:
         ]
 
     def missed_tombstones(self, now: int) -> list[str]:
-        """Topics of which a tombstone may have gone unread, when reading ended at the instant `now` (ms)."""
+        """Topics of which the broker may have deleted a tombstone before reading ended, at `now` (ms)."""
         return sorted(
             scope for scope, g in self.generations.items() if g.safe_until is not None and now >= g.safe_until
         )
 
     @property
     def idle(self) -> bool:
-        """Whether it would add nothing to the backup before."""
+        """Whether the backup would add nothing to its parent."""
         return self.kind != "full" and not (self.offsets or self.gaps or self.new_regions or self.fork)
 
     @property
     def offsets(self) -> int:
-        """How many offsets are to be read; records are fewer where transactions or compaction left holes."""
+        """How many offsets to read; fewer records where transaction markers or compaction leave gaps."""
         return sum(p.end_position - p.start_position for p in self.positions)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A backup that was planned and got its id and number; `started_at` in microseconds."""
+    """A planned backup with its id and number; `started_at` in microseconds."""
 
     backup_id: str
     number: int
@@ -144,18 +144,18 @@ def plan_backup(
     new_generation: bool = False,
     growth: float = GROWTH,
 ) -> BackupPlan:
-    """The next backup of `topics`; `increment`, `level` and `branch` are those of one that is no full.
+    """Plan the next backup of `topics`; `increment`, `level` and `branch` apply unless it is a full.
 
-    What was deleted before its backup is a gap. With on_gap="restart" its topic is read from its start again,
-    with "full" every topic is, with "continue" none, and restores over the gap are refused.
-    Refused: a gap with on_gap="fail". A history that was cut back is found before (see `forks`).
+    Records that were deleted before a backup read them are a gap. on_gap: "restart" reads the topic from its
+    start again, "full" every topic; "continue" none, and restores across the gap are refused. "fail" raises
+    Refused. The caller has checked that the topics were not truncated (see `forks`).
 
-    A gap lies behind the last backup of a partition in any chain; a differential starts where its own ends.
-    A compacted topic may begin a new generation (see `generations`; `held` is what the catalog has of them):
-    it is then read from its low watermark, and nothing that was purged before is missing in it.
+    A gap starts where the last backup of the partition in any chain ends; an incremental starts where its own
+    chain ends. A compacted topic may start a new generation (see `generations`; `held`: the catalog's).
+    Its partitions are then read from their low watermarks, and records purged before are no gap in it.
     """
     asked_full = full or parent is None
-    # A merge has a later number than backups that hold more.
+    # By end, not by number: a merge has a greater number than backups that end later.
     ordered = sorted(covered, key=lambda c: (c.end_ts, c.number)) if parent else []
     known = {c.place: c for c in ordered}
     chain = {c.place: c for c in ordered if c.in_chain}
@@ -172,7 +172,7 @@ def plan_backup(
         raise Refused(
             f"Records were deleted before they were backed up: {'; '.join(lost)}",
             hint="Run with --on-gap restart to read these topics from their start again, or with --on-gap "
-            "continue to go on over the gap.",
+            "continue to leave the gap.",
         )
     generations = partial(choose, topics, list(held), asked=new_generation, growth=growth, end_ts=end_ts)
     chosen = generations(full=asked_full)
@@ -181,7 +181,7 @@ def plan_backup(
     if full:
         chosen, chain = generations(full=True), {}
     elif on_gap == "restart":
-        # A partition that the chain does not hold begins at its low watermark as it is.
+        # A partition that is new to the chain starts at its low watermark anyway.
         chosen = generations(full=False, purged={place[:2] for place in continued & chain.keys()})
     restarted = {topic for topic, generation in chosen.items() if generation.anew}
     chain = {place: c for place, c in chain.items() if place[:2] not in restarted}
@@ -215,11 +215,11 @@ def plan_backup(
 def _recreated(
     rows: BackupRows, topics: Sequence[TopicState], known: Mapping[Place, Covered]
 ) -> Iterator[Gap]:
-    """What no backup holds of topics that were recreated."""
+    """Gaps for the records of recreated topics that no backup read."""
     epochs = {t.scope: t.epoch for t in topics}
     last = {c.scope: c.epoch for c in sorted(known.values(), key=lambda c: c.number)}
     for c in known.values():
-        # Noticed once: for the backup after it, the new id is the last.
+        # Only the first backup after it adds the gap: then the new id is the last one.
         if c.scope in epochs and last[c.scope] == c.epoch != epochs[c.scope]:
             yield rows.gap(c.place, c.end_position, None, from_ts=c.end_ts)
 

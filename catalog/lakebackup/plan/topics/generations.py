@@ -1,14 +1,14 @@
 """When a compacted topic is read from its start again.
 
-The broker drops records that newer ones of the same key replaced; a backup keeps them all. So a compacted
-topic is kept in generations: each begins with the whole topic as it then is, continues with what is new, and
-ends when it holds too much that the topic itself has dropped, or when it may have missed a tombstone. A
-compaction writes one out of what the catalog holds.
+Compaction by the broker removes records that a newer record of the same key replaced; backups keep them. So
+the backups of a compacted topic form generations: a generation starts with the whole topic, and later backups
+add new records. A new one starts when the present one holds too many removed records, or may lack a
+tombstone. `lakebackup compact` writes a new generation from stored backups.
 
-A topic of any kind begins one when the source has deleted records before their backup: what comes after the
-gap does not continue what is before it.
+Any topic starts a new generation when the source deleted records before a backup read them: the records after
+the gap do not continue those before it.
 
-Internal topics (`__consumer_offsets`) have none: what they have dropped since is what their backups are for.
+Internal topics (`__consumer_offsets`) have one generation only: their backups are for the removed records.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ if TYPE_CHECKING:
 Reason = Literal["full", "asked", "growth", "tombstones", "first", "purged"]
 
 GROWTH = 2.0
-# Kafka's own default of delete.retention.ms: how long a tombstone stays after the log was cleaned.
+# Kafka's default of delete.retention.ms: how long a tombstone is kept after the log was cleaned.
 TOMBSTONES_STAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the catalog holds of a topic's generations: a row of the query generations.
+    """The generations of a topic in the catalog: a row of the query generations.
 
     `last`: the highest number so far. `generation`: the chain's present one, None when the chain does not
-    hold the topic. `end_ts`: when its end was last read; `longest_ms`: the longest time it went unread.
+    hold the topic. `first_bytes`, `bytes`: size of its first backup, and of all. `end_ts`: when a backup last
+    read the topic's end; `longest_ms`: the longest time between two such reads.
     """
 
     scope: str
@@ -57,10 +58,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What a backup does with one topic.
+    """The generation of a topic that a backup writes.
 
-    `anew`: why it starts a generation; None when it continues one. `safe_until`: by when (ms) it must have
-    read to the end, so that no tombstone it needs can be gone; None for topics that are not compacted.
+    `anew`: why it is a new one; None when the backup continues one. `safe_until` (ms): a backup that
+    reads the topic's end by then misses no tombstone; None for topics that are not compacted.
     """
 
     number: int
@@ -68,19 +69,19 @@ class Generation:
     safe_until: int | None
 
 
-def held_by(reader: CatalogReader, source: str, last: Parent | Member | None) -> list[Held]:
-    """What the catalog holds of a source's generations; the chain's is the one that ends with `last`."""
+def read_generations(reader: CatalogReader, source: str, last: Parent | Member | None) -> list[Held]:
+    """The generations of a source's topics in the catalog; the chain is the one that ends with `last`."""
     base, link = (last.base, last.link) if last else (None, None)
     return [Held(**row) for row in reader.rows("generations", source=source, base=base, link=link)]
 
 
 def is_compacted(settings: Mapping[str, str]) -> bool:
-    """Whether a topic with these settings drops records that newer ones of the same key replaced."""
+    """Whether the broker compacts a topic with these settings."""
     return "compact" in (policy.strip() for policy in settings.get("cleanup.policy", "").split(","))
 
 
 def tombstones_stay_ms(settings: Mapping[str, str]) -> int:
-    """How long tombstones of a topic stay after the log was cleaned (its delete.retention.ms)."""
+    """How long tombstones of a topic are kept after the log was cleaned (its delete.retention.ms)."""
     return int(settings.get("delete.retention.ms", TOMBSTONES_STAY_MS))
 
 
@@ -94,10 +95,10 @@ def choose(
     end_ts: int,
     purged: Collection[tuple[str, str]] = (),
 ) -> dict[tuple[str, str], Generation]:
-    """The generation that a backup at `end_ts` gives each topic, by (scope, epoch).
+    """The generation of each topic in a backup at `end_ts`, by (scope, epoch).
 
-    `purged`: topics (scope, epoch) of which the source deleted what the chain would have read next: they
-    begin one, whether compacted or not. Numbers go up over all chains.
+    `purged`: topics (scope, epoch) of which the source deleted the records that the chain would read next:
+    they start a new one, compacted or not. Numbers count up across all chains.
     """
     known = {(h.scope, h.epoch): h for h in held}
     found: dict[tuple[str, str], Generation] = {}
@@ -142,10 +143,10 @@ def _reason(
 
 @dataclass(frozen=True, slots=True)
 class CompactTopic(StoredTopic):
-    """A topic with the generation to write, and the restore point (`backup_id`, `end_ts`) it is made from.
+    """A topic to compact: the generation to write, and the restore point (`backup_id`, `end_ts`) to read.
 
-    Tombstones with a timestamp before `drop_before` (ms) are dropped. `doubtful`: a tombstone may be missing
-    in what was backed up.
+    Tombstones with a timestamp before `drop_before` (ms) are dropped. `doubtful`: the backups may lack a
+    tombstone.
     """
 
     backup_id: str
@@ -156,14 +157,14 @@ class CompactTopic(StoredTopic):
 
 @dataclass(frozen=True, slots=True)
 class CompactPlan:
-    """`left_out`: topics that were not asked for by name, and why they stay as they are."""
+    """`left_out`: topics that are not compacted, and why."""
 
     topics: tuple[CompactTopic, ...]
     left_out: Mapping[str, str]
 
     @property
     def batches(self) -> list[tuple[CompactTopic, ...]]:
-        """Topics that become one backup: those of one restore point, since a backup ends at one instant."""
+        """The topics grouped by restore point: each group becomes one backup, which ends at one instant."""
         ordered = sorted(self.topics, key=lambda t: (t.end_ts, t.backup_id, t.scope))
         return [tuple(some) for _, some in groupby(ordered, key=lambda t: (t.end_ts, t.backup_id))]
 
@@ -176,8 +177,9 @@ def plan_compaction(
     expressions: Sequence[str] = (),
     all_keyed: bool = False,
 ) -> CompactPlan:
-    """From rows of the queries compact_points and generations; without any, all compacted topics but
-    internal ones, which only come by name.
+    """Plan a compaction, from rows of the queries compact_points and generations.
+
+    Without `names` and `expressions` it takes all compacted topics except internal ones.
 
     Raises NotFound (no such topic), Refused (a named topic is not compacted, or has records without a key).
     """
@@ -190,7 +192,7 @@ def plan_compaction(
     topics, left_out = [], {}
     for scope in chosen:
         row = rows[scope]
-        reason = _objection(row, all_keyed)
+        reason = _skip_reason(row, all_keyed)
         if reason and scope in names and not row["compacted"] and row["files"]:
             raise Refused(f"Topic {scope} cannot be compacted: {reason}.", hint=_HINTS[reason])
         if reason:
@@ -200,21 +202,21 @@ def plan_compaction(
     return CompactPlan(tuple(topics), left_out)
 
 
-_NOT_COMPACTED = "its cleanup.policy does not say compact"
-_NULL_KEYS = "it has records without a key, which nothing replaces"
+_NOT_COMPACTED = "its cleanup.policy does not include compact"
+_NULL_KEYS = "it has records without a key, which compaction cannot replace"
 _HINTS = {
-    _NOT_COMPACTED: "--all-keyed compacts it all the same: only the latest record of each key is kept.",
+    _NOT_COMPACTED: "--all-keyed compacts it anyway: only the latest record of each key is kept.",
     _NULL_KEYS: "Leave it out.",
 }
 
 
-def _objection(row: Mapping[str, Any], all_keyed: bool) -> str | None:
+def _skip_reason(row: Mapping[str, Any], all_keyed: bool) -> str | None:
     if not (all_keyed or is_compacted(topic_settings.in_force(row["settings"]))):
         return _NOT_COMPACTED
     if row["null_keys"]:
         return _NULL_KEYS
     if row["compacted"]:
-        return "nothing came since its last compaction"
+        return "it has no new records since its last compaction"
     return None if row["files"] else "its backups hold no records"
 
 

@@ -1,4 +1,4 @@
-"""Which offsets consumer groups get in restored topics, and why some get none. Pure."""
+"""Plan the offsets of consumer groups in restored topics. Pure."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Outcome = Literal[
 ]
 
 MEANINGS: Mapping[str, str] = {
-    "moved": "put to the same message",
-    "unchanged": "is there already",
-    "at_end": "was behind the end of what was restored: put to that end",
-    "in_gap": "was where the backup lost records: put to the next one",
-    "ahead": "is further in the target already: left alone (--force puts it back)",
-    "active": "has members in the target: left alone; stop them and do it again",
-    "unknown": "others wrote among the restored records, or keys were redistributed: left alone",
+    "moved": "set to the same message",
+    "unchanged": "has that offset already",
+    "at_end": "was behind the end of what was restored: set to that end",
+    "in_gap": "was where the backup has no records: set to the next one",
+    "ahead": "is further in the target already: left alone (--force moves it back)",
+    "active": "has members in the target: left alone; stop them and run it again",
+    "unknown": "others wrote among the restored records, or keys changed partitions: left alone",
     "not_restored": "nothing of this partition was restored there: left alone",
     "topic_deleted": "its topic was deleted in the source: left alone; --at-time before that restores it",
 }
-#: Outcomes that put a group somewhere, and those that keep a run from being complete.
+#: Outcomes that set an offset, and those that make the run Incomplete.
 PUT = frozenset({"moved", "at_end", "in_gap"})
-SHORT = frozenset({"active", "unknown"})
+FAILED = frozenset({"active", "unknown"})
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a group has committed for one partition; `position` is the next offset it reads."""
+    """The committed offset of a group for one partition; `position` is the next offset to read."""
 
     scope: str
     region: str
@@ -55,14 +55,14 @@ class GroupState:
 
     @property
     def active(self) -> bool:
-        """Whether it has members, so that its offsets cannot be changed from outside."""
+        """Whether it has members; then its offsets cannot be changed by others."""
         return self.members > 0 or self.state not in ("empty", "dead")
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition of one group. `landing`: its place in the target; `offsets`: source offsets skipped
-    (in_gap) or missing (at_end)."""
+    """One partition of one group. `landing`: its offset in the target; `offsets`: how many source offsets are
+    skipped (in_gap) or missing (at_end)."""
 
     group_id: str
     target_group: str
@@ -76,33 +76,33 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What will become of each partition of each group, sorted by group, topic and partition."""
+    """The moves, sorted by group, topic and partition."""
 
     moves: tuple[Move, ...]
 
     @property
     def put(self) -> tuple[tuple[Move, Committed], ...]:
-        """Those to be put somewhere, and where."""
+        """The moves that set an offset, each with that offset."""
         return tuple((m, m.landing) for m in self.moves if m.outcome in PUT and m.landing)
 
     @property
-    def short(self) -> tuple[Move, ...]:
-        """Those that should have been put somewhere and could not."""
-        return tuple(move for move in self.moves if move.outcome in SHORT)
+    def failed(self) -> tuple[Move, ...]:
+        """The moves that cannot be done, so that the run is Incomplete."""
+        return tuple(move for move in self.moves if move.outcome in FAILED)
 
     def counts(self) -> dict[str, int]:
-        """How many partitions of groups have each outcome."""
+        """The number of moves of each outcome."""
         return dict(Counter(move.outcome for move in self.moves))
 
 
 def choose_targets(
     restored: Iterable[Mapping[str, Any]], there: Mapping[str, str], maps: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, LakebackupError]]:
-    """Source topic -> id of its topic in the target; of topics where that is not clear, the error for groups
-    that use them: UsageProblem for a choice, NotFound for a map that leads nowhere.
+    """Source topic -> id of its topic in the target; and of unclear topics, the error for their groups:
+    UsageProblem (several topics), NotFound (a map to a topic into which nothing was restored).
 
-    `restored`: rows of the query restored_into; `there`: name -> id of the target's topics now. Without a map
-    a topic is where it was restored to; when that is several topics, the one of its own name.
+    `restored`: rows of the query restored_into; `there`: name -> id of the target's present topics. Without a
+    map it is the only topic that it was restored into, or the one of its own name.
     """
     found: dict[str, dict[str, str]] = {}
     for row in restored:
@@ -123,7 +123,7 @@ def choose_targets(
         else:
             unclear[scope] = UsageProblem(
                 f"Topic {scope} was restored into several topics: {places}.",
-                hint=f"Say which one with --map {scope}=NAME.",
+                hint=f"Choose one with --map {scope}=NAME.",
             )
     return chosen, unclear
 
@@ -135,13 +135,13 @@ def plan_groups(
     *,
     force: bool = False,
 ) -> GroupPlan:
-    """What becomes of each row of the query group_moves.
+    """Plan a move for each row of the query group_moves.
 
-    `names`: group -> its name at the target, only these; `there`: the target's groups by name. A group with
-    members is left alone, unless nothing would change; one that has read further keeps that.
+    `names`: group -> its name in the target; other groups are skipped. `there`: the target's groups by name.
+    A group with members is left alone, and so is one that has read further, unless `force` is set.
     """
     chosen = [row for row in rows if row["group_id"] in names]
-    # A recreated topic has its old offsets beside it: what can be moved counts.
+    # A recreated topic has rows of its deleted epoch too: skip those when others can be moved.
     better = {_key(row) for row in chosen if row["outcome"] != "topic_deleted"}
     now = {(g.group_id, c.scope, c.region): c.position for g in there.values() for c in g.offsets}
     moves = [

@@ -1,7 +1,7 @@
-"""Which backups a merge makes into one, and which of their files become one file. Pure.
+"""Plan a merge: which backups become one, and which of their files become one file. Pure.
 
-A backup of level N-1 replaces the last consecutive backups of level N, and has their parent. For level 1 it
-is a full: it holds all that they depend on too.
+A merge replaces the last consecutive backups of level N by one of level N-1 with the same parent. For level 1
+the result is a full, which also includes the backups that they depend on.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from lakebackup.plan.topics.generations import Held
     from lakebackup_jobs.topics.tasks.merge import MergedFile
 
-# The rows of a target's files are read at once by the task that writes it.
+# The task that writes a merged file reads the rows of all its source files into memory.
 MOST_FILES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A backup of the chain to merge on; the fields are those of its row."""
+    """A backup of the chain that is merged; the fields are those of its row."""
 
     backup_id: str
     number: int
@@ -45,10 +45,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """What becomes one backup: `members` in order and their `parent` (None: it becomes a full).
+    """The backups to merge (`members`, in order) and the parent of the result (None: it is a full).
 
-    `without`: topics of some members that it does not have. `older`: files of generations or topics made
-    again since, which no restore of the last member takes.
+    `without`: topics of some members that the result leaves out. `older`: how many files it leaves out, of
+    older generations and of recreated topics, which a restore of the last member does not need.
     """
 
     members: tuple[Member, ...]
@@ -60,22 +60,22 @@ class MergePlan:
 
     @property
     def last(self) -> Member:
-        """The backup that it can be restored in place of."""
+        """The last member: a restore of the result gives the same as a restore of it."""
         return self.members[-1]
 
     @property
     def kind(self) -> Literal["full", "differential", "cumulative"]:
-        """As the levels have it: since the latest backup of its own level, or of a lower one."""
+        """Differential since a backup of its own level, cumulative since one of a lower level."""
         if self.parent is None:
             return "full"
         return "differential" if self.parent.level == self.level else "cumulative"
 
 
 def choose(level: int, path: Sequence[Member], to_ts: int | None = None) -> MergePlan | None:
-    """The newest consecutive backups of a level in `path`, the chain of one backup; None when there are not
-    two.
+    """Plan a merge of the newest consecutive backups of a level in `path`, the chain of one backup.
 
-    `to_ts`: of those that end by then (in the source's unit). Raises UsageProblem for a level below 1.
+    None when there are fewer than two. `to_ts`: only backups that end by then (in the source's unit).
+    Raises UsageProblem for a level below 1.
     """
     if level < 1:
         raise UsageProblem(
@@ -96,7 +96,7 @@ def choose(level: int, path: Sequence[Member], to_ts: int | None = None) -> Merg
     return MergePlan(tuple(members), parent, level - 1)
 
 
-def with_topics(
+def add_topics(
     plan: MergePlan,
     scopes: Iterable[Mapping[str, Any]],
     held: Iterable[Held],
@@ -105,8 +105,8 @@ def with_topics(
 ) -> MergePlan:
     """The plan with its topics, from rows of the queries merge_scopes and generations.
 
-    Raises Refused: topics that the last backup does not have would be lost (`drop_gone` leaves them out), or
-    tombstones of a compacted topic may be missing, which a merged backup could not show any more.
+    Raises Refused when the last backup lacks topics of others (`drop_gone` leaves them out), or when a
+    compacted topic may lack tombstones, which the merged backup would no longer show.
     """
     known = {(h.scope, h.epoch): h for h in held}
     topics, gone, older = [], set(), 0
@@ -120,28 +120,28 @@ def with_topics(
         found = known.get((row["scope"], row["epoch"]))
         if found and is_compacted(settings) and found.longest_ms >= tombstones_stay_ms(settings):
             raise Refused(
-                f"Topic {row['scope']}: its backups may lack tombstones; the next reads it from its start.",
-                hint="Take that backup, then merge.",
+                f"Topic {row['scope']}: its backups may lack tombstones.",
+                hint="Take a backup, which reads the topic from its start, then merge.",
             )
     gone -= {topic.scope for topic in topics}
     if gone and not drop_gone:
         raise Refused(
             f"Backup {plan.last.backup_id}, the last to merge, does not have all topics of those before it: "
             f"{', '.join(sorted(gone))}.",
-            hint="Merge --until a backup that has them; or leave them out of the merged backup with "
-            "--drop-gone, and lose them when what was merged is pruned.",
+            hint="Merge --until a backup that has them. Or give --drop-gone to leave them out; then "
+            "they are lost when the original backups are pruned.",
         )
     return replace(plan, topics=tuple(topics), without=tuple(sorted(gone)), older=older)
 
 
-def targets(
+def group_files(
     files: Iterable[MergedFile], target_bytes: int, rolls: Mapping[str, int | None]
 ) -> Iterator[tuple[int, list[MergedFile]]]:
-    """The files that become one, in the order of partitions and offsets, each with its number in the
-    partition.
+    """Group files that become one; each group with its number in the partition.
 
-    A target has one format and codec, at most `target_bytes` (or is one file) and MOST_FILES, and its records
-    span no more time than the topic's files do (`rolls`, ms), so that as much expires.
+    `files` are in the order of partitions and offsets. A group has one format and codec, at most
+    `target_bytes` (unless it is one file) and MOST_FILES files. Its records span at most the topic's
+    `rolls` (ms), so that retention deletes them as early as before.
     """
     held: list[MergedFile] = []
     rank = size = 0
@@ -154,7 +154,7 @@ def targets(
         )
         span = rolls.get(file.scope)
         if held and (
-            _alike(held[0]) != _alike(file)
+            _group_key(held[0]) != _group_key(file)
             or size + file.bytes > target_bytes
             or len(held) == MOST_FILES
             or (span is not None and low >= 0 and high - low > span)
@@ -168,5 +168,5 @@ def targets(
         yield rank, held
 
 
-def _alike(file: MergedFile) -> tuple[str, ...]:
+def _group_key(file: MergedFile) -> tuple[str, ...]:
     return *file.place, file.format, file.codec

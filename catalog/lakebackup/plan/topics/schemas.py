@@ -1,6 +1,7 @@
-"""Conflicts of a schema registry's backed-up records with those that the target's topic holds. Pure.
+"""Conflicts between a schema registry's backed-up records and those in the target's topic. Pure.
 
-Values carry schema ids, so an id may mean one schema only; contexts (`:.eu:orders`) have ids of their own.
+Records' values refer to schemas by id, so an id must have one schema only. Each context (`:.eu:orders`) has
+its own ids.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _DELETIONS = ("delete_subject", "clear_subject")
 
 @dataclass(frozen=True, slots=True)
 class RegistryRecord:
-    """A record of a registry's topic, decoded; `position` is its offset."""
+    """A decoded record of a registry's topic. `erased`: it deletes its key; `position`: its offset."""
 
     kind: str
     subject: str | None
@@ -30,7 +31,7 @@ class RegistryRecord:
 
     @property
     def key(self) -> tuple[str, str | None, int | None]:
-        """What makes a later record replace it."""
+        """Later records with the same key replace this one."""
         return self.kind, self.subject, self.version if self.kind == "schema" else None
 
     @property
@@ -39,8 +40,8 @@ class RegistryRecord:
 
 
 def conflicts(ours: Iterable[RegistryRecord], theirs: Iterable[RegistryRecord]) -> list[str]:
-    """Where the backup and the target disagree: versions with another id or schema, ids of another schema."""
-    own, other = _held(ours), _held(theirs)
+    """Texts on versions whose id or schema differs in the target, and on ids with another schema there."""
+    own, other = _latest_schemas(ours), _latest_schemas(theirs)
     found = []
     for key, here in own.items():
         there = other.get(key)
@@ -79,7 +80,9 @@ def left_alone(ours: Iterable[RegistryRecord], theirs: Iterable[RegistryRecord])
     ]
 
 
-def _held(records: Iterable[RegistryRecord]) -> dict[tuple[str, str | None, int | None], RegistryRecord]:
+def _latest_schemas(
+    records: Iterable[RegistryRecord],
+) -> dict[tuple[str, str | None, int | None], RegistryRecord]:
     held: dict[tuple[str, str | None, int | None], RegistryRecord] = {}
     for record in records:
         if record.kind != "schema" or record.problem is not None:

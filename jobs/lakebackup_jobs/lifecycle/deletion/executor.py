@@ -121,7 +121,7 @@ class Deletion:
         """Complete interrupted deletions; how many. Objects of those that never came to exist are deleted."""
         storage, source = self.workspace.storage, self.workspace.source
         left, resumed = Left(), 0
-        tombstones.discard_unborn(storage, source)
+        tombstones.discard_unrecorded(storage, source)
         for name in tombstones.incomplete(storage):
             found = tombstones.read_prune(storage, name)
             if found.source == source:

@@ -33,7 +33,7 @@ def names_of(
     While nothing has a name (`before` is empty) it is what was committed up to `until`: a feed describes its
     tables before anything else, so also before the ts at which a log begins.
 
-    `records`: column family and batch (columns of events.stored()) of put meta keys, in any order: the
+    `records`: column family and batch (columns of events.stored_schema()) of put meta keys, in any order: the
     writes of that span, also those that an earlier flush read ahead of its checkpoint, and the values that
     they name. `before`: rows of the query log_namings. `after`, `until`: the checkpoint before and the new
     one; `after` None: from the beginning, `until` None: nothing is whole yet. A table that gets into the

@@ -60,7 +60,7 @@ class Marks:
         self._stores: dict[int, str] = {}
 
     def add(self, marks: pa.RecordBatch) -> None:
-        """More of them (`events.marks()`), in the order of their partition."""
+        """More of them (`events.marks_schema()`), in the order of their partition."""
         if not len(marks):
             return
         marked = pa.array(np.ones(len(marks), bool))

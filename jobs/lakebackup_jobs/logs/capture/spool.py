@@ -87,7 +87,7 @@ class Spool:
         self._bytes = 0
 
     def add(self, records: pa.RecordBatch) -> None:
-        """More records: columns of `events.captured()`. Raises EnvironmentProblem, Damaged."""
+        """More records: columns of `events.captured_schema()`. Raises EnvironmentProblem, Damaged."""
         for group, piece in split(records):
             self._groups.setdefault(group, _Held()).add(piece)
         self._bytes += records.nbytes
@@ -139,7 +139,7 @@ class Spool:
 
 
 def split(records: pa.RecordBatch) -> Iterator[tuple[Group, pa.RecordBatch]]:
-    """Records of `events.captured()` by group, each group's in their order, without the group's columns."""
+    """Records of `events.captured_schema()` by group, in their order, without the group's columns."""
     if not len(records):
         return
     coded = [records[name].dictionary_encode() for name in ("store", "cf", "op")]

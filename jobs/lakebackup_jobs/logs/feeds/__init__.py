@@ -37,7 +37,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a batch of a partition's records is: `events.captured()` and `events.marks()`.
+    """What a batch of a partition's records is: `events.captured_schema()` and `events.marks_schema()`.
 
     `upto`: None, or the offset at which this flush must stop in the partition: the records from there on
     belong to a transaction that is not whole yet.

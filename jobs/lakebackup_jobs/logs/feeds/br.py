@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lakebackup.errors import Damaged
 from lakebackup.formats.logs import events
 from lakebackup.formats.logs.br_event import FAMILIES, KINDS, ROOT_REGION
-from lakebackup.formats.logs.meta_keys import DESCRIBES
+from lakebackup.formats.logs.meta_keys import CAPTURED_KEYS
 from lakebackup.rules.patterns import compile_pattern, is_internal
 from lakebackup_jobs.kafka.format.arrow import binary
 from lakebackup_jobs.logs.feeds import Decoded
@@ -86,7 +86,7 @@ class BrDecoder:
         found = rows[taken[meta]]
         keys = binary(data, found[:, ev.KEY], found[:, ev.KEY_LENGTH])
         kept = ~meta
-        named: Any = pc.match_substring_regex(keys, DESCRIBES)
+        named: Any = pc.match_substring_regex(keys, CAPTURED_KEYS)
         kept[meta] = named.to_numpy(zero_copy_only=False)
         left: Longs = taken[kept]
         return left
@@ -124,7 +124,7 @@ class BrDecoder:
                 pa.array(np.zeros(count, np.int32)),
                 pa.array(offsets[chosen]),
             ],
-            schema=events.captured(),
+            schema=events.captured_schema(),
         )
 
     def _marks(self, data: Bytes, ends: Longs, rows: Longs, chosen: Longs, offsets: Longs) -> pa.RecordBatch:
@@ -143,7 +143,7 @@ class BrDecoder:
                 pa.ListArray.from_arrays(pa.array(after), pa.array(successors)),
                 pa.array(offsets[chosen]),
             ],
-            schema=events.marks(),
+            schema=events.marks_schema(),
         )
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebackup.errors import Damaged, Refused
-from lakebackup.formats.logs.events import DELETES, PUT, PUTS, TRUNCATES, WRITE, captured, marks
+from lakebackup.formats.logs.events import DELETES, PUT, PUTS, TRUNCATES, WRITE, captured_schema, marks_schema
 from lakebackup_jobs.logs.feeds import Decoded, Range
 from lakebackup_jobs.logs.feeds.debezium_json import EVENTS, ask
 from lakebackup_jobs.logs.feeds.transactions import SEEN, Transactions, put_seen
@@ -194,7 +194,7 @@ class DebeziumDecoder:
             "sub": events["sub"],
             "offset": events["offset"],
         }
-        schema = captured()
+        schema = captured_schema()
         return pa.RecordBatch.from_arrays([_flat(columns[f.name], f.type) for f in schema], schema=schema)
 
     def _table_ids(self, events: pa.Table) -> pa.Array:
@@ -223,7 +223,7 @@ class DebeziumDecoder:
                     "offset": events["offset"][-1].as_py(),
                 }
             )
-        return pa.RecordBatch.from_pylist(rows, marks())
+        return pa.RecordBatch.from_pylist(rows, marks_schema())
 
     @staticmethod
     def _first(events: pa.Table, chosen: Any) -> int:

@@ -65,7 +65,7 @@ def run(
         plan_restore,
         request,
         whole_from=base.from_ts if base else None,
-        held=base.filters if base and base.to_ts == request.start_ts else None,
+        base_filters=base.filters if base and base.to_ts == request.start_ts else None,
     )
     made = planned(reader, request, spark, reporter, plan)
     after = Held.after(base, made, request)

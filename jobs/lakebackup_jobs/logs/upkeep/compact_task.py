@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebackup.formats.logs.events import stored
+from lakebackup.formats.logs.events import stored_schema
 from lakebackup.formats.logs.logfile import MOST_RAW, LogFileWriter, LogPlace, Scratch, read_log_file
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.tables import ARROW_SCHEMAS
@@ -64,7 +64,7 @@ class ReadLog:
         place = f"{row['scope']} {row['cf']} {row['op']}"
         for batch in read_log_file(storage, SimpleNamespace(**row), self.keys):
             places = pa.repeat(pa.scalar(place), len(batch))
-            yield pa.RecordBatch.from_arrays([places, *batch.columns], ["place", *stored().names])
+            yield pa.RecordBatch.from_arrays([places, *batch.columns], ["place", *stored_schema().names])
 
 
 @dataclass(frozen=True, kw_only=True)

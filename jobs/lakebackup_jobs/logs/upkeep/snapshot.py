@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebackup.errors import Refused
-from lakebackup.plan.logs.restore import note_of, plan_restore, require_restorable
+from lakebackup.plan.logs.restore import gap_note, plan_restore, require_restorable
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import PerNumber, task_number
@@ -150,7 +150,7 @@ class LogFull(Derived):
             ts_domain=self.made.domain,
             end_ts=self.made.end_ts,
             codec="none",
-            note=note_of(self.made),
+            note=gap_note(self.made),
         )
 
     def discard(self, draft: InProgress) -> int:

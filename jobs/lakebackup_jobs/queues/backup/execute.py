@@ -140,7 +140,7 @@ class QueueBackup(Source[InProgress]):
         files = keep_files(work.storage, work.source, draft.backup_id, self.planner.files)
         found, made = self._read(draft, reader)
         if plan.snapshot_tid is not None:
-            self._require_true(plan.snapshot_tid, found)
+            self._require_last_tid(plan.snapshot_tid, found)
         self._warn(found, files.versions)
         snapshot_id = self.snapshots.take(draft, reader) if plan.kind == "full" else None
         self.lease.renew()
@@ -242,12 +242,12 @@ class QueueBackup(Source[InProgress]):
         here = planning.are_little(tasks[first:])
         return run_tasks(self.workspace, job, range(first, len(tasks)), here=here)
 
-    def _require_true(self, tid: int, found: Open) -> None:
+    def _require_last_tid(self, tid: int, found: Open) -> None:
         """Refused when the queues contradict snapshot.json."""
         where = self.planner.report.where
         for one in found.ranges:
             place = f"topic {one.scope}, partition {one.region}"
-            snapshot_json.require_true(tid, where, one.last_tid, place, one.last_tid_position)
+            snapshot_json.require_last_tid(tid, where, one.last_tid, place, one.last_tid_position)
         if early := found.early():
             raise Refused(
                 f"{where}: max_no_transaction_pos is behind a message of an open transaction: {early}, and "

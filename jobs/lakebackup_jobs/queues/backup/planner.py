@@ -14,10 +14,10 @@ from lakebackup.plan.queues.backup import Queues
 from lakebackup.plan.queues.history import (
     Continuation,
     find_continuation,
-    last_ended,
     read_histories,
     read_watermarks,
-    require_all,
+    require_parent_topics,
+    resume_limit,
 )
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.upkeep import Audit
@@ -85,7 +85,7 @@ class QueuePlanner:
                 raise
             continuation = Continuation()
         if self.request.mode != "full":
-            require_all(continuation.starts, self.topics, self._existing)
+            require_parent_topics(continuation.starts, self.topics, self._existing)
         return replace(continuation, watermarks=read_watermarks(reader, self._work.source, cluster))
 
     def plan(self, backup_id: str, reader: CatalogReader | None) -> QueuePlan:
@@ -108,7 +108,7 @@ class QueuePlanner:
                 )
             snapshot = self.report.read
             if snapshot:
-                snapshot_json.require_fits(snapshot, self.report.where, self._work.source, self.regions)
+                snapshot_json.require_positions(snapshot, self.report.where, self._work.source, self.regions)
             return queues.full(snapshot)
         plan = queues.child("differential" if mode == "differential" else "incremental")
         if reader:
@@ -175,7 +175,7 @@ def _require_restored(
     One that was left before the newest full, or before another restore was done, does not matter.
     """
     names = {topic.epoch: topic.scope for topic in topics}
-    ended = last_ended(histories, topics)
+    ended = resume_limit(histories, topics)
     for row in reader.rows("prune_restores", source=work.source):
         restore_id = row["restore_id"]
         made = RestoreState(work.storage, restore_id).read(Prepared)

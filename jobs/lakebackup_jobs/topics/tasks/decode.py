@@ -111,7 +111,7 @@ def decode_backup(
             continue
         count = min(len(paths), MOST_TASKS)
         rows = PartRows(uri, tuple(tuple(paths[i::count]) for i in range(count)))
-        work.writer().append_made(table, Decode(table, topics, roots, rows), count, backup_id)
+        work.writer().append_generated(table, Decode(table, topics, roots, rows), count, backup_id)
         tables.append(table)
     return tables
 

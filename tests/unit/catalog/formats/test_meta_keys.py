@@ -13,7 +13,7 @@ from tests.support.change_feed import ChangeFeed
 
 from lakebackup.errors import Damaged
 from lakebackup.formats.logs import events
-from lakebackup.formats.logs.meta_keys import DESCRIBES, MetaWrite, Names, Naming
+from lakebackup.formats.logs.meta_keys import CAPTURED_KEYS, MetaWrite, Names, Naming
 from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup_jobs.logs.capture.names_task import NEVER, names_of
 
@@ -56,7 +56,7 @@ def after(*writes: MetaWrite, before: tuple[Naming, ...] = (SHOP, ORDERS)) -> li
 def test_which_meta_keys_name_something(key: str, kept: bool) -> None:
     import pyarrow.compute as pc
 
-    assert pc.match_substring_regex(pa.array([key.encode()]), DESCRIBES).to_pylist() == [kept]
+    assert pc.match_substring_regex(pa.array([key.encode()]), CAPTURED_KEYS).to_pylist() == [kept]
     assert bool(after(put(5, key, "other") if key[-1].isdigit() else gone(5, key))) is kept
 
 
@@ -130,7 +130,7 @@ def test_a_value_that_says_no_name(text: bytes) -> None:
 
 def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
     full = [{"value": None, "commit_ts": None, "type": None, "seq": 0, "sub": 0, **row} for row in rows]
-    return pa.RecordBatch.from_pylist(full, schema=events.stored())
+    return pa.RecordBatch.from_pylist(full, schema=events.stored_schema())
 
 
 def written(ts: int, key: str, name: str | None) -> dict[str, Any]:

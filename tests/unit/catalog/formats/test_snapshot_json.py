@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup.formats.queues.snapshot_json import parse, require_fits, require_true
+from lakebackup.formats.queues.snapshot_json import parse, require_last_tid, require_positions
 from lakebackup.plan.partitions import RegionState
 
 TOLD: dict[str, Any] = {
@@ -40,19 +40,19 @@ def test_what_is_said_is_read() -> None:
         ("delta.0", 0, 47, 46),
         ("delta.0", 1, 0, 0),
     ]
-    require_fits(told, "snapshot.json", "social", REGIONS)
+    require_positions(told, "snapshot.json", "social", REGIONS)
 
     # The graph and open transactions may be left out.
     told = parse(json.dumps({k: v for k, v in TOLD.items() if k != "graph"}).encode(), "snapshot.json")
     assert (told.graph, told.open_transactions) == (None, None)
-    require_fits(told, "snapshot.json", "other", REGIONS)
+    require_positions(told, "snapshot.json", "other", REGIONS)
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
         (b"{", "is not JSON"),
-        (b"[]", "snapshot.json is not what"),
+        (b"[]", "snapshot.json is not a valid"),
         (b'{"format": 2}', "format version 2"),
         (json.dumps({**TOLD, "format": "1"}).encode(), "format"),
         (json.dumps({**TOLD, "last_tid": -1}).encode(), "last_tid"),
@@ -84,19 +84,19 @@ def test_what_does_not_fit_is_refused(
     source: str, queues: Any, regions: list[RegionState], says: str
 ) -> None:
     with pytest.raises(UsageProblem, match=says):
-        require_fits(read(queues=queues), "snapshot.json", source, regions)
+        require_positions(read(queues=queues), "snapshot.json", source, regions)
 
 
 @pytest.mark.parametrize(("position", "before"), [(48, 46), (46, 47)])
 def test_positions_that_cannot_be_right_are_refused(position: int, before: int) -> None:
     queue = {"topic": "delta.0", "partition": 0, "position": position, "max_no_transaction_pos": before}
     with pytest.raises(Refused, match="cannot be right"):
-        require_fits(read(queues=[queue, TOLD["queues"][1]]), "snapshot.json", "social", REGIONS)
+        require_positions(read(queues=[queue, TOLD["queues"][1]]), "snapshot.json", "social", REGIONS)
 
 
 def test_a_message_that_the_snapshot_does_not_have_tells_that_it_lies() -> None:
-    require_true(1234, "snapshot.json", 1234, "topic delta.0, partition 0", 46)
-    require_true(1234, "snapshot.json", None, "topic delta.0, partition 0", None)
+    require_last_tid(1234, "snapshot.json", 1234, "topic delta.0, partition 0", 46)
+    require_last_tid(1234, "snapshot.json", None, "topic delta.0, partition 0", None)
     with pytest.raises(Refused, match=r"last_tid 1234.*offset 46, with tid 1235") as error:
-        require_true(1234, "snapshot.json", 1235, "topic delta.0, partition 0", 46)
-    assert "transactions that were open count too" in str(error.value.hint)
+        require_last_tid(1234, "snapshot.json", 1235, "topic delta.0, partition 0", 46)
+    assert "Messages of open transactions count too" in str(error.value.hint)

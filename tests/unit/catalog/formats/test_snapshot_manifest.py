@@ -93,7 +93,7 @@ def test_an_empty_snapshot_has_an_empty_manifest() -> None:
 
 def test_what_is_no_snapshot_or_is_gone_has_none() -> None:
     reader = Given({"backups": [backup(1, source_kind="kafka"), backup(2, state="deleted")]})
-    with pytest.raises(UsageProblem, match="is no backup of a snapshot"):
+    with pytest.raises(UsageProblem, match="is not a backup of a snapshot"):
         next(manifest_json(reader, ID.format(1)))
     with pytest.raises(NotFound, match="was deleted"):
         next(manifest_json(reader, ID.format(2)))
@@ -136,7 +136,7 @@ def test_pieces_may_end_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = entries(text)
     assert [entry.name for entry in whole if isinstance(entry, Entry)] == ["fü"]
     for size in range(1, 40):
-        monkeypatch.setattr(manifest_read, "_PIECE", size)
+        monkeypatch.setattr(manifest_read, "_READ_CHARS", size)
         assert entries(text) == whole
 
 
@@ -160,8 +160,8 @@ def test_a_manifest_of_the_design_needs_a_place_and_a_time() -> None:
         ('{"t": {}, "t": {}}', "the manifest has 't' twice"),
         ('{"t": {"a": {}, "a": {}}}', "table 't' has 'a' twice"),
         ('{"t": {"a": {"f": {}, "f": {}}}}', "tablet 'a' has 'f' twice"),
-        ('{"t": {"a": {"f": {"location": "x", "location": "y"}}}}', "a name comes twice"),
-        ('{"t": {"a": {"f": {"timestamp": NaN}}}}', "NaN is no number"),
+        ('{"t": {"a": {"f": {"location": "x", "location": "y"}}}}', "a name occurs twice"),
+        ('{"t": {"a": {"f": {"timestamp": NaN}}}}', "NaN is not a number"),
         ("{} {}", "the manifest has ended, and more follows"),
         ('{"t": {"a": {"f": {"x": ' + "[" * 60_000 + "]" * 60_000 + "}}}}", "recursion|over 65536|nested"),
         ('{"t": {"a": {"f": {"x": ' + "1" * 5_000 + "}}}}", "digits"),

@@ -22,10 +22,10 @@ from lakebackup.plan.queues.history import (
     History,
     Start,
     Watermark,
-    decide,
+    choose_history,
     find_continuation,
-    last_ended,
-    require_all,
+    require_parent_topics,
+    resume_limit,
 )
 from lakebackup.plan.topics.backup import Parent
 from lakebackup_jobs.queues.backup.open_transactions import last_tid
@@ -181,9 +181,9 @@ def test_what_is_gone_by_now_is_not_looked_for() -> None:
 
 def test_when_a_restore_that_was_left_is_no_blocker() -> None:
     found = [history(**BACKED), history("journal.0", E2, full_started_at=900), history(epoch=E2)]
-    assert last_ended(found, [topic()]) == 100
-    assert last_ended([history(**BACKED, **PUT_BACK, restored_at=250)], [topic()]) == 250
-    assert last_ended(found, [topic("delta.9")]) == 0
+    assert resume_limit(found, [topic()]) == 100
+    assert resume_limit([history(**BACKED, **PUT_BACK, restored_at=250)], [topic()]) == 250
+    assert resume_limit(found, [topic("delta.9")]) == 0
 
 
 def test_what_is_refused() -> None:
@@ -195,8 +195,8 @@ def test_what_is_refused() -> None:
     # A topic of the engine that is not named, while it is there.
     starts = [Start("delta.0", E1, "0", 7, 7), Start("journal.0", E2, "0", 3, 3)]
     with pytest.raises(UsageProblem, match=r"journal\.0 is a queue of this engine"):
-        require_all(starts, [topic()], ["delta.0", "journal.0"])
-    require_all(starts, [topic()], ["delta.0"])
+        require_parent_topics(starts, [topic()], ["delta.0", "journal.0"])
+    require_parent_topics(starts, [topic()], ["delta.0"])
     with pytest.raises(NeedsFull, match="no backup of social"):
         child(Continuation(), region(9))
 
@@ -285,7 +285,7 @@ def behind(found: History, mode: Any) -> bool:
 
 def test_the_newest_backup_of_these_queues_is_continued() -> None:
     found = history(**BACKED)
-    assert decide([found, history("delta.0", E2, **BACKED)], [topic()], "incremental") is found
+    assert choose_history([found, history("delta.0", E2, **BACKED)], [topic()], "incremental") is found
     assert not behind(found, "incremental")
 
 
@@ -300,18 +300,18 @@ def test_a_restore_counts_when_it_came_later(at: int, incremental: bool, differe
 
 def test_which_history_is_continued() -> None:
     only = history(**PUT_BACK, restored_at=50)
-    assert decide([only], [topic()], "auto") is only
+    assert choose_history([only], [topic()], "auto") is only
     assert behind(only, "differential")
     old, both = history(**BACKED), [topic(), topic("delta.1", E2)]
-    assert decide([old], both, "incremental") is old
+    assert choose_history([old], both, "incremental") is old
     young = history("delta.1", E2, backup_id="i2", number=2, started_at=200)
-    assert decide([old, young], both, "differential") is old
+    assert choose_history([old, young], both, "differential") is old
 
 
 def test_queues_of_two_histories_are_refused() -> None:
     restored = history("delta.1", E2, **PUT_BACK, restored_at=250)
-    with pytest.raises(NeedsFull, match="not of one history"):
-        decide([history(**BACKED), restored], [topic(), topic("delta.1", E2)], "incremental")
+    with pytest.raises(NeedsFull, match="have different histories"):
+        choose_history([history(**BACKED), restored], [topic(), topic("delta.1", E2)], "incremental")
 
 
 class Catalog:

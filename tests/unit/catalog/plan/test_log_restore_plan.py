@@ -16,8 +16,8 @@ from lakebackup.plan.logs.restore import (
     NEVER,
     LogRestorePlan,
     LogRestoreRequest,
+    gap_note,
     last_ts,
-    note_of,
     plan_restore,
     require_restorable,
 )
@@ -76,7 +76,11 @@ class Log:
         self.made.add(filled(Floor, source="shop", low_position=ts, **place))
 
     def plan(self, **asked: Any) -> LogRestorePlan:
-        more = {name: asked.pop(name) for name in ("whole_from", "held", "leave_uncovered") if name in asked}
+        more = {
+            name: asked.pop(name)
+            for name in ("whole_from", "base_filters", "leave_uncovered")
+            if name in asked
+        }
         return plan_restore(replace(ASKED, **asked), self.made.planner(), **more)
 
 
@@ -130,7 +134,7 @@ def test_a_hole_in_the_log_parts_it_and_what_was_truncated_is_not_covered(log: L
         ({"start_ts": 200, "end_ts": 200}, UsageProblem, "Nothing lies between"),
         ({"name": "other"}, NotFound, "no log of other"),
         ({"filters": ("shop.none",)}, NotFound, "No table"),
-        ({"end_ts": 4}, Refused, "before 5 "),
+        ({"end_ts": 4}, Refused, "starts at 5 "),
     ],
 )
 def test_what_there_is_nothing_of(log: Log, asked: dict[str, Any], error: Any, why: str) -> None:
@@ -165,7 +169,7 @@ def test_a_table_that_came_into_the_filter_later(log: Log) -> None:
 
 def test_a_table_that_was_renamed_since_is_not_in_what_it_continues_from(log: Log) -> None:
     log.table(2, "orders2", 250, "rename", covered_from=4)
-    wanted = {"start_ts": 200, "filters": ("shop.orders*",), "held": ("shop.orders*",)}
+    wanted = {"start_ts": 200, "filters": ("shop.orders*",), "base_filters": ("shop.orders*",)}
     with pytest.raises(Refused, match=r"shop\.items is shop\.orders2 by now"):
         log.plan(whole_from=0, **wanted)
     assert log.plan(whole_from=0, end_ts=240, **wanted).only == (1,)
@@ -186,14 +190,14 @@ def test_what_was_made_while_a_table_was_dropped_does_not_hold_it(log: Log) -> N
     while_gone = log.backup(None, 100, "full")
     for held in ((), ("shop.*",)):
         with pytest.raises(Refused, match=r"shop\.orders was dropped"):
-            log.plan(start_ts=100, filters=held, held=held, whole_from=0)
+            log.plan(start_ts=100, filters=held, base_filters=held, whole_from=0)
     assert log.plan(start_ts=100).only is None  # what was committed since, upon nothing
     plan = log.plan(on_full=True)
     assert (plan.full, plan.start_ts) == (None, 0)
     others = log.plan(on_full=True, filters=("!shop.orders",)).full
     assert others.backup_id == while_gone
     log.cut(90)
-    with pytest.raises(Refused, match=r"made while shop\.orders was dropped"):
+    with pytest.raises(Refused, match=r"lacks shop\.orders, which was dropped"):
         log.plan(on_full=True)
 
 
@@ -201,8 +205,8 @@ def test_a_table_that_was_written_to_before_it_had_a_name(log: Log) -> None:
     log.file(backup_id(1), 7, "write", 10, 90)
     log.table(7, "late", 150)
     with pytest.raises(Refused, match=r"shop\.late had no name"):
-        log.plan(start_ts=100, filters=("shop.*",), held=("shop.*",), whole_from=0)
-    assert log.plan(start_ts=100, held=(), whole_from=0).changed == (7,)
+        log.plan(start_ts=100, filters=("shop.*",), base_filters=("shop.*",), whole_from=0)
+    assert log.plan(start_ts=100, base_filters=(), whole_from=0).changed == (7,)
     assert 7 in [table.table_id for table in log.plan(filters=("shop.*",)).tables]
     assert "1 tables without a name" in log.plan(end_ts=100, filters=("shop.*",)).notes[0]
     assert not log.plan(end_ts=100).notes
@@ -241,7 +245,7 @@ def test_a_full_with_a_damaged_file_of_its_own_is_passed_over(log: Log) -> None:
 def test_a_point_before_every_full_that_the_log_does_not_reach(log: Log) -> None:
     log.cut(150)
     log.backup(None, 200, "full")
-    with pytest.raises(Refused, match="no full before it"):
+    with pytest.raises(Refused, match="no undamaged full before it"):
         log.plan(on_full=True, end_ts=180)
 
 
@@ -254,7 +258,7 @@ def test_gaps_and_damage_block_a_restore(log: Log) -> None:
     require_restorable(plan, allow_gaps=True)
     assert not log.plan(start_ts=200).gaps
     # A full that was made all the same passes it on.
-    over = log.backup(None, 210, "full", note=note_of(plan))
+    over = log.backup(None, 210, "full", note=gap_note(plan))
     upon = log.plan(on_full=True)
     assert (upon.full and upon.full.backup_id, upon.start_ts) == (over, 210)
     with pytest.raises(Refused, match=f"full {over} was made over a gap: topic feed, .* offsets from 3 to 9"):

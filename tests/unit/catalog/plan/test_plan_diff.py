@@ -1,4 +1,4 @@
-"""The difference of two backups, beside sets made one by one."""
+"""The diff_query of two backups, beside sets made one by one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.sql.test_queries import DEFAULTS
 
 from lakebackup.errors import Refused
-from lakebackup.plan.diff import difference
+from lakebackup.plan.diff import diff_query
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.sql_engine import RAW
 from lakebackup.sql_engine.duck import DuckEngine
@@ -53,12 +53,12 @@ def row(number: int, **other: Any) -> dict[str, Any]:
     ],
 )
 def test_which_numbers_are_looked_at(a: dict[str, Any], b: dict[str, Any], numbers: tuple[int, int]) -> None:
-    query, found = difference(row(**a), row(**b))
+    query, found = diff_query(row(**a), row(**b))
     assert (found["from_number"], found["to_number"], query) == (*numbers, "diff_files")
 
 
 def test_of_snapshots_their_files_are_compared() -> None:
-    assert difference(row(7, source_kind="snapshot"), row(3, source_kind="snapshot")) == (
+    assert diff_query(row(7, source_kind="snapshot"), row(3, source_kind="snapshot")) == (
         "diff_snapshots",
         {"source": "s", "a_number": 7, "b_number": 3},
     )
@@ -66,7 +66,7 @@ def test_of_snapshots_their_files_are_compared() -> None:
 
 def test_backups_of_two_sources_are_not_compared() -> None:
     with pytest.raises(Refused, match="one of t"):
-        difference(row(1), row(2, source="t"))
+        diff_query(row(1), row(2, source="t"))
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_a_difference_is_that_of_the_sets(
 ) -> None:
     files = lives(drawn)
     load(engine, files)
-    query, wanted = difference(*(row(n, source="prod", source_kind="x") for n in (a, b)))
+    query, wanted = diff_query(*(row(n, source="prod", source_kind="x") for n in (a, b)))
     found = engine.query(query, **wanted).read_all().to_pylist()
     old, new = ({path: sha for start, end, path, sha in files if start <= at < end} for at in (a, b))
     assert {f["path"] for f in found if f["change"] == "changed"} == {

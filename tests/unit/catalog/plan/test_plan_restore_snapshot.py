@@ -15,10 +15,10 @@ from lakebackup.formats.snapshots.names import Limits
 from lakebackup.plan.snapshots.restore import (
     SnapshotRestorePlan,
     SnapshotRestoreRequest,
-    digest_of,
-    in_order,
     plan_restore,
+    read_order,
     require_names,
+    restore_digest,
 )
 from lakebackup.rows.upkeep import Check
 
@@ -45,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> GivenSnapshots:
 
 def plan(made: GivenSnapshots, **asked: Any) -> tuple[SnapshotRestorePlan, list[tuple[str, int]]]:
     found = plan_restore(SnapshotRestoreRequest(str(made.folder), "out", **asked), made.reader())
-    rows = [row for batch in in_order(found) for row in batch.to_pylist()]
+    rows = [row for batch in read_order(found) for row in batch.to_pylist()]
     return found, sorted((row["target"], int(row["path"].split("/")[2][-8:], 16)) for row in rows)
 
 
@@ -82,7 +82,7 @@ def test_what_a_person_chose(made: GivenSnapshots) -> None:
     assert plan(made, select=f"{key} WHERE gone_in IS NULL")[1] == plan(made)[1]
     for select, why in (
         ("SELECT name FROM snapshot_files", "needs source, scope, region, added_in too"),
-        (key.replace("added_in", "added_in + 7 AS added_in"), "rows that are no file"),
+        (key.replace("added_in", "added_in + 7 AS added_in"), "rows that are not in `snapshot_files`"),
         ("SELECT * FROM files", "needs name"),
         ("DELETE FROM snapshot_files", "SELECT"),
     ):
@@ -104,7 +104,7 @@ def test_two_backups_files_of_one_name_are_refused(made: GivenSnapshots) -> None
 def test_the_same_files_are_the_same_restore_however_they_were_asked_for(made: GivenSnapshots) -> None:
     def digest(**asked: Any) -> str:
         found = plan_restore(SnapshotRestoreRequest(str(made.folder), "out", **asked), made.reader())
-        return digest_of(found)
+        return restore_digest(found)
 
     newest = digest()
     assert newest == digest(to_ts=5000) == digest(tables=("t1",))
@@ -127,7 +127,7 @@ def test_a_backup_that_is_not_whole_is_passed_over_unless_it_is_named(tmp_path: 
     named, _ = plan(made, backup=names[1])
     assert named.damage == "trial: it is torn"
     damaged(names[0], "this too")
-    with pytest.raises(Refused, match=f"the newest, {names[1]}"):
+    with pytest.raises(Refused, match=f"the newest is {names[1]}"):
         plan(made)
 
 

@@ -64,11 +64,11 @@ def test_a_row_that_makes_no_sense_is_reported(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"backup_id":"s1"', "it is no JSON"),
-        ("[1]", "it is no JSON object"),
-        ("[" * 100_000, "it is no JSON"),
+        ('{"backup_id":"s1"', "it is not JSON"),
+        ("[1]", "it is not a JSON object"),
+        ("[" * 100_000, "it is not JSON"),
         ('{"path":"' + "a" * 2**20 + '"}', "more than"),
-        ("\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), "it is no JSON"),
+        ("\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), "it is not JSON"),
     ],
 )
 def test_a_line_that_is_no_row_is_reported(tmp_path: Path, text: str, message: str) -> None:
@@ -96,7 +96,7 @@ def test_a_damaged_parquet_file_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
     pq.write_table(pa.Table.from_pylist([FILE] * 100), file, write_page_checksum=True)
     flip(file, 20)
-    assert "no whole Parquet file" in rows_of("files", file)[-1]["row_problem"]
+    assert "not a valid Parquet file" in rows_of("files", file)[-1]["row_problem"]
 
 
 def test_files_are_known_by_their_names(tmp_path: Path) -> None:

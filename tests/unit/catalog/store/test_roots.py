@@ -65,7 +65,7 @@ def removal(destination: str, path: str) -> dict[str, Any]:
 def deleted(roots: Roots, home: Path, *rows: dict[str, Any], foreign: frozenset[str]) -> dict[str, Any]:
     """What a task says of the deletion of these rows' objects."""
     prune_id = "20260101T000000Z-00000000"
-    chunk = RemovalWriter(str(home), prune_id)._put(pa.Table.from_pylist(list(rows)))
+    chunk = RemovalWriter(str(home), prune_id)._write(pa.Table.from_pylist(list(rows)))
     assert len(tombstones.read_removals(open_storage(str(home)), chunk)) == len(rows)
     job = DeleteObjects(str(home), layout.prune_folder(prune_id), roots, (chunk,), frozenset(), foreign)
     found: dict[str, Any] = job.run(0)

@@ -84,12 +84,12 @@ def test_what_a_prune_left_that_never_existed_is_swept(storage: Storage, prune: 
     storage.put(f"{layout.PRUNES_FOLDER}/a-strangers/file", b"{}")
     storage.put(f"{layout.prune_folder(OTHER)}notes.txt", b"not ours")
     before = len(list(storage.list("prunes/")))
-    tombstones.discard_unborn(storage, "other")
+    tombstones.discard_unrecorded(storage, "other")
     assert len(list(storage.list("prunes/"))) == before
-    tombstones.discard_unborn(storage, "prod")
+    tombstones.discard_unrecorded(storage, "prod")
     assert len(list(storage.list("prunes/"))) == 2
     tombstones.write_prune(storage, prune)
-    tombstones.discard_unborn(storage, "prod")
+    tombstones.discard_unrecorded(storage, "prod")
     assert tombstones.incomplete(storage) == [ID]
 
 

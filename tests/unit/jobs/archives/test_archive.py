@@ -22,7 +22,7 @@ from tests.support.roots import roots_of
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused
 from lakebackup.formats.archives import cbb, chain, tree
-from lakebackup.formats.archives.chain import Copied, Planned, cuts
+from lakebackup.formats.archives.chain import ArchiveFile, PlannedBackup, takeovers
 from lakebackup.rows.tables import as_row
 from lakebackup.storage import open_storage
 from lakebackup_jobs.archives import export as archive_export
@@ -34,7 +34,7 @@ from lakebackup_jobs.lifecycle.tasks.task import run_all
 FULL, MONDAY, TUESDAY, WEDNESDAY = (f"2014-02-0{day}T020000Z" for day in (2, 3, 4, 5))
 
 
-def plan(root: Path, held: list[dict[str, Any]] | None = None) -> list[Planned]:
+def plan(root: Path, held: list[dict[str, Any]] | None = None) -> list[PlannedBackup]:
     """As an import plans, without tasks."""
     storage = open_storage(str(root))
     found, _ = tree.find(storage.list())
@@ -42,12 +42,12 @@ def plan(root: Path, held: list[dict[str, Any]] | None = None) -> list[Planned]:
     for one in found:
         for stat in one.data:
             sha256, size = storage.sha256(stat.path), stat.bytes
-            copied[stat.path] = Copied(stat.path, size, sha256, cbb.scan(root / stat.path, stat.path))
+            copied[stat.path] = ArchiveFile(stat.path, size, sha256, cbb.scan(root / stat.path, stat.path))
         for path in [
             *(p for n in one.nodes.values() for p in n.beside.values()),
             *(p for p, _ in one.designs),
         ]:
-            copied[path] = Copied(path, storage.stat(path).bytes, "00")
+            copied[path] = ArchiveFile(path, storage.stat(path).bytes, "00")
     return chain.plan("shop", "d", found, copied, storage.get, held or [])
 
 
@@ -284,9 +284,9 @@ def test_a_baseline_decides_what_a_backup_depends_on(tmp_path: Path) -> None:
     ("name", "text", "why"),
     [
         ("meta.json", "{", "meta.json"), ("meta.json", "[]", "no JSON object"),
-        ("seqno.json", '{"0": 1}', "has 1 as the last"), ("seqno.json", '{"70000": 1}', "70000"),
+        ("seqno.json", '{"0": 1}', "the last one is 1"), ("seqno.json", '{"70000": 1}', "70000"),
         ("seqno.json", '{"0": "9"}', "sequence number"), ("seqno.json", '{"0": true}', "sequence number"),
-        ("seqno.json", '{"0": 9, "1": -1}', "sequence number"), ("seqno.json", "{}", "has 0 as the last"),
+        ("seqno.json", '{"0": 9, "1": -1}', "sequence number"), ("seqno.json", "{}", "the last one is 0"),
     ],
 )  # fmt: skip
 def test_json_that_contradicts_the_data_is_refused(tmp_path: Path, name: str, text: str, why: str) -> None:
@@ -328,7 +328,7 @@ def test_a_later_backup_tells_what_a_vbucket_was_cut_back_to(tmp_path: Path) -> 
     write_backup(tmp_path, TUESDAY, "diff", [Doc(b"b", seqno=3)], chain=FULL)  # a replica that had less
     made = plan(tmp_path)
     order = [p.backup.backup_id for p in made]
-    found = cuts([as_row(row) for p in made for row in p.positions], order)
+    found = takeovers([as_row(row) for p in made for row in p.positions], order)
     assert [found[name] for name in order] == [{("default", 0): 2}, {("default", 0): 3}, {}]
     assert [(p.start_position, p.end_position) for p in made[2].positions] == [(3, 4)]
 
@@ -429,7 +429,7 @@ def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
     planned = plan(out)
     assert [p.backup.kind for p in planned] == ["full", *["differential"] * (len(backups) - 1)]
     order = [p.backup.backup_id for p in planned]
-    limits = cuts([as_row(row) for p in planned for row in p.positions], order)
+    limits = takeovers([as_row(row) for p in planned for row in p.positions], order)
     data = tuple(as_row(file) for p in planned for file in p.files if file.role == "data")
     job = ReadJob(roots_of(d=f"file://{tmp}/dest"), data, limits)
     newest: dict[tuple[int, bytes], dict[str, Any]] = {}

@@ -28,7 +28,7 @@ LONGS = st.integers(-(2**63), 2**63 - 1)
 TS = st.integers(0, 2**63 - 1)
 #: Of a put write of key `k` of table 7.
 WRITE: dict[str, Any] = {"table_id": 7, "cf": "write", "key": b"k", "start_ts": 5, "commit_ts": 9}
-FULL: dict[str, Any] = dict.fromkeys(events.captured().names)
+FULL: dict[str, Any] = dict.fromkeys(events.captured_schema().names)
 
 
 def decoded(*values: bytes) -> Any:
@@ -108,7 +108,7 @@ def test_marks() -> None:
         encode("closed", 2, "1", resolved_ts=2**62, successors=[3, 2**40]),
         encode("closed", 3, "1", resolved_ts=8),
     ).marks
-    assert marks.schema == events.marks()
+    assert marks.schema == events.marks_schema()
     found = [
         (m["store"], m["region"], m["resolved_ts"], m["closed"], m["successors"]) for m in marks.to_pylist()
     ]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import event, given, settings
 from tests.support.change_story import STEPS, Step, Story
 
-from lakebackup.formats.logs.events import stored
+from lakebackup.formats.logs.events import stored_schema
 from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup_jobs.logs.capture import region_marks
 from lakebackup_jobs.logs.capture.names_task import names_of
@@ -66,8 +66,8 @@ class Log:
     def _meta(self) -> Any:
         for cf in ("default", "write"):
             rows = [row for row in self.records if not row["table_id"] and row["cf"] == cf]
-            rows = [{n: row[n] for n in stored().names} for row in rows if row["op"] == "put"]
-            yield cf, pa.RecordBatch.from_pylist(rows, stored())
+            rows = [{n: row[n] for n in stored_schema().names} for row in rows if row["op"] == "put"]
+            yield cf, pa.RecordBatch.from_pylist(rows, stored_schema())
 
     def _last(self, ts: int = 2**63) -> dict[int, Any]:
         return {row.table_id: row for row in self.names if row.from_ts <= ts}

@@ -124,7 +124,7 @@ def test_a_defect_has_that_form_too(api: httpx.Client, monkeypatch: pytest.Monke
 
 def test_a_job_that_cannot_encrypt_is_not_started(place: Place) -> None:
     settings = TaskSettings("br", "127.0.0.1:1", ("t",), encrypt=True)
-    with pytest.raises(UsageProblem, match="task lab is encrypted, and no file of keys is named"):
+    with pytest.raises(UsageProblem, match="task lab is encrypted, and no key file is set"):
         control.start(Place(place.destination, None, {}, []), "lab", settings)
 
 

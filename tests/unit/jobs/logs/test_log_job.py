@@ -150,7 +150,7 @@ def test_one_job_a_task(root: str, job: LogJob, stop: Stop) -> None:
 
 
 def test_a_task_that_encrypts_needs_its_keys() -> None:
-    with pytest.raises(UsageProblem, match="no file of keys is named"):
+    with pytest.raises(UsageProblem, match="no key file is set"):
         keys_of("prod", None)
 
 

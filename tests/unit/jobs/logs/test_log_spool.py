@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup.formats.logs.events import captured
+from lakebackup.formats.logs.events import captured_schema
 from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch, read_log_file
 from lakebackup.rows.backups import DataFile
 from lakebackup.storage import open_storage
@@ -45,7 +45,7 @@ def records(groups: list[Group], begin: int = 0, size: int = 3) -> pa.RecordBatc
         }
         for at, group in enumerate(groups, begin)
     ]  # fmt: skip
-    return pa.RecordBatch.from_pylist(rows, captured())
+    return pa.RecordBatch.from_pylist(rows, captured_schema())
 
 
 @dataclass
@@ -165,8 +165,10 @@ def hot(count: int, size: int) -> Iterator[pa.RecordBatch]:
             **{name: pa.array(offsets) for name in ("start_ts", "commit_ts", "seq", "offset")},
         }
         for name, value in constant.items():
-            columns[name] = pa.repeat(pa.scalar(value, captured().field(name).type), rows)
-        yield pa.RecordBatch.from_arrays([columns[name] for name in captured().names], schema=captured())
+            columns[name] = pa.repeat(pa.scalar(value, captured_schema().field(name).type), rows)
+        yield pa.RecordBatch.from_arrays(
+            [columns[name] for name in captured_schema().names], schema=captured_schema()
+        )
 
 
 def test_what_fails_to_be_published_ends_it(tmp_path: Path) -> None:

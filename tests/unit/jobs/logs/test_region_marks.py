@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.errors import Damaged
-from lakebackup.formats.logs.events import marks
+from lakebackup.formats.logs.events import marks_schema
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup_jobs.logs.capture import region_marks
@@ -41,7 +41,7 @@ def test_the_last_mark_that_closes_a_region_or_else_the_last_counts_with_the_gre
         patch.setattr(region_marks, "_MANY", 5)
         kept = Marks()
         for batch in batches:
-            kept.add(pa.RecordBatch.from_pylist(batch, marks()))
+            kept.add(pa.RecordBatch.from_pylist(batch, marks_schema()))
     for region, store in seen.items():
         kept.see(region, store)
     nothing = {"resolved_ts": 0, "closed": False, "successors": None, "marked": False}

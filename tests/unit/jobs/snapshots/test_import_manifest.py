@@ -94,7 +94,7 @@ def test_what_cannot_be_leaves_nothing_behind(root: Path) -> None:
     many = {"t": {"a": good | {f"f{n}": at(root, "gone.sst") for n in range(30)}}}
     with pytest.raises(UsageProblem, match="and 10 more"):
         bring(root, many)
-    with pytest.raises(UsageProblem, match=r"This is no manifest of a snapshot: .*twice"):
+    with pytest.raises(UsageProblem, match=r"This is not a manifest of a snapshot: .*twice"):
         bring(root, json.dumps({"t": {"a": good}}).removesuffix("}") + ', "t": {}}')
     with pytest.raises(UsageProblem, match="names no file"):
         bring(root, {})

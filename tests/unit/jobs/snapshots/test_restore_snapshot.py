@@ -345,8 +345,8 @@ def test_shares_are_of_about_one_size_and_never_part_an_object() -> None:
     table = pa.Table.from_pylist(rows)
     cuts = sorted(dice.sample(range(len(rows)), 40))
     batches = [b for a, z in pairwise([0, *cuts, len(rows)]) for b in table[a:z].to_batches()]
-    size = 10 * restore_snapshot.EACH
-    pieces = list(ArrowShares("", "", size, weight="bytes", each=restore_snapshot.EACH)._cut(batches))
+    size = 10 * restore_snapshot.FILE_COST
+    pieces = list(ArrowShares("", "", size, weight="bytes", each=restore_snapshot.FILE_COST)._cut(batches))
     assert [row for _, piece in pieces for row in piece.to_pylist()] == rows
     assert [share for share, _ in pieces] == sorted(share for share, _ in pieces)
     shares: dict[int, list[str]] = {}

@@ -23,7 +23,7 @@ from tests.support.disks import flip
 from tests.support.roots import roots_of
 
 from lakebackup.errors import Damaged
-from lakebackup.plan.topics.merge import targets
+from lakebackup.plan.topics.merge import group_files
 from lakebackup.rows.backups import DataFile
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
@@ -73,7 +73,7 @@ def store(
 def merged(root: Path, files: Sequence[MergedFile], target: int = 1 << 30) -> list[DataFile]:
     """The rows that the tasks give, which run twice, as Spark may have it."""
     storage = open_storage(str(root))
-    count = write_tasks(storage, FOLDER, targets(files, target, {}))
+    count = write_tasks(storage, FOLDER, group_files(files, target, {}))
     job = Merge(
         uri=str(root), roots=roots_of(d=str(root)), destination="d", source="s",
         backup_id=BACKUP, number=9, level=1, parent="p", sequences={("t", "0"): 7},

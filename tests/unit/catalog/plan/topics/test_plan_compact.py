@@ -34,7 +34,7 @@ def taken(plan: CompactPlan) -> list[str]:
 def test_all_compacted_topics_but_internal_ones() -> None:
     plan = made(point("a"), point("b", "delete"), point("c", "compact,delete"), point("__x"))
     assert taken(plan) == ["a", "c"]
-    assert plan.left_out == {"b": "its cleanup.policy does not say compact"}
+    assert plan.left_out == {"b": "its cleanup.policy does not include compact"}
     assert taken(made(point("__x"), names=["__x"])) == ["__x"]
 
 
@@ -63,7 +63,7 @@ def test_nothing_to_do_is_no_error_and_an_unknown_topic_is_one() -> None:
     plan = made(point("a", compacted=True), point("b", files=0), names=["a", "b"])
     assert plan.topics == ()
     assert plan.left_out == {
-        "a": "nothing came since its last compaction", "b": "its backups hold no records",
+        "a": "it has no new records since its last compaction", "b": "its backups hold no records",
     }  # fmt: skip
     with pytest.raises(NotFound, match="orderz"):
         made(point("orders"), names=["orderz"])

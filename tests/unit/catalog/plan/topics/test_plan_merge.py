@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.plan.topics.generations import Held
-from lakebackup.plan.topics.merge import Member, MergePlan, choose, targets, with_topics
+from lakebackup.plan.topics.merge import Member, MergePlan, add_topics, choose, group_files
 
 
 def path(*levels: int) -> list[Member]:
@@ -79,23 +79,23 @@ def made() -> MergePlan:
 
 def test_topics_are_as_the_last_has_them_and_none_is_lost_unasked() -> None:
     rows = [scope(), scope("anew", settings=None, files=3), scope("anew", generation=1)]
-    plan = with_topics(made(), rows, [])
+    plan = add_topics(made(), rows, [])
     assert [(t.scope, t.generation) for t in plan.topics] == [("t", 0), ("anew", 1)]
     assert (plan.older, plan.without) == (3, ())
     rows = [scope(), scope("gone", settings=None)]
     with pytest.raises(Refused, match=r"b4, the last to merge, .*: gone\."):
-        with_topics(made(), rows, [])
-    assert with_topics(made(), rows, [], drop_gone=True).without == ("gone",)
+        add_topics(made(), rows, [])
+    assert add_topics(made(), rows, [], drop_gone=True).without == ("gone",)
 
 
 def test_a_topic_that_lacks_tombstones_is_read_again_first() -> None:
     compacted = json.dumps({"cleanup.policy": "compact", "delete.retention.ms": "500"})
     held = Held("t", "e", 0, 0, 1, 1, 4_000, 500)
     with pytest.raises(Refused, match="tombstones"):
-        with_topics(made(), [scope(settings=compacted)], [held])
-    assert with_topics(made(), [scope()], [held]).topics
+        add_topics(made(), [scope(settings=compacted)], [held])
+    assert add_topics(made(), [scope()], [held]).topics
     fine = Held("t", "e", 0, 0, 1, 1, 4_000, 499)
-    assert with_topics(made(), [scope(settings=compacted)], [fine]).topics
+    assert add_topics(made(), [scope(settings=compacted)], [fine]).topics
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class File:
 
 
 def sizes(files: list[File], target: int = 100, rolls: dict[str, int | None] | None = None) -> Any:
-    return [(rank, [f.bytes for f in some]) for rank, some in targets(files, target, rolls or {})]
+    return [(rank, [f.bytes for f in some]) for rank, some in group_files(files, target, rolls or {})]
 
 
 def test_files_of_one_partition_format_and_codec_become_one() -> None:
@@ -148,7 +148,7 @@ def test_up_to_a_size_and_a_span_of_time() -> None:
 )
 def test_every_file_once_and_in_order(drawn: list[tuple[int, str, str]], target: int) -> None:
     files = [File(size, region, codec) for size, region, codec in sorted(drawn, key=lambda d: d[1])]
-    found = list(targets(files, target, {}))
+    found = list(group_files(files, target, {}))
     assert [f for _, some in found for f in some] == files
     for region in "01":
         ranks = [rank for rank, some in found if some[0].region == region]

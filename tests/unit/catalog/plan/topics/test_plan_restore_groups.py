@@ -49,7 +49,7 @@ def test_what_the_target_says(there: GroupState | None, force: bool, outcome: st
     assert [m.outcome for m in plan.moves] == [outcome]
     wanted = [Committed("copy", "0", 7, metadata="m")] if outcome == "moved" else []
     assert [landing for _, landing in plan.put] == wanted
-    assert [m.outcome for m in plan.short] == (["active"] if outcome == "active" else [])
+    assert [m.outcome for m in plan.failed] == (["active"] if outcome == "active" else [])
     assert outcome in groups.MEANINGS
 
 
@@ -57,7 +57,7 @@ def test_what_the_target_says(there: GroupState | None, force: bool, outcome: st
 def test_what_cannot_be_placed_is_left_alone(outcome: str) -> None:
     plan = plan_groups([row(outcome=outcome, target_position=None)], {"g": "g"}, {})
     assert (plan.put, plan.counts()) == ((), {outcome: 1})
-    assert bool(plan.short) == (outcome == "unknown")
+    assert bool(plan.failed) == (outcome == "unknown")
 
 
 def test_only_chosen_groups_under_their_new_names_in_order() -> None:
