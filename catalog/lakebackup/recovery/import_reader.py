@@ -1,7 +1,7 @@
 """Rows of an import, read and checked in Spark tasks: JSON lines or Parquet.
 
-Rows of an export are whole. Of another program's inventory few columns are needed; the others are null here
-and filled in later.
+Rows of an export have all columns. Another program's inventory needs few; the others are null here and
+filled in later.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LIMIT: Mapping[str, int] = {"int32": 2**31, "int64": 2**63, "bool": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class GivenFile:
+class ImportFile:
     """A file of rows of a table, or of manifests; `form` is jsonl or parquet."""
 
     table: str
@@ -54,7 +54,7 @@ class GivenFile:
     form: str
 
 
-def given_files(table: str, path: str) -> list[GivenFile]:
+def import_files(table: str, path: str) -> list[ImportFile]:
     """The file at `path`, or those in the folder. Raises NotFound, UsageProblem (a name without a form)."""
     storage = open_storage(path)
     found = [
@@ -66,7 +66,7 @@ def given_files(table: str, path: str) -> list[GivenFile]:
         folder, name = _parted(path)
         folder.stat(name)  # NotFound when there is neither
         found = [path]
-    return [GivenFile(table, uri, _form(uri)) for uri in found]
+    return [ImportFile(table, uri, _form(uri)) for uri in found]
 
 
 def _parted(path: str) -> tuple[Storage, str]:
@@ -88,7 +88,7 @@ def _form(path: str) -> str:
 
 @cache
 def shape(table: str) -> tuple[Column, ...]:
-    """The columns that may be given of a table, or of manifests."""
+    """The columns that an import of a table, or of manifests, may have."""
     if table != MANIFESTS:
         return columns(table)
     known = {column.name: column for column in columns("files")}
@@ -96,8 +96,8 @@ def shape(table: str) -> tuple[Column, ...]:
 
 
 @cache
-def given_schema(table: str) -> pa.Schema:
-    """The given rows; `row_file` counts the files, `row_number` lines or rows from 1."""
+def import_schema(table: str) -> pa.Schema:
+    """The rows of an import: `row_file` numbers the files, `row_number` the lines or rows from 1."""
     import pyarrow as pa
 
     known = ARROW_SCHEMAS["files" if table == MANIFESTS else table]
@@ -107,30 +107,30 @@ def given_schema(table: str) -> pa.Schema:
     )
 
 
-def given_columns(table: str) -> StructType:
+def import_spark_schema(table: str) -> StructType:
     """The same, for Spark."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(given_schema(table))
+    return from_arrow_schema(import_schema(table))
 
 
 @dataclass(frozen=True)
-class Given(PerNumber):
+class ImportRows(PerNumber):
     """The rows of `files[number]`, all of one table.
 
     `whole`: no column may be left out. `backups`: ids that rows may name; None: any.
     """
 
     table: str
-    files: tuple[GivenFile, ...]
+    files: tuple[ImportFile, ...]
     whole: bool
     backups: frozenset[str] | None = None
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        return in_batches(self.read(number), given_schema(self.table), _BATCH)
+        return in_batches(self.read(number), import_schema(self.table), _BATCH)
 
     def read(self, number: int) -> Iterator[dict[str, Any]]:
-        """The rows of a file, each with its place and what is wrong with it."""
+        """The rows of a file, each with its position and its error, if any."""
         for place, row, problem in read(self.files[number]):
             made = dict.fromkeys(self._types)
             if row is not None:
@@ -148,7 +148,7 @@ class Given(PerNumber):
         return REQUIRED[self.table]
 
     def _checked(self, row: Mapping[str, Any], made: dict[str, Any]) -> str | None:
-        """Take the values of a row into `made`; what is wrong with it, and what to do."""
+        """Copy the values of a row into `made`; returns its error, if any."""
         for name, value in row.items():
             column = self._types.get(name)
             if column is None:
@@ -169,7 +169,7 @@ class Given(PerNumber):
         return self._sound(made)
 
     def _sound(self, row: dict[str, Any]) -> str | None:
-        """What is wrong with values that fit, each alone."""
+        """The error of values of the right types, if any."""
         if (
             self.backups is not None
             and row.get("backup_id") is not None
@@ -204,8 +204,8 @@ def _out_of_bounds(row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def read(file: GivenFile) -> Iterator[tuple[int, dict[str, Any] | None, str | None]]:
-    """Each row of a file with its place, from 1; instead of the row what makes it unreadable."""
+def read(file: ImportFile) -> Iterator[tuple[int, dict[str, Any] | None, str | None]]:
+    """Each row of a file with its position, from 1; an unreadable row is None, with its error."""
     folder, name = _parted(file.uri)
     with folder.open(name) as stream:
         yield from _json_lines(stream) if file.form == "jsonl" else _parquet(stream)

@@ -25,9 +25,9 @@ from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.write_task import WriteJob
 from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
-from lakebackup_jobs.lifecycle.deletion.lock import noted
+from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
 from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
-from lakebackup_jobs.lifecycle.tasks.splits import batched, share_path, write_lines
+from lakebackup_jobs.lifecycle.tasks.splits import batched, split_path, write_lines
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_sql import load
@@ -144,7 +144,7 @@ def run(
     if request.dry_run:
         return {"dry_run": True, **summary}
     staged.begin()
-    with noted(
+    with recorded_restore(
         work,
         reader,
         source=chain.last["source"],
@@ -243,7 +243,7 @@ class _Records:
         expected = 0
         for key, files in self._pieces():
             path = f"{self._node(key)}data-{counts[key]:04d}.cbb"
-            write_lines(storage, share_path(WORK, counts.total()), [path, *map(asdict, files)])
+            write_lines(storage, split_path(WORK, counts.total()), [path, *map(asdict, files)])
             counts[key] += 1
             expected += sum(file.entries for file in files)
         reporter.start(expected, None, "export")

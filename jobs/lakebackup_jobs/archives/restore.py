@@ -26,7 +26,7 @@ from lakebackup.storage import open_storage
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.export import chain_of, designs, only
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
-from lakebackup_jobs.lifecycle.deletion.lock import noted
+from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema, guarded, raise_first
 from lakebackup_jobs.lifecycle.tasks.splits import batched
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -102,7 +102,7 @@ def run(
     if request.dry_run:
         return {"dry_run": True, **summary}
     staged.begin()
-    with noted(
+    with recorded_restore(
         work,
         reader,
         source=plan.chain.last["source"],

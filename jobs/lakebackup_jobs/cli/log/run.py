@@ -34,7 +34,7 @@ def run(
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.logs.capture.flush import LogRequest
     from lakebackup_jobs.logs.capture.job import run as run_task
-    from lakebackup_jobs.logs.task import Trouble, require
+    from lakebackup_jobs.logs.task import LastError, require
 
     known = require(CatalogReader.open(where, found.catalog), name)
     request = call.request(
@@ -44,12 +44,12 @@ def run(
         scratch=found.log.scratch,
         tries=found.log.tries,
     )
-    stop, trouble = threading.Event(), Trouble()
+    stop, last_error = threading.Event(), LastError()
     note = "Stops after this flush; Ctrl-C again interrupts it."
     with stopped_by_signals(stop, note), ExitStack() as beside:
         if metrics_port is not None:
             from lakebackup_jobs.logs.control.metrics import LogCollector, serve
 
-            collector = LogCollector(where, found.catalog, name, trouble)
+            collector = LogCollector(where, found.catalog, name, last_error)
             beside.enter_context(serve(collector, metrics_host, metrics_port))
-        call.run(run_task, request, stop=stop, trouble=trouble)
+        call.run(run_task, request, stop=stop, last_error=last_error)

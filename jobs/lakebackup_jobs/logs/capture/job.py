@@ -20,7 +20,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.logs import task
-from lakebackup_jobs.logs.task import Trouble
+from lakebackup_jobs.logs.task import LastError
 from lakebackup_jobs.logs.task_watch import TaskWatch
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ def run(
     stop: threading.Event,
     spark: SparkSession | None = None,
     reporter: Reporter,
-    trouble: Trouble | None = None,
+    last_error: LastError | None = None,
 ) -> dict[str, Any]:
     """Do what the task is to do until it is stopped or complete, or `stop` is set; returns the totals.
 
-    A flush in progress is finished first. An error pauses the task; it is in `trouble` at once, and in the
+    A flush in progress is finished first. An error pauses the task; it is in `last_error` at once, and in the
     catalog as soon as that can be written. Raises NotFound (no such task), Busy (another job of it runs).
     """
     from lakebackup_jobs.runtime.session import spark_session
@@ -61,7 +61,7 @@ def run(
     task.require(reader, request.name)
     if reader:
         require_current(reader)
-    job = LogJob(request, reporter, stop, trouble or Trouble())
+    job = LogJob(request, reporter, stop, last_error or LastError())
     try:
         destination_id(job.storage)
         return job.run(spark or spark_session())
@@ -73,9 +73,9 @@ class LogJob:
     """The driver's side of one task."""
 
     def __init__(
-        self, request: LogRequest, reporter: Reporter, stop: threading.Event, trouble: Trouble
+        self, request: LogRequest, reporter: Reporter, stop: threading.Event, last_error: LastError
     ) -> None:
-        self.request, self.reporter, self.stop, self.trouble = request, reporter, stop, trouble
+        self.request, self.reporter, self.stop, self.last_error = request, reporter, stop, last_error
         self.storage = open_storage(request.destination)
         self.lease = self.taken()
         self.totals = {"flushes": 0, "files": 0, "bytes": 0, "entries": 0}
@@ -151,7 +151,7 @@ class LogJob:
         while not self.stop.wait(_LOOK_S):
             self.lease.check()
             if self.watch.look().state != "paused":
-                self.trouble.text = None
+                self.last_error.text = None
                 self.lease.renew()  # `log resume` waits for this sign that the job lives
                 return
             self.failures = 0
@@ -159,7 +159,7 @@ class LogJob:
     def pause(self, error: LakebackupError) -> None:
         """Pause the task, and record why as soon as the catalog can be written."""
         self.reporter.warning(f"{error.message} The task pauses.")
-        self.trouble.text = str(error)
+        self.last_error.text = str(error)
         while True:
             try:
                 self.hold()
@@ -175,7 +175,7 @@ class LogJob:
 
     def flushed(self, done: Mapping[str, Any]) -> None:
         """A flush is in the catalog; `done`: its summary. Called on a thread of Spark's, as `fails_again`."""
-        self.failures, self.trouble.text, self.last = 0, None, done["backup_id"]
+        self.failures, self.last_error.text, self.last = 0, None, done["backup_id"]
         self.totals["flushes"] += 1
         for name in ("files", "bytes", "entries"):
             self.totals[name] += done[name]

@@ -417,7 +417,9 @@ def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
     request = ArchiveExportRequest(str(made.folder), str(out), target_bytes=target_bytes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archive_export, "run_all", lambda job, numbers, *_: run_all(job, numbers, None))
-        patch.setattr(archive_export, "noted", lambda *_, **__: nullcontext((None, {})))  # rows need Spark
+        patch.setattr(
+            archive_export, "recorded_restore", lambda *_, **__: nullcontext((None, {}))
+        )  # rows need Spark
         archive_export.run(request, spark=cast("Any", object()), reporter=quiet())
     rows = [
         (vbucket, seqno - 1, int(cas), key, value if cmd == 0x57 else None)
