@@ -18,11 +18,11 @@ from lakebackup.plan.topics.request import only_source
 from lakebackup.requests import Request
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.archives import bring_in as archive_import
 from lakebackup_jobs.archives import export as archive_export
+from lakebackup_jobs.archives import import_archive as archive_import
 from lakebackup_jobs.archives import restore as archive_restore
-from lakebackup_jobs.archives.bring_in import ArchiveImportRequest
 from lakebackup_jobs.archives.export import ArchiveExportRequest
+from lakebackup_jobs.archives.import_archive import ArchiveImportRequest
 from lakebackup_jobs.archives.restore import ArchiveRestoreRequest
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
 from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore

@@ -27,9 +27,9 @@ def set_(
     full: str | None = option("--full WHEN", "Fulls: 'daily 02:30', 'weekly sun 02:00', 'every 6h'; none."),
     incremental: str | None = option("--incr WHEN", "Incrementals, as --full."),
     incr_mode: Literal["incr-diff", "incr-accu", "diff", "accu"] | None = option(
-        "--incr-mode MODE", "incr-diff or incr-accu.", shown="incr-diff"
+        "--incr-mode MODE", "incr-diff or incr-accu.", show_default="incr-diff"
     ),
-    level: int | None = option("--level N", "Level of the incrementals.", min=1, shown="1"),
+    level: int | None = option("--level N", "Level of the incrementals.", min=1, show_default="1"),
     window: str | None = option(
         "--window SPAN", "Recovery window: any time of the last 14d can be restored; none."
     ),
@@ -37,12 +37,12 @@ def set_(
         "--redundancy N", "The newest N fulls stay, and all on them; 0: no limit.", min=0
     ),
     min_redundancy: int | None = option(
-        "--min-redundancy N", "Never leave fewer usable fulls.", min=1, shown="1"
+        "--min-redundancy N", "Never leave fewer usable fulls.", min=1, show_default="1"
     ),
     pattern: list[str] | None = option(
         "--pattern REGEX",
         "Topics that the policy owns, new ones too, as in backup topics; repeatable; none.",
-        shown="those that backups hold",
+        show_default="those that backups hold",
     ),
     note: str | None = option("--note TEXT", "Kept with the policy."),
 ) -> None:

@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
-from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(options.FROM, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
 def run(
     call: Call,
-    name: str = shown.NAME,
+    name: str = common.NAME,
     metrics_port: int | None = option("--metrics-port PORT", "Serve Prometheus there."),
     metrics_host: str = option(
         "--metrics-host ADDRESS", "With --metrics-port, where to listen.", "127.0.0.1"

@@ -18,7 +18,7 @@ def snapshot(
     to_ts: int | None = option(
         "--time TIME",
         f"The newest snapshot at or before this time. {options.TIMES}",
-        shown="the newest",
+        show_default="the newest",
         parser=instant,
     ),
     backup: str | None = option("--backup ID", "This backup's snapshot."),

@@ -366,7 +366,7 @@ def test_a_backup_that_ended_after_the_time_that_was_asked_for_is_refused(tmp_pa
     reader = made.reader()
     assert archive_export.chain_of(reader, "prod", 1999).last["backup_id"] == first
     assert archive_export.chain_of(reader, second, 2000).last["backup_id"] == second
-    with pytest.raises(Refused, match=r"ended at .*:02\.000Z, after .*:01\.999Z\.\nName the source, prod"):
+    with pytest.raises(Refused, match=r"ended at .*:02\.000Z, after .*:01\.999Z\.\nName its source, prod"):
         archive_export.chain_of(reader, second, 1999)
 
 

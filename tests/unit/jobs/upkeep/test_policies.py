@@ -268,7 +268,7 @@ def test_manage_is_another_name(root: Path, capsys: pytest.CaptureFixture[str]) 
         (backup_id(4), 1, 0), (backup_id(3), 1, 0), (backup_id(1), 2, 0),
     ]  # fmt: skip
     (error,) = said(capsys, "manage", "--report", "--delete", code=2)
-    assert error["message"] == "--delete goes with --prune."
+    assert error["message"] == "--delete needs --prune."
     assert main(["manage"]) == 2
 
 
