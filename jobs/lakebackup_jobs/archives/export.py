@@ -26,7 +26,7 @@ from lakebackup_jobs.archives.write_task import WriteJob
 from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
 from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.splits import batched, split_path, write_lines
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -248,7 +248,7 @@ class _TopicsExport:
             expected += sum(file.entries for file in files)
         reporter.start(expected, None, "export")
         job, numbers = WriteJob(storage.uri, self.reader.destinations()), range(counts.total())
-        with TaskBoard(storage, WORK).watched(reporter.update):
+        with TaskProgress(storage, WORK).watched(reporter.update):
             rows = run_all(job, numbers, work.spark, archive_task.MOST_TASKS)
         entries, size = sum(row.entries for row in rows), sum(row.bytes for row in rows)
         reporter.update(entries, size)

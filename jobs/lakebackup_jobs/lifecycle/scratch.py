@@ -57,7 +57,7 @@ class Scratch:
 def open_scratch(work: Workspace, lease: str) -> Iterator[Scratch]:
     """Scratch space for the block, with a lease if the destination is writable. Raises Busy."""
     try:
-        held = _taken(work, lease)
+        held = _acquire(work, lease)
     except EnvironmentProblem as error:
         work.reporter.warning(f"{_NO_LEASE}: {error.message}")
     else:
@@ -86,7 +86,7 @@ def findings(work: Workspace) -> Iterator[tuple[CatalogWriter, bool]]:
         yield writer, False
 
 
-def _taken(work: Workspace, name: str) -> Lease:
+def _acquire(work: Workspace, name: str) -> Lease:
     held = work.lease(name)
     try:
         if work.has_catalog_elsewhere:  # may be read-only although the destination is writable

@@ -26,7 +26,7 @@ from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN as PATHS
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowSplitWriter
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.target import Target
@@ -110,7 +110,7 @@ def _write(work: Workspace, reader: CatalogReader, made: SnapshotRestorePlan, ta
     splits, reporter = write_splits(target.storage, made), work.reporter
     reporter.start(made.files, made.bytes, "restore")
     job = WriteJob(str(target.folder), target.storage.uri, splits, reader.destinations())
-    with TaskBoard(target.storage, "").watched(reporter.update):
+    with TaskProgress(target.storage, "").watched(reporter.update):
         # Hashing and writing leave the interpreter to the next thread.
         rows = run_all(job, range(len(splits)), None if _is_little(made) else work.spark)
     reporter.update(made.files, made.bytes)

@@ -154,7 +154,7 @@ class _RewriteJob(PartitionJob):
     folder: str
 
     def restore(self, first: StoredFile, files: Iterator[StoredFile]) -> RegionOutcome:
-        tell = self.splits.board().counter(f"{first.scope}-{first.region}")
+        tell = self.splits.task_progress().counter(f"{first.scope}-{first.region}")
         entries = size = position = seq = 0
         for file in files:
             written = self._one(file, seq)

@@ -58,7 +58,7 @@ class ReplayJob(PartitionJob):
 
     def restore(self, first: StoredFile, files: Iterator[StoredFile]) -> RegionOutcome:
         topic, partition = self.targets[first.scope], int(first.region)
-        count = self.splits.board().counter(f"{first.scope}-{partition}")
+        count = self.splits.task_progress().counter(f"{first.scope}-{partition}")
         # Made per partition: making it again ends what a killed task left open there, and only that.
         name = producer_of(self.group, topic, first.region)
         group, mark = (name, (topic, 0)) if self.by_key else (self.group, (topic, partition))

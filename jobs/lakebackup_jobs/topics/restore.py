@@ -127,7 +127,7 @@ def _carry_out(
     splits = write_splits(scratch.storage, made, layout.restore_folder(restore_id))
     reporter.start(made.entries, made.bytes, "restore")
     try:
-        with splits.board().watched(reporter.update):
+        with splits.task_progress().watched(reporter.update):
             outcomes = target.write(Records(work.spark, splits, made, restore_id, roots))
         reporter.update(made.entries, made.bytes)
     except LakebackupError as error:

@@ -26,7 +26,7 @@ from lakebackup.store import tombstones
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.scratch import findings
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore import job as log_restore
@@ -141,9 +141,9 @@ class _Check:
                 "LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml"
             )
         files = self.engine.query("files_to_check", backup_ids=self.ids).repartition(_tasks(totals["files"]))
-        board = TaskBoard(self.writer.home, f"checks/{self.check_id}/")
+        progress = TaskProgress(self.writer.home, f"checks/{self.check_id}/")
         job = CheckFiles(*self.common, mode, self.writer.home.uri, log_keys)
-        with board.watched(self.reporter.update):
+        with progress.watched(self.reporter.update):
             self._put(files, job, "files")
 
     def _summary(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lakebackup.errors import NotFound
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.stored import StoredFile
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,9 +61,9 @@ class Splits:
         for path in self.tasks[number]:
             yield read_lines(storage, path)
 
-    def board(self) -> TaskBoard:
+    def task_progress(self) -> TaskProgress:
         """Where the tasks report their progress."""
-        return TaskBoard(open_storage(self.uri), self.folder)
+        return TaskProgress(open_storage(self.uri), self.folder)
 
     def clear(self) -> None:
         """Delete the splits, the index first: the restore is done."""

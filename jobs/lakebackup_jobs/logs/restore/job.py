@@ -114,7 +114,7 @@ def bring(
         splits = write_splits(own.storage, made, folder, keys=keys, checksum=request.checksum)
         reporter.start(made.entries, made.bytes, "restore")
         try:
-            with splits.board().watched(reporter.update), apply.sized(spark, made.raw_bytes):
+            with splits.task_progress().watched(reporter.update), apply.sized(spark, made.raw_bytes):
                 full = _full(spark, reader, made, request)
                 written: dict[str, int] = target.write(
                     apply.Changes(spark, splits, made, full, before, after)

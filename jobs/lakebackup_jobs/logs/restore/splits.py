@@ -15,7 +15,7 @@ from lakebackup.formats.logs.logfile import read_log_file
 from lakebackup.sql_engine.worker import PerNumber, settle
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN, ArrowSplitWriter
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.splits import clear
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ class LogSplits:
         numbers = range(len(self.paths.get(kind, ())))
         return _ReadJob(self, kind).over(spark, numbers, VALUES if kind == DEFAULT else WRITES)
 
-    def board(self) -> TaskBoard:
+    def task_progress(self) -> TaskProgress:
         """Where the tasks report how far they are."""
-        return TaskBoard(open_storage(self.uri), self.folder)
+        return TaskProgress(open_storage(self.uri), self.folder)
 
     def clear(self) -> None:
         """Delete the splits."""
@@ -127,7 +127,7 @@ class _ReadJob(PerNumber):
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         storage = open_storage(self.splits.uri)
         path = self.splits.paths[self.kind][number]
-        count = TaskBoard(storage, self.splits.folder).counter(f"{self.kind}-{number}")
+        count = TaskProgress(storage, self.splits.folder).counter(f"{self.kind}-{number}")
         with pa.ipc.open_stream(storage.get(path)) as stream:
             for row in (row for batch in stream for row in batch.to_pylist()):
                 yield from self._read(row)

@@ -311,7 +311,7 @@ class _Run:
             zero_as_one=self.request.zero_as_one,
         )
         self.reporter.start(made.entries, made.bytes, "restore")
-        with splits.board().watched(self.reporter.update):
+        with splits.task_progress().watched(self.reporter.update):
             rows = run_splits(job, splits, spark_for(self.work, made))
         self.reporter.update(made.entries, made.bytes)
         return rows

@@ -77,7 +77,7 @@ class QueueReplayJob(Task):
     def _partition(self, place: Partition, files: Iterable[QueueFile], read: ReadIds) -> dict[str, Any]:
         topic, partition = place.target, int(place.region)
         mark = (topic, partition)
-        count = self.splits.board().counter(f"{topic}-{partition}")
+        count = self.splits.task_progress().counter(f"{topic}-{partition}")
         # Made per partition: making it again ends what a killed task left open there, and only that.
         name = producer_of(self.group, topic, place.region)
         with RestoreProducer(self.client, name, self.group, zero_as_one=self.zero_as_one) as producer:

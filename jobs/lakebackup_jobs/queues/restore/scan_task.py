@@ -104,7 +104,7 @@ class ScanJob(Task):
 
     def _transactions(self, number: int) -> Iterator[pa.RecordBatch]:
         held: list[pa.RecordBatch] = []
-        count = self.splits.board().counter(f"{number:06d}")
+        count = self.splits.task_progress().counter(f"{number:06d}")
         for place, files in groupby(self.splits.scanned(number), attrgetter("scope", "epoch", "region")):
             scan = TransactionScan(Partition(*place), held.append)
             for file in files:

@@ -31,7 +31,7 @@ from lakebackup_jobs.kafka.format.records import (
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.part import Parts
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.splits import batched, read_lines, split_path, write_lines
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.topics.tasks.copy import publish
@@ -107,7 +107,7 @@ class FindNewest(PerNumber):
 
         storage = open_storage(self.uri)
         piece = read_piece(storage, self.folder, number)
-        done = TaskBoard(storage, self.folder).counter(f"found-{number:06d}")
+        done = TaskProgress(storage, self.folder).counter(f"found-{number:06d}")
         held: list[pa.RecordBatch] = []
         size = 0
         for file in piece.files:

@@ -202,11 +202,11 @@ def test_a_look_at_the_catalog_that_fails_now_and_then_is_recreated(
         return found
 
     monkeypatch.setattr(job.watch, "look", look)
-    monkeypatch.setattr(run, "_LOOK_S", 0.01)
-    assert job.looked() == found
+    monkeypatch.setattr(run, "_POLL_S", 0.01)
+    assert job.watched_task() == found
     fails[0] = 3
     with pytest.raises(EnvironmentProblem):
-        job.looked()
+        job.watched_task()
 
 
 @pytest.fixture

@@ -346,7 +346,9 @@ def test_shares_are_of_about_one_size_and_never_part_an_object() -> None:
     cuts = sorted(dice.sample(range(len(rows)), 40))
     batches = [b for a, z in pairwise([0, *cuts, len(rows)]) for b in table[a:z].to_batches()]
     size = 10 * restore_snapshot.EACH
-    pieces = list(ArrowSplitWriter("", "", size, weight="bytes", each=restore_snapshot.EACH)._cut(batches))
+    pieces = list(
+        ArrowSplitWriter("", "", size, weight="bytes", each=restore_snapshot.EACH)._numbered(batches)
+    )
     assert [row for _, piece in pieces for row in piece.to_pylist()] == rows
     assert [split for split, _ in pieces] == sorted(split for split, _ in pieces)
     splits: dict[int, list[str]] = {}
