@@ -126,7 +126,7 @@ def test_a_part_that_lies_is_named_and_the_other_backups_are_rebuilt(
 
     wrong = [finding for finding in lab.verify()["findings"] if finding["backup_id"] == liar]
     assert [(finding["path"], finding["outcome"]) for finding in wrong] == [(manifest, "changed")]
-    with pytest.raises(Incomplete, match="1 backups could not be put in"):
+    with pytest.raises(Incomplete, match="1 backups could not be rebuilt"):
         rebuilt(lab)
     assert manifest in lab.warnings.getvalue()
     assert [backup["state"] for backup in shown(lab)["backups"]] == ["complete"]

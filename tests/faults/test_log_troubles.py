@@ -89,13 +89,13 @@ def test_the_destination_is_full(
         filler = leave(disk, 8192)
         noise(made, 1)
         made.send(broker.bootstrap, name)
-        truth.until(lambda: bool(task.trouble.text), "the job says what is wrong", 240)
+        truth.until(lambda: bool(task.last_error.text), "the job says what is wrong", 240)
         filler.unlink()
         found = task.until(lambda now: bool(now["detail"]), "the catalog is told")
         assert found["state"] == "paused"
         control.resume(task.place, "lab")
         task.until_captured(made.now)
-        assert task.trouble.text is None
+        assert task.last_error.text is None
     assert captured(str(lab.folder)) == sent(made)
 
 

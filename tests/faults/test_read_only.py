@@ -70,7 +70,7 @@ def test_nothing_is_written_and_everything_is_read(
         result = verify.run(VerifyRequest(str(place), grace_ms=0), spark=spark, reporter=quiet)
         assert (result["ok"], result["missing"]) == (1, 1)  # the file; no sidecar was made
         assert [row["outcome"] for row in result["findings"]] == ["missing"]
-        assert "what is found is not recorded" in said.getvalue()
+        assert "findings are not recorded" in said.getvalue()
         assert main(["list", "--from", str(place), "--json"]) == 0
         assert name in capsys.readouterr().out
         assert files_in(place) == found

@@ -39,7 +39,7 @@ from lakebackup_jobs.logs.control.http_api import app_of, serving
 from lakebackup_jobs.logs.control.metrics import LogCollector, serve
 from lakebackup_jobs.logs.control.verbs import Place
 from lakebackup_jobs.logs.restore import job as restore
-from lakebackup_jobs.logs.task import Trouble, record
+from lakebackup_jobs.logs.task import LastError, record
 from lakebackup_jobs.runtime.child import free_port
 from lakebackup_jobs.targets import change_topics
 
@@ -407,17 +407,17 @@ def test_without_a_token_pages_in_a_browser_get_nothing(lab: Lab) -> None:
 
 def test_why_a_task_is_paused_also_when_the_catalog_does_not_know(lab: Lab) -> None:
     made = started(lab, "feed")
-    trouble = Trouble()
-    with serve(LogCollector(str(lab.folder), None, "lab", trouble), "127.0.0.1", 0) as port:
+    last_error = LastError()
+    with serve(LogCollector(str(lab.folder), None, "lab", last_error), "127.0.0.1", 0) as port:
 
         def paused() -> dict[str, float]:
             found = samples(httpx.get(f"http://127.0.0.1:{port}/metrics").text)
             return {reason: value for (name, _, reason), value in found.items() if name.endswith("_paused")}
 
         assert paused() == {"asked": 0, "error": 0}
-        trouble.text = "the disk is full"
+        last_error.text = "the disk is full"
         assert paused() == {"asked": 0, "error": 1}
-        trouble.text = None
+        last_error.text = None
         record(str(lab.folder), None, "lab", "paused", made.settings)
         assert paused() == {"asked": 1, "error": 0}
         record(str(lab.folder), None, "lab", "paused", made.settings, "the disk is full")

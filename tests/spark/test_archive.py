@@ -18,14 +18,14 @@ from lakebackup.plan.topics.request import only_source
 from lakebackup.requests import Request
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.archives import bring_in as archive_import
 from lakebackup_jobs.archives import export as archive_export
+from lakebackup_jobs.archives import import_archive as archive_import
 from lakebackup_jobs.archives import restore as archive_restore
-from lakebackup_jobs.archives.bring_in import ArchiveImportRequest
 from lakebackup_jobs.archives.export import ArchiveExportRequest
+from lakebackup_jobs.archives.import_archive import ArchiveImportRequest
 from lakebackup_jobs.archives.restore import ArchiveRestoreRequest
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
-from lakebackup_jobs.lifecycle.deletion.lock import noted
+from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.upkeep import prune, verify
 from lakebackup_jobs.upkeep.prune import PruneRequest
@@ -273,7 +273,7 @@ def test_no_prune_comes_between_what_is_read_and_its_end(
     work = Workspace(Request(at), "", quiet(), spark)
     with (
         pytest.raises(Busy, match="A prune of prod came in"),
-        noted(work, reader, source="prod", target="t", selection="s"),
+        recorded_restore(work, reader, source="prod", target="t", selection="s"),
     ):
         pytest.fail("what it would read may be gone")
     assert CatalogReader.require(at).one("open_restores")["state"] == "failed"  # type: ignore[index]

@@ -34,7 +34,7 @@ from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.lifecycle.progress import Reporter
-from lakebackup_jobs.lifecycle.tasks.splits import deal
+from lakebackup_jobs.lifecycle.tasks.splits import write_splits
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore import splits as log_splits
 from lakebackup_jobs.queues.restore import splits as queue_splits
@@ -111,13 +111,13 @@ def test_restores_of_topics(
     assert saved.digest_of(one.chosen) == saved.digest_of(other.chosen)
     assert read_backups(one) == read_backups(other)
     assert other_paths(one) == other_paths(other)
-    dealt = []
+    written = []
     for plan, name in zip((one, other), ENGINES, strict=True):
         storage = open_storage(str(tmp_path / name))
-        shares = deal(storage, plan, "here/")
-        assert deal(storage, plan, "here/") == shares
-        dealt.append([[storage.get(path) for path in task] for task in shares.tasks])
-    assert dealt[0] == dealt[1]
+        splits = write_splits(storage, plan, "here/")
+        assert write_splits(storage, plan, "here/") == splits
+        written.append([[storage.get(path) for path in task] for task in splits.tasks])
+    assert written[0] == written[1]
 
 
 @pytest.mark.parametrize("few", [10_000, pytest.param(-1, marks=pytest.mark.long)])
@@ -183,18 +183,18 @@ def test_restores_of_queues(queues: MadeQueues, spark: SparkSession, tmp_path: P
     assert plans[0] == plans[1]
     assert plans[0].files == 1
     partitions = [Partition("delta.0", EPOCH, str(n), "delta.0") for n in (0, 1)]
-    dealt = []
+    written = []
     for plan, name in zip(plans, ENGINES, strict=True):
         storage = open_storage(str(tmp_path / name))
-        shares = queue_splits.deal(storage, plan.chosen, "here/", partitions)
-        scanned = queue_splits.deal_scan(storage, plan.chosen, "scan/", 0)
-        dealt.append(
+        splits = queue_splits.write_splits(storage, plan.chosen, "here/", partitions)
+        scanned = queue_splits.write_scan_splits(storage, plan.chosen, "scan/", 0)
+        written.append(
             [
-                [[storage.get(path) for path in task] for task in shares.tasks],
+                [[storage.get(path) for path in task] for task in splits.tasks],
                 [row for (path,) in scanned.tasks for row in rows_in(storage, path)],
             ]
         )
-    assert dealt[0] == dealt[1]
+    assert written[0] == written[1]
 
 
 def test_restores_of_snapshots(
@@ -209,13 +209,13 @@ def test_restores_of_snapshots(
         assert plans[0] == plans[1]
         assert plans[0].files == 2
         assert digest_of(plans[0]) == digest_of(plans[1])
-        dealt = []
+        written = []
         for plan, name in zip(plans, ENGINES, strict=True):
             storage = open_storage(str(tmp_path / name))
             paths = restore_snapshot.write_splits(storage, plan)
-            dealt.append({path: rows_in(storage, path) for path in paths})
-        assert dealt[0] == dealt[1]
-        assert len(dealt[0]) == 2
+            written.append({path: rows_in(storage, path) for path in paths})
+        assert written[0] == written[1]
+        assert len(written[0]) == 2
 
 
 def test_restores_of_logs(spark: SparkSession, tmp_path: Path) -> None:
@@ -228,12 +228,12 @@ def test_restores_of_logs(spark: SparkSession, tmp_path: Path) -> None:
     plans = [log_plan(request, asked) for asked in (reader, reader.on(spark))]
     assert plans[0] == plans[1]
     assert (plans[0].writes.files, plans[0].values.files) == (1, 1)
-    dealt = []
+    written = []
     for plan, name in zip(plans, ENGINES, strict=True):
         storage = open_storage(str(tmp_path / name))
-        shares = log_splits.deal(storage, plan, "here/", keys=None, checksum=True)
-        dealt.append({kind: [rows_in(storage, path) for path in of] for kind, of in shares.paths.items()})
-    assert dealt[0] == dealt[1]
+        splits = log_splits.write_splits(storage, plan, "here/", keys=None, checksum=True)
+        written.append({kind: [rows_in(storage, path) for path in of] for kind, of in splits.paths.items()})
+    assert written[0] == written[1]
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from tests.support.rows import nothing
 from lakebackup.plan.snapshots.restore import chosen_schema
 from lakebackup.plan.upkeep.import_backups import numbered_schema
 from lakebackup.plan.upkeep.prune import Cut, Held, columns_of, in_force_schema, leaving_schema
-from lakebackup.recovery.import_reader import given_schema
+from lakebackup.recovery.import_reader import import_schema
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES
 from lakebackup.rules.retention import Rule
 from lakebackup.sql_engine import KEPT, RAW, relations_in, steps, steps_for, to_duckdb
@@ -193,7 +193,7 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
         numbered_schema(),
         {"source": "laptop", "source_kind": "restic", "destination": "d", "end_ts": 0, "level": 0},
     ),
-    "listed": (given_schema("manifests"), {"bytes": 1}),
+    "listed": (import_schema("manifests"), {"bytes": 1}),
     "snapshot_listed": (LISTED, A_FILE),
     "snapshot_hashed": (
         relation("scope region name sha256"),
@@ -219,9 +219,9 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     ),
     "planned": (FILE, {"destination": "d"}),
     "present": (ARROW_SCHEMAS["files"], {**DEFAULTS["files"], "source": "laptop", "scope": "files"}),
-    "given_files": (given_schema("files"), {"bytes": 1, "row_file": 0}),
-    "given_departures": (given_schema("departures"), {}),
-    "given_rows": (given_schema("manifests"), {"bytes": 1, "row_file": 0}),
+    "given_files": (import_schema("files"), {"bytes": 1, "row_file": 0}),
+    "given_departures": (import_schema("departures"), {}),
+    "given_rows": (import_schema("manifests"), {"bytes": 1, "row_file": 0}),
     "known_files": (ARROW_SCHEMAS["files"], DEFAULTS["files"]),
     "made_files": (ARROW_SCHEMAS["files"], DEFAULTS["files"]),
 }

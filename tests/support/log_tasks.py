@@ -25,7 +25,7 @@ from lakebackup_jobs.logs.control.verbs import Place
 from lakebackup_jobs.logs.feeds import Range
 from lakebackup_jobs.logs.feeds.br import BrFeed
 from lakebackup_jobs.logs.restore import job as restore
-from lakebackup_jobs.logs.task import TaskSettings, Trouble, record
+from lakebackup_jobs.logs.task import LastError, TaskSettings, record
 
 #: (column family, operation, table id, and what a log file holds of a record)
 Captured = tuple[object, ...]
@@ -47,7 +47,7 @@ class LogTask:
                 **changes,
             }
         )
-        self.trouble = Trouble()
+        self.last_error = LastError()
         self.place = Place(str(lab.folder), None, {})
         self.ended: list[dict[str, Any] | BaseException] = []
 
@@ -73,7 +73,7 @@ class LogTask:
         def work() -> None:
             job = {"stop": stop, "spark": self.lab.spark, "reporter": self.lab.reporter}
             try:
-                self.ended.append(run(self.request(), **job, trouble=self.trouble))
+                self.ended.append(run(self.request(), **job, last_error=self.last_error))
             except BaseException as error:  # noqa: BLE001 - judged by the test
                 self.ended.append(error)
 

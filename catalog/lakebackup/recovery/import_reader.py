@@ -46,7 +46,7 @@ _LIMIT: Mapping[str, int] = {"int32": 2**31, "int64": 2**63, "bool": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class GivenFile:
+class ImportFile:
     """A file to import: rows of a table, or of manifests; `form` is jsonl or parquet."""
 
     table: str
@@ -54,7 +54,7 @@ class GivenFile:
     form: str
 
 
-def given_files(table: str, path: str) -> list[GivenFile]:
+def import_files(table: str, path: str) -> list[ImportFile]:
     """The file at `path`, or those in that folder. Raises NotFound, UsageProblem (an unknown suffix)."""
     storage = open_storage(path)
     found = [
@@ -66,7 +66,7 @@ def given_files(table: str, path: str) -> list[GivenFile]:
         folder, name = _split_uri(path)
         folder.stat(name)  # NotFound when there is neither
         found = [path]
-    return [GivenFile(table, uri, _form(uri)) for uri in found]
+    return [ImportFile(table, uri, _form(uri)) for uri in found]
 
 
 def _split_uri(path: str) -> tuple[Storage, str]:
@@ -96,7 +96,7 @@ def importable_columns(table: str) -> tuple[Column, ...]:
 
 
 @cache
-def given_schema(table: str) -> pa.Schema:
+def import_schema(table: str) -> pa.Schema:
     """The schema of rows that are read. `row_file`: index of the file; `row_number`: line or row, from 1."""
     import pyarrow as pa
 
@@ -107,27 +107,27 @@ def given_schema(table: str) -> pa.Schema:
     )
 
 
-def given_columns(table: str) -> StructType:
-    """`given_schema` for Spark."""
+def import_spark_schema(table: str) -> StructType:
+    """`import_schema` for Spark."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(given_schema(table))
+    return from_arrow_schema(import_schema(table))
 
 
 @dataclass(frozen=True)
-class Given(PerNumber):
+class ImportRows(PerNumber):
     """Reads the rows of `files[number]`; all files are of one table.
 
     `whole`: no column is optional. `backups`: the valid backup ids; None: any.
     """
 
     table: str
-    files: tuple[GivenFile, ...]
+    files: tuple[ImportFile, ...]
     whole: bool
     backups: frozenset[str] | None = None
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        return in_batches(self.read(number), given_schema(self.table), _BATCH)
+        return in_batches(self.read(number), import_schema(self.table), _BATCH)
 
     def read(self, number: int) -> Iterator[dict[str, Any]]:
         """The rows of a file, each with its number and its problem, if any."""
@@ -204,7 +204,7 @@ def _out_of_bounds(row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def read(file: GivenFile) -> Iterator[tuple[int, dict[str, Any] | None, str | None]]:
+def read(file: ImportFile) -> Iterator[tuple[int, dict[str, Any] | None, str | None]]:
     """Each row of a file with its number, from 1; or, instead of an unreadable row, the problem."""
     folder, name = _split_uri(file.uri)
     with folder.open(name) as stream:

@@ -138,10 +138,10 @@ made_path = _of_task("backups/{}/made/{:06d}.jsonl")
 #: What a flush's tasks saw of regions, until it is committed.
 marks_folder = _of_backup("backups/{}/marks/")
 marks_path = _of_task("backups/{}/marks/{:06d}.parquet")
-#: The transactions that a queues' backup's tasks saw, and what they saw of each range, until it is whole.
-seen_folder = _of_backup("backups/{}/seen/")
-seen_path = _of_task("backups/{}/seen/{:06d}.parquet")
-seen_ranges_path = _of_task("backups/{}/seen/{:06d}.json")
+#: The transactions that the tasks of a queue backup scanned, and the ranges, until the backup is complete.
+scan_folder = _of_backup("backups/{}/seen/")
+scan_path = _of_task("backups/{}/seen/{:06d}.parquet")
+scan_ranges_path = _of_task("backups/{}/seen/{:06d}.json")
 
 #: Objects with the files of a snapshot.
 snapshot_folder = _of_backup("snapshots/{}/")

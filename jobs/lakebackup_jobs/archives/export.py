@@ -1,7 +1,7 @@
-"""Write what a backup restores to as an archive: a folder a backup of its chain, SQLite files in it.
+"""Export a backup and its chain as an archive: one folder of SQLite files per backup.
 
-A topic is a bucket, a partition a vbucket, an offset plus one a sequence number. Backups that came from an
-archive go back as the files they were.
+A topic becomes a bucket, a partition a vbucket, and an offset plus one a sequence number. Backups that were
+imported from an archive are exported as their original files.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.write_task import WriteJob
 from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
-from lakebackup_jobs.lifecycle.deletion.lock import noted
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
-from lakebackup_jobs.lifecycle.tasks.splits import batched, share_path, write_lines
+from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
+from lakebackup_jobs.lifecycle.tasks.splits import batched, split_path, write_lines
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_sql import load
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-#: The format's own number of vbuckets; the tool reads no others.
+#: The number of vbuckets in the format.
 MOST_PARTITIONS = 1024
-_HOW_TO_BEGIN = "`lakebackup backup topics` and `lakebackup archive import` make the first."
-# So many bytes of data files go into one .cbb file.
+_NO_BACKUP_HINT = "`lakebackup backup topics` or `lakebackup archive import` makes the first."
+# Stored bytes of data files that go into one .cbb file.
 TARGET_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveExportRequest(Request):
-    """What a person asked for; `what`: a backup's id or a source, None: the only source there is."""
+    """What to export. `what`: a backup's id or a source; None: the only source."""
 
     folder: str
     what: str | None = None
@@ -59,7 +59,7 @@ class ArchiveExportRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The backups that a restore of one needs, itself the last: rows of the query archive_path."""
+    """A backup, last, after the backups that its restore needs: rows of the query archive_path."""
 
     backups: tuple[Mapping[str, Any], ...]
 
@@ -68,20 +68,20 @@ class Chain:
         return self.backups[-1]
 
     @property
-    def shown(self) -> list[dict[str, Any]]:
-        """What a person wants to know of each."""
+    def summary(self) -> list[dict[str, Any]]:
+        """The backups in the result of an export."""
         return [
             {name: row[name] for name in ("backup_id", "kind", "level", "end_ts")} for row in self.backups
         ]
 
 
 def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) -> Chain:
-    """The chain of a backup, or of a source's newest that ended at `to_ts` or before.
+    """The chain of a backup, or of a source's newest backup that ended by `to_ts`.
 
-    Raises NotFound, UsageProblem (several sources), Refused (a backup that cannot be restored, that ended
-    after `to_ts`, or whose files are in another program's format).
+    Raises NotFound, UsageProblem (several sources), Refused (the backup cannot be restored, ended after
+    `to_ts`, or has files of another format).
     """
-    # The reader sees these tables as they are now: a later prune is detected.
+    # Pins the reader to the current tables, so that a later prune is detected.
     reader.one("latest_prune", source=what)
     sources = sorted({row["source"] for row in reader.rows("every_backup")})
     if what is None and len(sources) > 1:
@@ -90,22 +90,22 @@ def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) 
         )
     if what is None or what in sources:
         if not sources:
-            raise NotFound("The catalog holds no backup.", hint=_HOW_TO_BEGIN)
+            raise NotFound("The catalog holds no backup.", hint=_NO_BACKUP_HINT)
         source = what or sources[0]
-        found = reader.one("archive_target", source=source, to_ts=to_ts)
-        if found is None:
+        target = reader.one("archive_target", source=source, to_ts=to_ts)
+        if target is None:
             when = "" if to_ts is None else f" that ended by {format_ts(to_ts)}"
             raise NotFound(
                 f"There is no backup of {source}{when} that can be restored.",
-                hint="`lakebackup list` shows what there is, the view unusable_backups what is wrong.",
+                hint="`lakebackup list` shows the backups, the view unusable_backups what is wrong.",
             )
-        backup_id = str(found["backup_id"])
+        backup_id = str(target["backup_id"])
     else:
         backup_id = reader.resolve_backup(what)
     backups = tuple(reader.rows("archive_path", backup_id=backup_id))
     if backups[-1]["state"] != "complete" or not backups[-1]["intact"]:
         raise Refused(
-            f"Backup {backup_id} cannot be restored: it, or one that it depends on, is not whole.",
+            f"Backup {backup_id} cannot be restored: it, or a backup that it depends on, is incomplete.",
             hint="The view unusable_backups says why.",
         )
     last = backups[-1]
@@ -114,8 +114,7 @@ def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) 
     if to_ts is not None and last["end_ts"] > to_ts:
         raise Refused(
             f"Backup {backup_id} ended at {format_ts(last['end_ts'])}, after {format_ts(to_ts)}.",
-            hint=f"Name the source, {last['source']}, for its newest backup that ended by then, "
-            "or leave the time out.",
+            hint=f"Name its source, {last['source']}, for its newest backup by then, or leave the time out.",
         )
     return Chain(backups)
 
@@ -123,28 +122,29 @@ def chain_of(reader: CatalogReader, what: str | None, to_ts: int | None = None) 
 def run(
     request: ArchiveExportRequest, *, spark: SparkSession | None = None, reporter: Reporter
 ) -> dict[str, Any]:
-    """Export, and return what was written.
+    """Export, and return a summary.
 
-    Raises NotFound, Refused (the folder holds something, more partitions than a bucket has, a backup that
-    cannot be restored), Busy (a prune came in meanwhile), Damaged (a data file is not what the catalog says;
-    then there is no archive).
+    Raises NotFound, Refused (the folder is not empty, a topic has too many partitions, the backup cannot be
+    restored), Busy (a prune ran meanwhile), Damaged (a data file differs from the catalog).
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
     chain = chain_of(reader, request.what)
     staged = Staged(request.folder)
-    export = (_Copies if chain.last["source_kind"] == ARCHIVE else _Records)(request, reader, chain, staged)
+    export = (_ImportedExport if chain.last["source_kind"] == ARCHIVE else _TopicsExport)(
+        request, reader, chain, staged
+    )
     summary = {
         "folder": str(staged.folder),
         "source": chain.last["source"],
         "backup_id": chain.last["backup_id"],
         "buckets": ", ".join(export.buckets),
-        "backups": chain.shown,
+        "backups": chain.summary,
     }
     if request.dry_run:
         return {"dry_run": True, **summary}
     staged.begin()
-    with noted(
+    with recorded_restore(
         work,
         reader,
         source=chain.last["source"],
@@ -156,16 +156,16 @@ def run(
     return work.timed({**summary, **written})
 
 
-def only(asked: Sequence[str], there: Sequence[str]) -> list[str]:
-    """The buckets that were asked for, or all. Raises NotFound."""
-    unknown = sorted(set(asked) - set(there))
+def select_buckets(wanted: Sequence[str], existing: Sequence[str]) -> list[str]:
+    """The wanted buckets, or all. Raises NotFound."""
+    unknown = sorted(set(wanted) - set(existing))
     if unknown:
-        raise NotFound(f"There is no bucket {', '.join(unknown)}.", hint=f"There is {', '.join(there)}.")
-    return [name for name in there if not asked or name in asked]
+        raise NotFound(f"There is no bucket {', '.join(unknown)}.", hint=f"There is {', '.join(existing)}.")
+    return [name for name in existing if not wanted or name in wanted]
 
 
-class _Copies:
-    """Backups that came from an archive: their files as they were, but the newest design documents alone."""
+class _ImportedExport:
+    """Export of imported backups: their original files, but only the newest design documents."""
 
     SELECTION = "archive_files"
 
@@ -174,18 +174,18 @@ class _Copies:
     ) -> None:
         self.chain, self.staged, self.reader = chain, staged, reader
         rows = reader.rows("archive_files", backup_id=chain.last["backup_id"])
-        self.buckets = only(request.buckets, sorted({row["scope"] for row in rows if row["scope"]}))
+        self.buckets = select_buckets(request.buckets, sorted({row["scope"] for row in rows if row["scope"]}))
         self.rows = [row for row in rows if row["scope"] in {"", *self.buckets}]
 
     def write(self, work: Workspace) -> dict[str, Any]:
-        """Copy the files, each by a task that compares its SHA-256."""
+        """Copy the files in tasks, which check their SHA-256."""
         data = [row for row in self.rows if row["role"] != "schema"]
         work.reporter.start(None, sum(row["bytes"] for row in data), "export")
         prefix = f"{self.chain.last['source']}/archive/"
         roots = self.reader.destinations()
         pairs: list[tuple[Mapping[str, Any], str]] = [(row, row["path"].removeprefix(prefix)) for row in data]
         newest = json.loads(self.chain.last["note"])["archive"]
-        for row in designs(self.rows):
+        for row in newest_designs(self.rows):
             within = row["path"].removeprefix(prefix).removeprefix(folder_of(self.chain, row["backup_id"]))
             pairs.append((row, f"{newest}/{within.lstrip('/')}".lstrip("/")))
         for destination in sorted({row["destination"] for row, _ in pairs}):
@@ -199,22 +199,22 @@ class _Copies:
 
 
 def folder_of(chain: Chain, backup_id: str) -> str:
-    """The folder that an imported backup of the chain had in its archive."""
+    """The original folder of an imported backup in its archive."""
     note = next(backup["note"] for backup in chain.backups if backup["backup_id"] == backup_id)
     return str(json.loads(note)["archive"])
 
 
-def designs(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Of design documents and index definitions the newest of each bucket."""
+def newest_designs(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The newest design documents and index definitions of each bucket."""
     newest: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for row in rows:  # in the order of what they hold
+    for row in rows:  # oldest first
         if row["role"] == "schema":
             newest[row["scope"], row["path"].rpartition("/")[2]] = row
     return list(newest.values())
 
 
-class _Records:
-    """Topics: the records of their data files as mutations."""
+class _TopicsExport:
+    """Export of topics: the records of their data files as mutations."""
 
     SELECTION = "archive_records"
 
@@ -226,12 +226,12 @@ class _Records:
         scopes = {
             row["scope"]: row["regions"] for row in reader.rows("show_scopes", backup_id=self.backup_id)
         }
-        self.buckets = only(request.buckets, sorted(scopes))
-        self.all = len(self.buckets) == len(scopes)
-        wide = sorted(name for name in self.buckets if scopes[name] > MOST_PARTITIONS)
-        if wide:
+        self.buckets = select_buckets(request.buckets, sorted(scopes))
+        self.all_buckets = len(self.buckets) == len(scopes)
+        large = sorted(name for name in self.buckets if scopes[name] > MOST_PARTITIONS)
+        if large:
             raise Refused(
-                f"Topic {wide[0]} has {scopes[wide[0]]} partitions; a bucket has at most {MOST_PARTITIONS}.",
+                f"Topic {large[0]} has {scopes[large[0]]} partitions; a bucket has up to {MOST_PARTITIONS}.",
                 hint="Export the other topics with --bucket.",
             )
         self.folders = _folders(chain)
@@ -241,24 +241,24 @@ class _Records:
         storage, reporter = self.staged.storage, work.reporter
         counts: Counter[tuple[str, str]] = Counter()
         expected = 0
-        for key, files in self._pieces():
+        for key, files in self._file_groups():
             path = f"{self._node(key)}data-{counts[key]:04d}.cbb"
-            write_lines(storage, share_path(WORK, counts.total()), [path, *map(asdict, files)])
+            write_lines(storage, split_path(WORK, counts.total()), [path, *map(asdict, files)])
             counts[key] += 1
             expected += sum(file.entries for file in files)
         reporter.start(expected, None, "export")
         job, numbers = WriteJob(storage.uri, self.reader.destinations()), range(counts.total())
-        with TaskBoard(storage, WORK).watched(reporter.update):
+        with TaskProgress(storage, WORK).watched(reporter.update):
             rows = run_all(job, numbers, work.spark, archive_task.MOST_TASKS)
         entries, size = sum(row.entries for row in rows), sum(row.bytes for row in rows)
         reporter.update(entries, size)
-        self._beside(counts, rows)
+        self._write_json(counts, rows)
         self.staged.finish({self.folders[b["backup_id"]]: b["end_ts"] / 1000 for b in self.chain.backups})
         keyless, headers = sum(row.keyless for row in rows), sum(row.headers for row in rows)
         if keyless:
-            reporter.warning(f"{keyless} records have no key: they are documents called <partition>-<offset>")
+            reporter.warning(f"{keyless} records have no key: their documents are named <partition>-<offset>")
         if headers:
-            reporter.warning(f"{headers} records have headers, which the format has no place for")
+            reporter.warning(f"{headers} records have headers, which the format cannot store")
         return {
             "files": len(rows),
             "bytes": size,
@@ -267,30 +267,30 @@ class _Records:
             "without_headers": headers,
         }
 
-    def _pieces(self) -> Iterator[tuple[tuple[str, str], list[StoredFile]]]:
-        """What each .cbb file of a (backup, bucket) is made of; without records it gets an empty one."""
+    def _file_groups(self) -> Iterator[tuple[tuple[str, str], list[StoredFile]]]:
+        """The (backup, bucket) and data files of each .cbb file; one file at least for each pair."""
         reader = self.reader.query("archive_records", backup_id=self.backup_id)
         rows = (row for batch in reader for row in batch.to_pylist() if row["scope"] in self.buckets)
-        missing = {(b["backup_id"], bucket) for b in self.chain.backups for bucket in self.buckets}
-        for key, some in groupby(rows, key=lambda row: (row["backup_id"], row["scope"])):
-            missing.discard(key)
-            files = (pick(StoredFile, row) for row in some)
-            for held in batched(files, (attrgetter("bytes"), self.request.target_bytes)):
-                yield key, held
-        for key in sorted(missing):
+        empty = {(b["backup_id"], bucket) for b in self.chain.backups for bucket in self.buckets}
+        for key, group in groupby(rows, key=lambda row: (row["backup_id"], row["scope"])):
+            empty.discard(key)
+            files = (pick(StoredFile, row) for row in group)
+            for group_files in batched(files, (attrgetter("bytes"), self.request.target_bytes)):
+                yield key, group_files
+        for key in sorted(empty):
             yield key, []
 
     def _node(self, key: tuple[str, str]) -> str:
         backup_id, bucket = key
         return f"{self.folders[backup_id]}/{tree.node_folder(bucket, self.chain.last['source'])}"
 
-    def _beside(self, counts: Mapping[tuple[str, str], int], rows: Sequence[Any]) -> None:
-        """meta.json and seqno.json of every bucket in every backup."""
+    def _write_json(self, counts: Mapping[tuple[str, str], int], rows: Sequence[Any]) -> None:
+        """Write meta.json and seqno.json of every bucket in every backup."""
         last: dict[str, dict[str, int]] = {}
         for row in rows:
-            own = last.setdefault(row.path.rpartition("/")[0] + "/", {})
+            newest = last.setdefault(row.path.rpartition("/")[0] + "/", {})
             for vbucket, seqno in json.loads(row.seqnos).items():
-                own[vbucket] = max(seqno, own.get(vbucket, 0))
+                newest[vbucket] = max(seqno, newest.get(vbucket, 0))
         before: dict[str, list[str]] = {bucket: [] for bucket in self.buckets}
         for backup in self.chain.backups:
             merged = backup["place"] != backup["number"]
@@ -300,7 +300,7 @@ class _Records:
                     "tool": f"lakebackup {version('lakebackup')}",
                     "baselines": before[bucket],
                     "user": backup["created_by"],
-                    "bucket": "all" if self.all else bucket,
+                    "bucket": "all" if self.all_buckets else bucket,
                     "retention_policy": _policy(backup),
                     "retention_ran_at": _time(backup["pruned_at"]),
                     "merged": merged,
@@ -326,20 +326,18 @@ def _time(at: int | None) -> str | None:
 
 
 def _folders(chain: Chain) -> dict[str, str]:
-    """The folder of each backup of a chain, in order and each at a second of its own.
+    """The folder of each backup of a chain, in order, each named after a different second.
 
-    Only a backup that continues the full one directly is an accumulative one there: readers of the format
-    leave out what stands between an accumulative backup and the full one.
+    Only the first backup after the full may become an accumulative one: readers of the format skip backups
+    between the full and an accumulative one.
     """
-    made: dict[str, str] = {}
+    folders: dict[str, str] = {}
     root, before = "", None
     for place, backup in enumerate(chain.backups):
-        taken = tree.later(
-            datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=backup["end_ts"]), before
-        )
-        before, name = taken, tree.name_of(taken)
+        at = tree.later(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=backup["end_ts"]), before)
+        before, name = at, tree.name_of(at)
         kind = backup["kind"]
         ending = "full" if not place else "accu" if kind == "cumulative" and place == 1 else "diff"
         root = root or name
-        made[backup["backup_id"]] = f"{root}/{name}-{ending}"
-    return made
+        folders[backup["backup_id"]] = f"{root}/{name}-{ending}"
+    return folders

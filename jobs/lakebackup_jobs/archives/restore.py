@@ -24,9 +24,9 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import PerNumber, task_number
 from lakebackup.storage import open_storage
 from lakebackup_jobs.archives import read_task as archive_task
-from lakebackup_jobs.archives.export import chain_of, designs, only
+from lakebackup_jobs.archives.export import chain_of, newest_designs, select_buckets
 from lakebackup_jobs.lifecycle.atomic_dir import Staged
-from lakebackup_jobs.lifecycle.deletion.lock import noted
+from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema, guarded, raise_first
 from lakebackup_jobs.lifecycle.tasks.splits import batched
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -94,7 +94,7 @@ def run(
         "reaches": format_ts(plan.chain.last["end_ts"]),
         "folder": str(staged.folder),
         "buckets": ", ".join(plan.buckets),
-        "backups": plan.chain.shown,
+        "backups": plan.chain.summary,
         "files": len(plan.files),
         "bytes": sum(row["bytes"] for row in plan.files),
         "mutations": sum(row["entries"] for row in plan.files),
@@ -102,7 +102,7 @@ def run(
     if request.dry_run:
         return {"dry_run": True, **summary}
     staged.begin()
-    with noted(
+    with recorded_restore(
         work,
         reader,
         source=plan.chain.last["source"],
@@ -127,7 +127,7 @@ def _planned(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
             hint="Use `lakebackup restore topics`, or `lakebackup archive export`.",
         )
     rows = reader.rows("archive_files", backup_id=chain.last["backup_id"])
-    buckets = only(request.buckets, sorted({row["scope"] for row in rows if row["scope"]}))
+    buckets = select_buckets(request.buckets, sorted({row["scope"] for row in rows if row["scope"]}))
     positions = reader.rows("archive_positions", backup_id=chain.last["backup_id"])
     data = [row for row in rows if row["role"] == "data" and row["scope"] in buckets]
     if (request.from_ts is not None or request.to_ts is not None) and not positions:
@@ -144,7 +144,7 @@ def _planned(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
                 hint=f"The chain ends at {format_ts(chain.last['end_ts'])}; give an earlier --from-date.",
             )
     order = [backup["backup_id"] for backup in chain.backups]
-    kept = [row for row in designs(rows) if row["scope"] in {"", *buckets}]
+    kept = [row for row in newest_designs(rows) if row["scope"] in {"", *buckets}]
     return _Plan(chain, data, kept, buckets, takeovers(positions, order))
 
 

@@ -23,8 +23,8 @@ from lakebackup_jobs.kafka.format.records import (
 )
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.atomic_dir import WORK
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
-from lakebackup_jobs.lifecycle.tasks.splits import read_lines, share_path
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
+from lakebackup_jobs.lifecycle.tasks.splits import read_lines, split_path
 from lakebackup_jobs.lifecycle.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ class WriteJob(Task):
 
     def run(self, number: int) -> Mapping[str, Any]:
         storage = open_storage(self.uri, private=False)
-        path, *files = read_lines(storage, share_path(WORK, number))
-        board = TaskBoard(storage, WORK)
-        rows = Rows([StoredFile(**file) for file in files], self.roots, board.counter(str(number)))
+        path, *files = read_lines(storage, split_path(WORK, number))
+        progress = TaskProgress(storage, WORK)
+        rows = Rows([StoredFile(**file) for file in files], self.roots, progress.counter(str(number)))
         with tempfile.TemporaryDirectory(prefix="lakebackup-cbb-") as folder:
             file = Path(folder, "data.cbb")
             entries = cbb.write(file, rows)

@@ -1,7 +1,7 @@
-"""Ctrl-C: a command that is interrupted ends within seconds, with one message and no process left.
+"""Ctrl-C ends a command within seconds, with one message and no process left behind.
 
 A terminal sends SIGINT to every process of the foreground group. Spark's JVM and its Python workers ignore
-it (see `lakebackup_jobs.runtime.session`), so that this process alone decides how the command ends.
+it (see `lakebackup_jobs.runtime.session`): only this process decides how the command ends.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class Interrupted:
-    """Whether Ctrl-C was pressed; errors after that come from the interruption."""
+    """The handler of Ctrl-C. True once it was pressed: later errors come from the interruption."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.pressed = False
 
     def __bool__(self) -> bool:
-        return self.asked
+        return self.pressed
 
     def __call__(self, *_: object) -> None:
-        """The handler of the signal. The next Ctrl-C ends the process at once."""
-        self.asked = True
+        """Handle the signal. The next Ctrl-C ends the process at once."""
+        self.pressed = True
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         session = sys.modules.get("lakebackup_jobs.runtime.session")
         if session is not None:
@@ -40,8 +40,8 @@ class Interrupted:
 def interruptible() -> Iterator[Interrupted]:
     """Handle Ctrl-C while the block runs, unless the process ignores it or another thread owns signals."""
     interrupted = Interrupted()
-    here = threading.current_thread() is threading.main_thread()
-    if not here or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         yield interrupted
         return
     before = signal.signal(signal.SIGINT, interrupted)
@@ -53,20 +53,22 @@ def interruptible() -> Iterator[Interrupted]:
 
 @contextmanager
 def stopped_by_signals(stop: threading.Event, note: str = "") -> Iterator[None]:
-    """While the block runs, SIGINT or SIGTERM sets `stop`, for work that then ends by itself.
+    """While the block runs, SIGINT or SIGTERM sets `stop`; the block must then end by itself.
 
-    A terminal shows `note`. A second signal does what it did before the block.
+    `note` is shown on a terminal. A second signal goes to the handler from before the block.
     """
     before: dict[int, Any] = {}
 
-    def asked(*_: object) -> None:
+    def handle(*_: object) -> None:
         stop.set()
         for number, handler in before.items():
             signal.signal(number, handler)
         if note and sys.stderr.isatty():
-            os.write(sys.stderr.fileno(), f"\n{note}\n".encode())  # print may be what was interrupted
+            os.write(
+                sys.stderr.fileno(), f"\n{note}\n".encode()
+            )  # not print: the signal may have interrupted one
 
-    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
@@ -75,14 +77,14 @@ def stopped_by_signals(stop: threading.Event, note: str = "") -> Iterator[None]:
 
 
 def end_spark() -> None:
-    """End the JVM that this process started, if it did, with all its workers."""
+    """End the JVM and its workers, if this process started one."""
     session = sys.modules.get("lakebackup_jobs.runtime.session")
     if session is not None:
         session.end_jvm()
 
 
 def message(arguments: Sequence[str]) -> str:
-    """What a person reads who interrupted the command `arguments`."""
+    """The message for an interrupted command."""
     verb = arguments[0] if arguments else ""
     if verb == "backup":
         return "Interrupted; no unfinished backup was published. Run the same command again to resume."

@@ -1,4 +1,4 @@
-"""Apache Kafka itself on this machine, for demo and tests: KRaft nodes on the loopback interface."""
+"""A real Kafka broker on this machine, for the demo and tests: a KRaft node on the loopback interface."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Broker:
     """A broker in a folder. As a context manager it runs inside the block.
 
-    The folder and the port stay the same over stop, kill and start, and so do the topics. `properties` are
-    added to (or replace) those of server.properties. `node` is its id in its cluster.
+    Folder, port and topics survive stop, kill and start. `properties` override those of server.properties.
+    `node` is the broker's id in its cluster.
     """
 
     def __init__(
@@ -55,16 +55,16 @@ class Broker:
 
     @property
     def identities(self) -> Path:
-        """What formatting writes last: who the cluster and this node of it are."""
+        """The file with the ids of the cluster and the node, which formatting writes last."""
         return self.folder / "data" / "meta.properties"
 
     @property
     def running(self) -> bool:
-        """Whether its process is alive."""
+        """Whether the broker's process is alive."""
         return self._child is not None and self._child.running
 
     def start(self, seconds: float = 90) -> Self:
-        """Starts it and waits until it answers. Raises EnvironmentProblem with the end of its log."""
+        """Start the broker and wait until it answers. Raises EnvironmentProblem with the end of its log."""
         if self.running:
             return self
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -82,19 +82,19 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Ends it in good order."""
+        """Shut the broker down."""
         if self._child:
             self._child.stop()
             self._child = None
 
     def kill(self) -> None:
-        """Ends it at once (SIGKILL), as a crash would."""
+        """Kill the broker (SIGKILL), like a crash."""
         if self._child:
             self._child.kill()
             self._child = None
 
     def restart(self) -> Self:
-        """Stops it, if it still runs, and starts it on the same folder and port."""
+        """Stop the broker if it runs, and start it on the same folder and port."""
         self.stop()
         return self.start()
 
@@ -123,7 +123,7 @@ class Broker:
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
-            # after a kill the controller lets the same node in again only when its old session has ended
+            # after a kill the controller accepts the node again only when its old session has expired
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "500",
             "log.cleaner.backoff.ms": "500",
@@ -151,7 +151,7 @@ class Broker:
         if done.returncode:
             raise EnvironmentProblem(
                 f"Kafka refused to format {self.folder}: {(done.stdout + done.stderr).strip()[-1500:]}",
-                hint="Give an empty folder that can be written.",
+                hint="Give an empty, writable folder.",
             )
 
     def _new_cluster(self) -> list[str]:
@@ -177,11 +177,11 @@ class Broker:
                     hint="Often the port or the folder is in use by another broker.",
                 )
             try:
-                seen = admin.list_topics(timeout=0.5)
+                metadata = admin.list_topics(timeout=0.5)
             except KafkaException:
                 continue
             # else another broker answers on this port
-            if self.node in seen.brokers and seen.cluster_id == identity:
+            if self.node in metadata.brokers and metadata.cluster_id == identity:
                 return
         raise EnvironmentProblem(
             f"The Kafka broker on {self.bootstrap} did not answer in time. {self._log_end()}"
@@ -189,20 +189,19 @@ class Broker:
 
 
 def random_id() -> str:
-    """As Kafka writes ids of clusters and folders."""
+    """A random id in the form of Kafka's cluster ids."""
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
 
 
 def main(argv: list[str] | None = None) -> int:
     """`python -m lakebackup_jobs.demo.broker [--dir D] [--port P]`: runs a broker until Ctrl-C or SIGTERM."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--dir", type=Path, help="folder for its data, kept (default: a temporary one)")
+    parser.add_argument("--dir", type=Path, help="folder for its data (default: a temporary one)")
     parser.add_argument("--port", type=int, help="port on 127.0.0.1 (default: 9092)", default=9092)
     options = parser.parse_args(argv)
     stops = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(
-        signal.SIG_BLOCK, stops
-    )  # waited for below, never in the middle of a start or a stop
+    # Handled below, never in the middle of a start or a stop.
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     with (
         tempfile.TemporaryDirectory(prefix="lakebackup-broker-") as temporary,
         Broker(options.dir or Path(temporary), port=options.port) as broker,

@@ -13,7 +13,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,9 +89,9 @@ class Workspace:
         """A result, with the seconds since the run was started."""
         return {**result, "seconds": round(time.monotonic() - self._started, 3)}
 
-    def board(self, folder: str) -> TaskBoard:
+    def task_progress(self, folder: str) -> TaskProgress:
         """Where tasks below `folder` report their progress."""
-        return TaskBoard(self.storage, folder)
+        return TaskProgress(self.storage, folder)
 
     def empty(self, *folders: str) -> int:
         """Delete all objects below some folders; returns how many."""

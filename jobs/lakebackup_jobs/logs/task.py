@@ -65,8 +65,8 @@ class Task:
 
 
 @dataclass
-class Trouble:
-    """What keeps a job from its work, known here even while the catalog cannot be written; None: nothing."""
+class LastError:
+    """The error that stops a job's progress, known even while the catalog is not writable."""
 
     text: str | None = None
 

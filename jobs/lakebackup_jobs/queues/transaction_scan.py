@@ -185,8 +185,8 @@ class ScanWriter:
 
     def __init__(self, storage: Storage, source: str, backup_id: str, task: int) -> None:
         self._storage = storage
-        self._path = layout.seen_path(source, backup_id, task)
-        self._ranges_path = layout.seen_ranges_path(source, backup_id, task)
+        self._path = layout.scan_path(source, backup_id, task)
+        self._ranges_path = layout.scan_ranges_path(source, backup_id, task)
         self._stream: _Stream | None = None
         self._parquet: Any = None
         self._rows = 0
@@ -251,7 +251,7 @@ def read_ranges(storage: Storage, source: str, backup_id: str, task: int) -> tup
 
     Raises NotFound (it is not done), Damaged.
     """
-    path = layout.seen_ranges_path(source, backup_id, task)
+    path = layout.scan_ranges_path(source, backup_id, task)
     content = get_sealed(storage, path)
     try:
         return [RangeScan(**one) for one in content["ranges"]], int(content["rows"])
@@ -271,7 +271,7 @@ class TaskScans(PerNumber):
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         """Rows of SCAN_COLUMNS. Raises NotFound, Damaged."""
-        storage, path = open_storage(self.uri), layout.seen_path(self.source, self.backup_id, number)
+        storage, path = open_storage(self.uri), layout.scan_path(self.source, self.backup_id, number)
         _, left = read_ranges(storage, self.source, self.backup_id, number)
         if not left:
             return

@@ -21,12 +21,12 @@ from lakebackup.plan.snapshots.restore import (
     sort_ranges,
 )
 from lakebackup.rules.times import format_ts
-from lakebackup_jobs.lifecycle.deletion.lock import noted
+from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
 from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN as PATHS
-from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowShares
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowSplitWriter
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.target import Target
@@ -78,7 +78,7 @@ def run(
     with target.locked(digest, made) as resumed:
         if resumed:
             reporter.note(f"resuming the restore that {target.folder} holds and that did not finish")
-        with noted(
+        with recorded_restore(
             work,
             reader,
             source=made.source,
@@ -110,7 +110,7 @@ def _write(work: Workspace, reader: CatalogReader, made: SnapshotRestorePlan, ta
     splits, reporter = write_splits(target.storage, made), work.reporter
     reporter.start(made.files, made.bytes, "restore")
     job = WriteJob(str(target.folder), target.storage.uri, splits, reader.destinations())
-    with TaskBoard(target.storage, "").watched(reporter.update):
+    with TaskProgress(target.storage, "").watched(reporter.update):
         # Hashing and writing leave the interpreter to the next thread.
         rows = run_all(job, range(len(splits)), None if _is_little(made) else work.spark)
     reporter.update(made.files, made.bytes)
@@ -120,7 +120,7 @@ def _write(work: Workspace, reader: CatalogReader, made: SnapshotRestorePlan, ta
 def write_splits(storage: Storage, made: SnapshotRestorePlan) -> tuple[str, ...]:
     """Write the splits of a planned restore into `storage`, as Arrow; returns their paths."""
     size = max(_SPLIT_BYTES, made.weight // _MOST_SPLITS)
-    writer = ArrowShares(storage.uri, "plan/", size, weight="bytes", each=FILE_COST)
+    writer = ArrowSplitWriter(storage.uri, "plan/", size, weight="bytes", each=FILE_COST)
 
     def spread(rows: DataFrame) -> DataFrame:
         tasks = rows.repartitionByRange(1 + made.weight // size, "destination", "path")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class InProgress:
     """What a backup is going to be. `asked`: what makes two requests the same. `lasting`: the snapshot has a
     name and stays what it is, so that the backup can be resumed later. `pruned`: the row of the query
-    latest_prune that it was planned with. `dealt`: its shares are written.
+    latest_prune that it was planned with. `dealt`: its splits are written.
     """
 
     backup_id: str

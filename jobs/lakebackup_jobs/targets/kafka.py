@@ -125,7 +125,7 @@ class KafkaTarget(Target):
     def write(self, content: Records) -> list[RegionOutcome]:
         from lakebackup_jobs.targets.replay_task import ReplayJob, producer_of
 
-        plan, shares, group = content.plan, content.shares, group_of(content.restore_id)
+        plan, splits, group = content.plan, content.splits, group_of(content.restore_id)
         into = self.into(plan)
         identities = {
             t.scope: Translation(
@@ -147,7 +147,7 @@ class KafkaTarget(Target):
             )
             for t in plan.topics
         }
-        self._bare(plan, identities, open_storage(shares.uri))
+        self._bare(plan, identities, open_storage(splits.uri))
         if self._request.repartition:
             self._own_groups = [producer_of(group, t.target, p.region) for t in plan.topics for p in t.parts]
         return content.run(
@@ -160,7 +160,7 @@ class KafkaTarget(Target):
                 ends=plan.ends,
                 zero_as_one=self._request.zero_as_one,
                 by_key=self._request.repartition,
-                left_alone=self._registries.left_alone(plan, shares) if plan.files else {},
+                left_alone=self._registries.left_alone(plan, splits) if plan.files else {},
             )
         )
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.topics.restore import RestorePlan
     from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.stored import StoredFile
-    from lakebackup_jobs.lifecycle.tasks.splits import Shares
+    from lakebackup_jobs.lifecycle.tasks.splits import Splits
     from lakebackup_jobs.lifecycle.tasks.task import Work
     from lakebackup_jobs.targets.delta import DeltaTarget
 
@@ -38,7 +38,7 @@ SPARK_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records of a planned restore, in `shares`: a Content whose summary is an outcome a partition.
+    """The records of a planned restore, in `splits`: a Content whose summary is an outcome a partition.
 
     `roots` maps a destination's id to the URI of its root.
     """
@@ -48,7 +48,7 @@ class Records:
     gone: ClassVar[tuple[int, ...]] = ()
 
     spark: SparkSession
-    shares: Shares
+    splits: Splits
     plan: RestorePlan
     restore_id: str
     roots: Roots
@@ -62,7 +62,7 @@ class Records:
         """As rows of SPARK_COLUMNS; None when no file was chosen."""
         if not self.plan.files:
             return None
-        return _DecodeJob(**self.to_read).over(self.spark, self.shares.numbers, SPARK_COLUMNS)
+        return _DecodeJob(**self.to_read).over(self.spark, self.splits.numbers, SPARK_COLUMNS)
 
     def onto(self, held: DataFrame) -> DataFrame:
         raise NotImplementedError  # a restore of records is not continued by another
@@ -89,7 +89,7 @@ class Records:
 
     def run(self, job: PartitionJob) -> list[RegionOutcome]:
         """Restore the partitions."""
-        rows = run_all(job, self.shares.numbers, self.spark)
+        rows = run_all(job, self.splits.numbers, self.spark)
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 
     @property
@@ -97,14 +97,14 @@ class Records:
         """The fields of a ReadJob."""
         targets = {t.scope: t.target for t in self.plan.topics}
         times = {"from_ts": self.plan.from_ts, "to_ts": self.plan.to_ts}
-        return {"shares": self.shares, "roots": self.roots, "targets": targets, **times}
+        return {"splits": self.splits, "roots": self.roots, "targets": targets, **times}
 
 
 @dataclass(frozen=True, slots=True)
 class ReadJob:
     """What each task of a restore knows; `targets` maps a source topic to the target's."""
 
-    shares: Shares
+    splits: Splits
     roots: Roots
     targets: Mapping[str, str]
     from_ts: int | None
@@ -117,7 +117,7 @@ class PartitionJob(ReadJob, Task):
     COLUMNS = RESTORED
 
     def works(self, number: int) -> Iterator[Work]:
-        for first, files in self.shares.share(number):
+        for first, files in self.splits.partition_files(number):
             yield partial(self._row, first, files)
 
     def _row(self, first: StoredFile, files: Iterator[StoredFile]) -> dict[str, object]:
@@ -132,7 +132,7 @@ class _DecodeJob(ReadJob, PerNumber):
     """The records as rows of SPARK_COLUMNS."""
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        for _, files in self.shares.share(number):
+        for _, files in self.splits.partition_files(number):
             for file in files:
                 for columns in open_verified(self.roots, file):
                     kept = within(columns, self.from_ts, self.to_ts)
@@ -154,7 +154,7 @@ class _RewriteJob(PartitionJob):
     folder: str
 
     def restore(self, first: StoredFile, files: Iterator[StoredFile]) -> RegionOutcome:
-        tell = self.shares.board().counter(f"{first.scope}-{first.region}")
+        tell = self.splits.task_progress().counter(f"{first.scope}-{first.region}")
         entries = size = position = seq = 0
         for file in files:
             written = self._one(file, seq)

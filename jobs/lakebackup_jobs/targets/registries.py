@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.topics.request import RestoreRequest
     from lakebackup.plan.topics.restore import RestorePlan, TopicPart
     from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.lifecycle.tasks.splits import Shares
+    from lakebackup_jobs.lifecycle.tasks.splits import Splits
 
 # A registry with more records than this is none; so many are compared in memory.
 MOST_RECORDS = 1_000_000
@@ -50,12 +50,12 @@ class Registries:
         more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         return f"topic {topic.target} holds other schemas than the backup: {'; '.join(found[:SHOWN])}{more}"
 
-    def left_alone(self, plan: RestorePlan, shares: Shares) -> dict[str, frozenset[int]]:
+    def left_alone(self, plan: RestorePlan, splits: Splits) -> dict[str, frozenset[int]]:
         """Topic -> offsets that are not restored, because the target has their schemas.
 
         Found out once for a restore: later on the target holds its own records too.
         """
-        storage, path = open_storage(shares.uri), f"{shares.folder}plan/registries.json"
+        storage, path = open_storage(splits.uri), f"{splits.folder}plan/registries.json"
         try:
             found: dict[str, list[int]] = json.loads(storage.get(path))
         except NotFound:

@@ -58,7 +58,7 @@ class ReplayJob(PartitionJob):
 
     def restore(self, first: StoredFile, files: Iterator[StoredFile]) -> RegionOutcome:
         topic, partition = self.targets[first.scope], int(first.region)
-        count = self.shares.board().counter(f"{first.scope}-{partition}")
+        count = self.splits.task_progress().counter(f"{first.scope}-{partition}")
         # Made per partition: making it again ends what a killed task left open there, and only that.
         name = producer_of(self.group, topic, first.region)
         group, mark = (name, (topic, 0)) if self.by_key else (self.group, (topic, partition))
@@ -71,7 +71,7 @@ class ReplayJob(PartitionJob):
                 at=time.time_ns() // 1000,
             )
             ends = None if self.by_key else partial(producer.ends, mark)
-            ledger = Ledger(open_storage(self.shares.uri), identity, ends)
+            ledger = Ledger(open_storage(self.splits.uri), identity, ends)
             # Where tasks write beside each other, what is open in a partition is not a lost end of ours.
             done = producer.committed(*mark) if self.by_key else producer.resume(*mark)
             if done and done.note:

@@ -1,8 +1,8 @@
-"""Rewrite the newest restore points of compacted topics with the latest record of each key alone.
+"""Rewrite the newest restore points of compacted topics with only the latest record of each key.
 
-What comes of it is a backup like any other, which starts a generation: it ends at the positions and at the
-instant of the backup it is made from, and the next backup continues from there. Nothing is read from Kafka
-and nothing is deleted; what it replaces is deleted by prune.
+The result is a backup that starts a new generation. It ends at the positions and the time of the backup it is
+made from, and the next backup continues from there. It reads nothing from Kafka and deletes nothing; a prune
+deletes the replaced backups.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-# More pieces than this share tasks.
+# When there are more pieces than this, a task takes several.
 MOST_TASKS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class CompactRequest(Request):
-    """What a person asked for; without topics and patterns, all compacted topics but internal ones."""
+    """What to compact; without topics and patterns, all compacted topics that are not internal."""
 
     topics: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
@@ -60,10 +60,10 @@ class CompactRequest(Request):
 
 
 def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Compact; returns what a person wants to know of it.
+    """Compact, and return a summary.
 
     Raises NotFound (no catalog, no such topic), Refused (a named topic that is not compacted or has records
-    without a key), Damaged (a file is not what the catalog says; nothing was written), Busy (another run on
+    without a key), Damaged (a file differs from the catalog; nothing was written), Busy (another run on
     the source), EnvironmentProblem.
     """
     reader = current_catalog(request.destination, request.catalog)
@@ -76,9 +76,9 @@ def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter:
         plan = _plan(request, work.reader(), source)
         _report(plan, reporter)
         for batch in plan.batches:
-            batched = TopicsCompaction(work, request, batch)
-            Life(batched, lease).take(batched.plan())
-            made += batched.made
+            compaction = TopicsCompaction(work, request, batch)
+            Life(compaction, lease).take(compaction.plan())
+            made += compaction.made
     kept = {f"kept_{name}": sum(getattr(b, name) for b in made) for name in ("files", "bytes", "entries")}
     ids = [backup.backup_id for backup in made]
     return work.timed({"source": source, "backup_ids": ids, **_summary(plan), **kept})
@@ -97,7 +97,7 @@ def _report(plan: CompactPlan, reporter: Reporter) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Topics whose newest restore points end at the same instant: one backup. `pieces`: their count."""
+    """The backup of topics whose newest restore points end at the same time. `pieces`: how many it has."""
 
     backup_id: str
     number: int
@@ -106,7 +106,7 @@ class Batch:
 
 
 class TopicsCompaction(Source[Batch]):
-    """One backup of a compaction. One that was interrupted is not resumed: its files are orphans."""
+    """One backup of a compaction. An interrupted one is not resumed: its files are orphans."""
 
     def __init__(self, workspace: Workspace, request: CompactRequest, topics: Sequence[CompactTopic]) -> None:
         super().__init__(workspace)
@@ -120,7 +120,7 @@ class TopicsCompaction(Source[Batch]):
         source = self.workspace.source
         parent = self.reader.one("latest_backup", source=source, level=None)
         if parent is None:
-            raise NotFound("The chain that these backups depend on is not complete any more.")
+            raise NotFound("The chain of these backups is no longer complete.")
         self.parent = SimpleNamespace(**parent)
         return Batch(*next_backup(self.reader, source))
 
@@ -156,20 +156,20 @@ class TopicsCompaction(Source[Batch]):
         newest = (
             find.over(work.spark, range(count), compact_task.FOUND, MOST_TASKS)
             .groupBy("part", "key")
-            # Pieces of a partition are numbered in the order of its offsets: the greatest holds the greatest.
+            # The pieces of a partition are numbered by offset: the last piece has the last offset.
             .agg(sf.max("piece").alias("piece"), sf.max("position").alias("position"))
             .select("piece", "position")
         )
         every = work.spark.range(count).select(
             sf.col("id").cast("INT").alias("piece"), sf.lit(-1).cast("BIGINT")
         )
-        # Twice as many, since pieces meet by the hash of their numbers.
+        # Twice as many tasks as pieces, because pieces are distributed by hash.
         survivors = newest.union(every).repartition(min(2 * count, MOST_TASKS), "piece")
         job = survivors.sortWithinPartitions("piece", "position").mapInArrow(keep, OUTCOME)
-        # Every record is looked at twice: for the newest of its key, and whether it is that.
+        # Every record is read twice: to find the newest of each key, and to copy it.
         work.reporter.start(2 * sum(topic.entries for topic in self.topics), None, "compact")
         totals = Totals()
-        with work.board(keep.folder).watched(work.reporter.update), task_errors():
+        with work.task_progress(keep.folder).watched(work.reporter.update), task_errors():
             totals.add(job.collect())
         return totals
 
@@ -194,7 +194,7 @@ class TopicsCompaction(Source[Batch]):
         groups = self.reader.rows(
             "compact_groups", source=source, backup_id=topics[0].backup_id, scopes=self.scopes
         )
-        # A gap in what was compacted is one in what came of it.
+        # The result has the gaps of the compacted backups.
         epochs = {topic.scope: topic.epoch for topic in topics}
         gaps = self.reader.rows("restore_gaps", **self.asked)
         return Manifest(
@@ -207,7 +207,7 @@ class TopicsCompaction(Source[Batch]):
         )
 
     def discard(self, draft: Batch) -> int:  # noqa: ARG002
-        """Nothing is there: this is asked only when pieces could not be written."""
+        """Nothing to delete: called only when the pieces could not be written."""
         return 0
 
     def finish(self, draft: Batch) -> None:

@@ -28,10 +28,10 @@ from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
 from lakebackup.store.translations import publish
 from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
-from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.planning import planned
-from lakebackup_jobs.lifecycle.tasks.splits import deal
+from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
+from lakebackup_jobs.lifecycle.tasks.splits import write_splits
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.targets.kafka import target_of
 from lakebackup_jobs.targets.records import Records
@@ -92,8 +92,8 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
             **_refused(request, made, {} if unfinished(reader, digest) else described),
         }
     require_restorable(made, allow_gaps=request.allow_gaps, approximate=request.approximate)
-    with desk(work, f"restore-{digest}") as place:
-        return _carry_out(request, made, digest, target, reader, place)
+    with open_scratch(work, f"restore-{digest}") as scratch:
+        return _carry_out(request, made, digest, target, reader, scratch)
 
 
 def _carry_out(
@@ -102,11 +102,11 @@ def _carry_out(
     digest: str,
     target: Target,
     reader: CatalogReader,
-    place: Desk,
+    scratch: Scratch,
 ) -> dict[str, Any]:
-    work, reporter = place.workspace, place.workspace.reporter
+    work, reporter = scratch.workspace, scratch.workspace.reporter
     # Where nothing can be written no plan of an earlier run can be carried on.
-    resumed = unfinished(reader, digest) if place.recorded else None
+    resumed = unfinished(reader, digest) if scratch.recorded else None
     restore_id = resumed or layout.new_backup_id(datetime.now(UTC))
     if resumed:
         reporter.note(f"resuming restore {restore_id}, which did not finish")
@@ -115,7 +115,7 @@ def _carry_out(
         roots.open(row["destination"])
     target.prepare(made, restore_id, resumed=resumed is not None)
 
-    writer = place.writer()
+    writer = scratch.writer()
     log = RestoreLog(writer, restore_id, made, request.target, {"digest": digest, "into": target.into(made)})
     for reason, action in _ACCEPTED.items():
         if found := [str(o) for o in made.obstacles if o.reason == reason]:
@@ -124,11 +124,11 @@ def _carry_out(
                 reporter.warning(f"{action}: {text}")
     log.row("running")
     refuse_pruned_meanwhile(work, made.source, reader)
-    shares = deal(place.storage, made, layout.restore_folder(restore_id))
+    splits = write_splits(scratch.storage, made, layout.restore_folder(restore_id))
     reporter.start(made.entries, made.bytes, "restore")
     try:
-        with shares.board().watched(reporter.update):
-            outcomes = target.write(Records(work.spark, shares, made, restore_id, roots))
+        with splits.task_progress().watched(reporter.update):
+            outcomes = target.write(Records(work.spark, splits, made, restore_id, roots))
         reporter.update(made.entries, made.bytes)
     except LakebackupError as error:
         log.row("failed", problem=error.message)
@@ -138,7 +138,7 @@ def _carry_out(
     groups = _move_groups(request, made, reporter) if request.groups else None
     log.finish(outcomes)
     target.forget()
-    shares.clear()
+    splits.clear()
     for note in notes:
         reporter.warning(note)
     result = work.timed(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.recovery.exchange import EXCHANGED, read_index, require_whole
-from lakebackup.recovery.import_reader import MANIFESTS, GivenFile, given_files
+from lakebackup.recovery.import_reader import MANIFESTS, ImportFile, import_files
 from lakebackup.recovery.imports import Import, append, read_import, sweep, write_import, write_rows
 from lakebackup.requests import Request
 from lakebackup.rows.upkeep import Audit
@@ -69,7 +69,7 @@ def run(request: ImportRequest, *, spark: SparkSession | None = None, reporter: 
         return one.carry_out()
 
 
-def _files(request: ImportRequest) -> dict[str, tuple[GivenFile, ...]]:
+def _files(request: ImportRequest) -> dict[str, tuple[ImportFile, ...]]:
     if bool(request.folder) == bool(request.given):
         raise UsageProblem(
             "Give the folder of an export, or name what to import with --backups and --files or --manifests."
@@ -80,7 +80,7 @@ def _files(request: ImportRequest) -> dict[str, tuple[GivenFile, ...]]:
         require_whole(folder, index.files)
         return {
             table: tuple(
-                GivenFile(table, f"{folder.uri}/{file.path}", index.form)
+                ImportFile(table, f"{folder.uri}/{file.path}", index.form)
                 for file in index.files
                 if file.table == table
             )
@@ -91,10 +91,10 @@ def _files(request: ImportRequest) -> dict[str, tuple[GivenFile, ...]]:
         raise UsageProblem("Files belong to backups.", hint="Name their rows with --backups FILE.")
     if "files" in request.given and MANIFESTS in request.given:
         raise UsageProblem("--files and --manifests exclude each other: both list the files.")
-    return {table: tuple(given_files(table, path)) for table, path in request.given.items()}
+    return {table: tuple(import_files(table, path)) for table, path in request.given.items()}
 
 
-def _identity(request: ImportRequest, files: Mapping[str, tuple[GivenFile, ...]]) -> str:
+def _identity(request: ImportRequest, files: Mapping[str, tuple[ImportFile, ...]]) -> str:
     """16 hex digits of what is imported, so that the same import is recognized."""
     asked: list[object] = [bool(request.folder), request.source_kind]
     asked += [sorted(request.trust_roots)] if request.trust_roots else []
@@ -114,7 +114,7 @@ class _Run:
         self,
         request: ImportRequest,
         work: Workspace,
-        files: Mapping[str, tuple[GivenFile, ...]],
+        files: Mapping[str, tuple[ImportFile, ...]],
         import_id: str,
     ) -> None:
         self.request, self.work, self.files, self.import_id = request, work, files, import_id

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.plan.upkeep.import_backups import BackupsPlan, counted, numbered, plan_backups
-from lakebackup.recovery.import_reader import MANIFESTS, Given, GivenFile, given_columns
+from lakebackup.recovery.import_reader import MANIFESTS, ImportFile, ImportRows, import_spark_schema
 from lakebackup.rows.tables import OF_BACKUPS, spark_columns
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Resolver:
         self,
         spark: SparkSession,
         catalog_uri: str,
-        files: Mapping[str, tuple[GivenFile, ...]],
+        files: Mapping[str, tuple[ImportFile, ...]],
         held: Mapping[str, Mapping[str, Any]],
         *,
         whole: bool,
@@ -66,7 +66,7 @@ class Resolver:
         return counted(plan.new, self._totals(rows.get("files"))), rows
 
     def _backups(self) -> BackupsPlan:
-        reading = Given("backups", self._files.get("backups", ()), self._whole)
+        reading = ImportRows("backups", self._files.get("backups", ()), self._whole)
         rows = [row for number in range(len(reading.files)) for row in reading.read(number)]
         plan = plan_backups(
             (row for row in rows if row["row_problem"] is None),
@@ -82,8 +82,8 @@ class Resolver:
 
     def _given(self, table: str, known: frozenset[str]) -> DataFrame:
         files = self._files[table]
-        reading = Given(table, files, self._whole, known if table in (*OF_BACKUPS, MANIFESTS) else None)
-        return self._keep(reading.over(self._spark, range(len(files)), given_columns(table)))
+        reading = ImportRows(table, files, self._whole, known if table in (*OF_BACKUPS, MANIFESTS) else None)
+        return self._keep(reading.over(self._spark, range(len(files)), import_spark_schema(table)))
 
     def _require_sound(self, given: Mapping[str, DataFrame]) -> None:
         for table, frame in given.items():
@@ -193,10 +193,10 @@ def _widened(frame: DataFrame, table: str) -> DataFrame:
 
     missing = {
         field.name: sf.lit(None).cast(field.dataType)
-        for field in given_columns(table)
+        for field in import_spark_schema(table)
         if field.name not in frame.columns
     }
-    return frame.withColumns(missing).select(given_columns(table).names)
+    return frame.withColumns(missing).select(import_spark_schema(table).names)
 
 
 def _among(column: str, values: Sequence[object]) -> Column:

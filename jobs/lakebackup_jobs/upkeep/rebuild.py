@@ -25,25 +25,25 @@ class RebuildRequest(Request):
 
 
 def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Rebuild, and return what went in.
+    """Rebuild, and return counts of the rebuilt rows.
 
     Raises Refused (the catalog holds backups), Incomplete when some manifests could not be used; the others
-    are in by then.
+    have been rebuilt.
     """
     from lakebackup.recovery.rebuild import rebuild
     from lakebackup_jobs.topics.tasks.decode import decode_again
 
     work = Workspace(request, "", reporter, spark)
     derive = partial(decode_again, work.spark, schema_topics=request.schema_topics)
-    made = rebuild(work.spark, request.destination, request.catalog, derive)
-    for problem in made.problems:
+    rebuilt = rebuild(work.spark, request.destination, request.catalog, derive)
+    for problem in rebuilt.problems:
         reporter.warning(problem)
-    counts = {"backups": made.states, "files": made.files, "audit": made.audit}
-    result = work.timed({**counts, "left_out": made.problems})
-    if made.problems:
+    counts = {"backups": rebuilt.states, "files": rebuilt.files, "audit": rebuilt.audit}
+    result = work.timed({**counts, "left_out": rebuilt.problems})
+    if rebuilt.problems:
         reporter.result(result)
         raise Incomplete(
-            f"{len(made.problems)} backups could not be put in; the others are.",
-            hint="Their files are still there. Bring their manifests back from a copy and rebuild once more.",
+            f"{len(rebuilt.problems)} backups could not be rebuilt; the others were.",
+            hint="Their files are still stored. Restore their manifests from a copy, then rebuild again.",
         )
     return result

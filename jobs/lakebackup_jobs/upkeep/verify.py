@@ -24,9 +24,9 @@ from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
 from lakebackup.store import tombstones
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.desk import findings
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.scratch import findings
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore import job as log_restore
@@ -141,9 +141,9 @@ class _Check:
                 "LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml"
             )
         files = self.engine.query("files_to_check", backup_ids=self.ids).repartition(_tasks(totals["files"]))
-        board = TaskBoard(self.writer.home, f"checks/{self.check_id}/")
+        progress = TaskProgress(self.writer.home, f"checks/{self.check_id}/")
         job = CheckFiles(*self.common, mode, self.writer.home.uri, log_keys)
-        with board.watched(self.reporter.update):
+        with progress.watched(self.reporter.update):
             self._put(files, job, "files")
 
     def _summary(self) -> dict[str, Any]:
@@ -311,7 +311,7 @@ def _data_folders(storage: Storage, of_queues: Callable[[str], bool]) -> Iterato
         for backup_id in storage.folders(layout.backups_folder(source)) if of_queues(source) else ():
             yield layout.queue_files_folder(source, backup_id)
             yield f"{source}/backups/{backup_id}/listing/"
-            yield layout.seen_folder(source, backup_id)
+            yield layout.scan_folder(source, backup_id)
         for folder in ("log", "fulls"):
             for backup_id in storage.folders(f"{source}/{folder}/"):
                 yield f"{source}/{folder}/{backup_id}/"

@@ -27,7 +27,7 @@ from lakebackup.storage import Storage, open_storage
 from lakebackup.store.manifest import read_manifest
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, whole
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.snapshots.ranges import Ranges
 
 if TYPE_CHECKING:
@@ -100,14 +100,14 @@ class CheckFiles(_Task):
     """Compares files with their rows: existence and size, then sha256, then every record."""
 
     mode: Mode
-    board_uri: str
+    progress_uri: str
     keys: LogKeys | None = field(default=None, repr=False)
 
     def look(self, rows: Iterable[Row]) -> Iterator[Check]:
-        board = TaskBoard(open_storage(self.board_uri), f"checks/{self.check_id}/")
+        progress = TaskProgress(open_storage(self.progress_uri), f"checks/{self.check_id}/")
         count = None
         for file in rows:
-            count = count or board.counter(hashlib.sha256(file["path"].encode()).hexdigest()[:16])
+            count = count or progress.counter(hashlib.sha256(file["path"].encode()).hexdigest()[:16])
             outcome = _outcome(self._check, file)
             count(file["entries"], file["bytes"])
             yield self.finding(file, file["path"], self.mode, outcome)

@@ -1,4 +1,4 @@
-"""`lakebackup archive import`."""
+"""`lakebackup archive import`: import an archive of cbbackup."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from lakebackup_jobs.cli.verb import Call, verb
 @verb(options.TO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def import_(
     call: Call,
-    folder: str = argument("FOLDER", "The archive: what cbbackup was given.", ...),
-    source: str | None = option("--source NAME", "Its name in the catalog.", shown="the folder's"),
+    folder: str = argument("FOLDER", "The archive: the folder that cbbackup wrote.", ...),
+    source: str | None = option("--source NAME", "Its name in the catalog.", show_default="the folder's"),
 ) -> None:
-    """Take an archive into the catalog: every file is checked, then copied, then asked about with SQL.
+    """Import an archive: check every file, then copy them and add the backups to the catalog.
 
-    Again it adds only the backups that are new. Archives of releases before 3.0 are taken too.
+    Run again, it adds only new backups. Archives of releases before 3.0 work too.
 
     Examples:
         lakebackup archive import /backups/backup-42 --to ./backups
         lakebackup archive import /backups/backup-42 --source shop --to ./backups --dry-run
     """
-    from lakebackup_jobs.archives.bring_in import ArchiveImportRequest, run
+    from lakebackup_jobs.archives.import_archive import ArchiveImportRequest, run
 
     call.run(run, call.request(ArchiveImportRequest))

@@ -17,13 +17,13 @@ def restore(
     to: str = FOLDER,
     buckets: list[str] | None = BUCKET,
     from_ts: int | None = option(
-        "--from-time --from-date TIME", "Only backups that ended after it.", parser=instant
+        "--from-time --from-date TIME", "Only backups that ended after this time.", parser=instant
     ),
     to_ts: int | None = option(
-        "--to-time --to-date TIME", "As of the last backup that ended by then.", parser=instant
+        "--to-time --to-date TIME", "As of the last backup that ended by this time.", parser=instant
     ),
 ) -> None:
-    """Restore imported buckets into a folder: each document's newest state as a line of JSON.
+    """Restore imported buckets into a folder: one JSON line per document, its newest version.
 
     Examples:
         lakebackup archive restore --from ./backups --to ./documents

@@ -1,4 +1,4 @@
-"""Which part of an archive a verb reads, and where it writes it."""
+"""Common flags of the archive verbs: what to read, and the folder to write."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from lakebackup_jobs.cli.flags.values import required
 
 WHAT = argument("BACKUP|SOURCE", "A backup's id, or a source: its newest backup.")
 BUCKET = option("--bucket NAME", "Only this bucket or topic; repeatable.")
-FOLDER = option("--to FOLDER", "An empty folder, or one to make.", "")
+FOLDER = option("--to FOLDER", "An empty or new folder.", "")
 
 
 def folder(to: str) -> str:
     """The folder to write. Raises UsageProblem without one."""
-    return required(to, "--to", "which folder is to be written?", hint="Give --to FOLDER.").removeprefix(
-        "dir:"
-    )
+    return required(to, "--to", "which folder?", hint="Give --to FOLDER.").removeprefix("dir:")

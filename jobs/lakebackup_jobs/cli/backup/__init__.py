@@ -1,4 +1,4 @@
-"""`lakebackup backup …`: take a backup. One file a verb."""
+"""`lakebackup backup …`: take a backup. One file per verb."""
 
 from __future__ import annotations
 

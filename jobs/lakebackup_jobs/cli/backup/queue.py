@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lakebackup.config import Settings
     from lakebackup.formats.queues.headers import HeaderNames
 
-_WHAT, _MESSAGES = "What belongs to the engine", "Messages"
+_ENGINE, _MESSAGES = "The engine", "Messages"
 
 
 @verb(
@@ -23,68 +23,75 @@ _WHAT, _MESSAGES = "What belongs to the engine", "Messages"
     options.SPARK_JOB,
     options.LEASE,
     options.NOTE,
-    options.CONFIG.but("--settings"),
+    options.CONFIG.variant("--settings"),
 )
 def queue(
     call: Call,
-    source: str = argument("GRAPH", "The engine's name, and its source's in the catalog.", ...),
+    source: str = argument("GRAPH", "The engine's name, which is also the source's in the catalog.", ...),
     topics: list[str] = option(
         "--topics PATTERN",
-        "Its queues, all of them each time: names or shell patterns such as 'delta.*'; repeatable.",
+        "All its queues, each time: names or shell patterns such as 'delta.*'; repeatable.",
         ...,
-        panel=_WHAT,
+        panel=_ENGINE,
     ),
     snapshot: str | None = option(
-        "--snapshot PATH", "For a full: the folder of a snapshot, there on each worker.", panel=_WHAT
+        "--snapshot PATH", "For a full: the folder of a snapshot; each worker must see it.", panel=_ENGINE
     ),
     positions: str | None = option(
         "--positions FILE",
-        "For a full: where the snapshot stands in the queues.",
-        shown="PATH/../snapshot.json; without it, where the queues end",
-        panel=_WHAT,
+        "For a full: the snapshot's positions in the queues.",
+        show_default="PATH/../snapshot.json, or else the ends of the queues",
+        panel=_ENGINE,
     ),
     config: str | None = option(
-        "--config FILE", "The engine's config.yaml, kept with each backup.", panel=_WHAT
+        "--config FILE", "The engine's config.yaml, stored with each backup.", panel=_ENGINE
     ),
     schema: str | None = option(
-        "--schema FILE", "Its delta_schema_history.yaml, kept with each backup.", panel=_WHAT
+        "--schema FILE", "Its delta_schema_history.yaml, stored with each backup.", panel=_ENGINE
     ),
     mode: Literal["full", "differential", "incremental", "auto"] = option(
         "--mode",
-        "full: the snapshot, and where it stands. differential: everything since the last full. "
+        "full: the snapshot and its positions. differential: everything since the last full. "
         "incremental: since the last backup. auto: incremental, or full when there is none.",
         "auto",
     ),
-    tid_header: str | None = option("--tid-header NAME", "Header of the tid.", shown="tid", panel=_MESSAGES),
+    tid_header: str | None = option(
+        "--tid-header NAME", "Header with the tid.", show_default="tid", panel=_MESSAGES
+    ),
     tid_format: Literal["text", "int64"] | None = option(
         "--tid-format text|int64",
         "Decimal digits, or 8 bytes, most significant first.",
-        shown="text",
+        show_default="text",
         panel=_MESSAGES,
     ),
     transaction_header: str | None = option(
-        "--transaction-header NAME", "Header of the transaction's id.", shown="transaction", panel=_MESSAGES
+        "--transaction-header NAME",
+        "Header with the transaction id.",
+        show_default="transaction",
+        panel=_MESSAGES,
     ),
     kind_header: str | None = option(
         "--kind-header NAME",
-        "Header that says begin, write, commit or rollback.",
-        shown="kind",
+        "Header with begin, write, commit or rollback.",
+        show_default="kind",
         panel=_MESSAGES,
     ),
     skip: list[str] | None = option(
         "--skip-message TOPIC[PARTITION]@OFFSET",
-        "Leave out a message that cannot be understood, also of later backups; repeatable. "
-        "It is recorded in the audit log.",
+        "Skip an unreadable message, in later backups too; repeatable. The audit log records it.",
         panel=_MESSAGES,
     ),
     parallelism: int | None = option(
-        "--parallelism N", "How many tasks are to work at once.", shown="processors", panel=options.COPYING
+        "--parallelism N",
+        "Number of tasks that run at once.",
+        show_default="processors",
+        panel=options.COPYING,
     ),
 ) -> None:
-    """Back up an engine: a full of its snapshot, and from then on the messages of its queues.
+    """Back up an engine: first a full of its snapshot, then the messages of its queues.
 
-    What was purged or reset before it was backed up ends with exit code 9: then a new full is needed, which
-    is never taken unasked. --config is the engine's file here; lakebackup's own is --settings.
+    Exit code 9: messages were purged, or a queue was reset, before they were backed up. Take a new full then;
+    this never happens by itself. Here --config is the engine's file; lakebackup's own is --settings.
 
     Examples:
         lakebackup backup queue social --snapshot /data/social/snapshot --topics 'delta.*'
@@ -106,13 +113,13 @@ def queue(
     call.run(run, call.request(QueueRequest, names=header_names(call.settings)))
 
 
-def header_names(found: Settings) -> HeaderNames:
-    """The headers of an engine's messages, by the settings."""
+def header_names(settings: Settings) -> HeaderNames:
+    """The names of the messages' headers, from the settings."""
     from lakebackup.formats.queues.headers import HeaderNames
 
     return HeaderNames(
-        tid=found.queue_tid_header,
-        transaction=found.queue_transaction_header,
-        kind=found.queue_kind_header,
-        tid_format=found.queue_tid_format,
+        tid=settings.queue_tid_header,
+        transaction=settings.queue_transaction_header,
+        kind=settings.queue_kind_header,
+        tid_format=settings.queue_tid_format,
     )

@@ -16,7 +16,7 @@ _WHICH = "Which snapshot"
     options.TO,
     options.PLAN,
     options.SPARK_JOB,
-    options.SOURCE.but(help="The source's name in the catalog.", show_default="the folder's"),
+    options.SOURCE.variant(help="The source's name in the catalog.", show_default="the folder's"),
     options.LEASE,
     options.NOTE,
 )
@@ -33,14 +33,14 @@ def snapshot(
     snapshots: list[str] | None = option(
         "--snapshot ID",
         "A snapshot by name; repeatable, a backup each, oldest first.",
-        shown="the newest",
+        show_default="the newest",
         panel=_WHICH,
     ),
     everything: bool = switch("--all", "All that came since the last one backed up.", panel=_WHICH),
     taken_at: int | None = option(
         "--taken-at TIME",
         "When the snapshot was taken.",
-        shown="when its folders were made, or now where none is named",
+        show_default="when its folders were made, or now where none is named",
         panel=_WHICH,
         parser=instant,
     ),
@@ -55,7 +55,7 @@ def snapshot(
     always: list[str] | None = option(
         "--always PATTERN",
         "Files to copy whatever they look like, by their own names; repeatable.",
-        shown="CURRENT, MANIFEST-*",
+        show_default="CURRENT, MANIFEST-*",
         panel=options.COPYING,
     ),
     verify_unchanged: bool = switch(
@@ -69,7 +69,7 @@ def snapshot(
     pack_below: str | None = option(
         "--pack-below SIZE",
         "Many files smaller than this are stored as few objects; 0: never.",
-        shown="1MiB",
+        show_default="1MiB",
         panel=options.COPYING,
     ),
     bandwidth: str | None = option(

@@ -41,9 +41,11 @@ def topics(
         "--mode MODE",
         "full: everything. incr-diff: what is new since the latest backup of its level or below. "
         "incr-accu: since the latest of a level below. auto: incr-diff. The first is always a full.",
-        shown="auto",
+        show_default="auto",
     ),
-    level: int | None = option("--level N", "Level of an incremental backup; a full is level 0.", shown="1"),
+    level: int | None = option(
+        "--level N", "Level of an incremental backup; a full is level 0.", show_default="1"
+    ),
     parent: str | None = option("--parent BACKUP", "The backup to go on from, by the beginning of its id."),
     on_gap: OnGap = option(
         "--on-gap",
@@ -64,17 +66,17 @@ def topics(
     groups: Literal["all", "none"] | None = option(
         "--groups all|none",
         "Save what consumer groups have committed too, and the topic __consumer_offsets.",
-        shown="all",
+        show_default="all",
     ),
     isolation: Isolation | None = option(
         "--isolation LEVEL",
         "read_committed, or read_uncommitted: records of open and aborted transactions too.",
-        shown="read_committed",
+        show_default="read_committed",
     ),
     roll: str | None = option(
         "--roll SPAN",
         "Close a data file when its records span this long: 6h; never.",
-        shown="a tenth of the topic's retention.ms",
+        show_default="a tenth of the topic's retention.ms",
         panel=options.STORED,
     ),
     follow: bool = switch("--follow", "Do not end: back up what is new, again and again, until stopped."),

@@ -1,4 +1,4 @@
-"""`lakebackup catalog …`: the tables themselves. One file a verb."""
+"""`lakebackup catalog …`: maintain the catalog's tables. One file per verb."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lakebackup_jobs.cli.verb import group
 
 app = group(
     "catalog",
-    "Look after the catalog's tables.",
+    "Maintain the catalog's tables.",
     manifest.manifest,
     manifest.import_manifest,
     rebuild.rebuild,

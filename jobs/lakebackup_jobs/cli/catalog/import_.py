@@ -1,4 +1,4 @@
-"""`lakebackup catalog import`."""
+"""`lakebackup catalog import`: import rows of other catalogs and programs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ def import_(
     folder: str | None = argument("FOLDER", "The folder of a `catalog export`."),
     backups: str | None = option("--backups FILE", "Another program's backups: .jsonl, .parquet."),
     files: str | None = option("--files FILE", "The files that each backup added."),
-    departures: str | None = option("--departures FILE", "Which backup had a file no more; with --files."),
+    departures: str | None = option("--departures FILE", "The first backup without a file; with --files."),
     manifests: str | None = option(
-        "--manifests FILE", "Instead: every file of every backup, unchanged ones too."
+        "--manifests FILE", "Instead of --files: every file of every backup, unchanged ones too."
     ),
-    source_kind: str = option("--source-kind NAME", "What made these backups, say restic.", "imported"),
+    source_kind: str = option(
+        "--source-kind NAME", "The program that made these backups, such as restic.", "imported"
+    ),
     trust_roots: list[str] | None = option(
         "--trust-root URI",
-        "Restore from this destination of the export, too; repeatable. Default: none but --from.",
+        "Also restore from this destination of the export; repeatable. Default: only --from.",
     ),
 ) -> None:
-    """Bring in backups that other catalogs or programs know, to be asked with SQL; all or nothing.
+    """Import the rows of another catalog or program, for SQL queries; all or nothing.
 
-    docs/exchange.md describes the rows. Backups of other programs are neither restored nor pruned here.
+    docs/exchange.md describes the rows. lakebackup neither restores nor prunes backups of other programs.
 
     Examples:
         lakebackup catalog import ./rows --from ./backups

@@ -13,14 +13,14 @@ from lakebackup_jobs.cli.verb import Call, verb
 @verb(options.FROM)
 def manifest(
     call: Call,
-    backup: str = argument(
-        "ID", "A backup's id, or as much of its beginning as is unambiguous.", ..., shown=False
+    backup: str = argument("ID", "A backup id or a unique prefix of one.", ..., show_default=False),
+    out: Path | None = option(
+        "--out FILE", "Write to this new file instead of standard output.", show_default=False
     ),
-    out: Path | None = option("--out FILE", "Where to; else it is printed.", shown=False),
 ) -> None:
-    """Print the manifest of a snapshot: table, tablet, file, and where each file's bytes are now.
+    """Print the manifest of a snapshot: table, tablet, file, and where each file is stored now.
 
-    Each backup of a snapshot has its own beside it; this one tells the places as they are known today.
+    Each backup of a snapshot has a manifest of its own beside it; this one has the current locations.
 
     Examples:
         lakebackup catalog manifest 20261121T1405 --from ./backups
@@ -39,7 +39,7 @@ def manifest(
         for piece in pieces:
             sys.stdout.write(piece)
         return
-    first = next(pieces)  # before the file is made
+    first = next(pieces)  # raises before the file is created
     try:
         with out.open("x", encoding="utf-8") as file:
             try:
@@ -52,25 +52,25 @@ def manifest(
     except OSError as error:
         raise EnvironmentProblem(
             f"{out} cannot be written: {os.strerror(error.errno or 0)}.",
-            hint="Name a file that is not there yet, in a folder that can be written.",
+            hint="Name a new file in a writable folder.",
         ) from error
 
 
 @verb(options.FROM, options.SOURCE, options.LEASE)
 def import_manifest(
     call: Call,
-    file: Path = argument("FILE", "The manifest, as JSON.", ..., shown=False),
+    file: Path = argument("FILE", "The manifest, as JSON.", ..., show_default=False),
     taken_at: int | None = option(
         "--taken-at TIME",
-        "When the snapshot was taken; else the greatest timestamp in it.",
-        shown=False,
+        "When the snapshot was taken. Default: its latest timestamp.",
+        show_default=False,
         parser=instant,
     ),
 ) -> None:
-    """Bring in another tool's manifest of a snapshot: a backup whose files are stored already.
+    """Import another tool's manifest of a snapshot as a backup whose files are already stored.
 
-    Nothing is copied. The files must lie in the destination, or in one that the catalog knows, and are never
-    deleted by a prune. All of it comes in, or nothing.
+    Copies nothing. The files must be in the destination, or another one that the catalog knows. No prune
+    deletes them. The import is all or nothing.
 
     Examples:
         lakebackup catalog import-manifest manifest.json --source yb --from s3://backups/yb

@@ -1,7 +1,7 @@
-"""Flags that several verbs share, so that they read and mean the same everywhere.
+"""Flags that several verbs share, so that they have the same name, help and meaning everywhere.
 
-A verb takes a `Flag` through its decorator (see `verb`); what comes after them here is for the signatures of
-verbs.
+A verb takes a `Flag` through its decorator (see `verb`). Options and arguments at the end of this module are
+defaults of verbs' parameters.
 """
 
 from __future__ import annotations
@@ -21,37 +21,38 @@ from lakebackup.sql_engine import EngineChoice
 SETTINGS, KAFKA, SPARK, OUTPUT = "Settings", "Kafka", "Spark", "Output"
 COPYING, STORED = "Copying", "Data files"
 TIMES = "2026-11-21T14:05Z, '14:05' (today), -2h, '90 min ago', ms since 1970; UTC without a zone."
-"""Help on the forms that a time can have."""
+"""Help text: the forms of a time."""
 
 CodecName = Literal["null", "deflate", "snappy", "zstandard"]
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A flag that verbs share; `Call.flags` has it by `name`. `setting`: the setting that it overrides."""
+    """A shared flag. `name`: its key in `Call.flags`. `setting`: the setting that it overrides."""
 
     name: str
     kind: Any
     options: tuple[str, ...]
-    shown: Mapping[str, Any]
+    typer_arguments: Mapping[str, Any]
     setting: str | None
 
-    def but(self, *options: str, **shown: Any) -> Flag:
+    def variant(self, *options: str, **changed: Any) -> Flag:
         """The same flag with other spellings or another help."""
-        return replace(self, options=options or self.options, shown={**self.shown, **shown})
+        typer_arguments = {**self.typer_arguments, **changed}
+        return replace(self, options=options or self.options, typer_arguments=typer_arguments)
 
     @property
     def parameter(self) -> Parameter:
-        """As a parameter that typer reads."""
-        shown = typer.Option(False if self.kind is bool else None, *self.options, **self.shown)
-        return Parameter(self.name, Parameter.KEYWORD_ONLY, default=shown, annotation=self.kind)
+        """The flag as a parameter of a function, for typer."""
+        default = typer.Option(False if self.kind is bool else None, *self.options, **self.typer_arguments)
+        return Parameter(self.name, Parameter.KEYWORD_ONLY, default=default, annotation=self.kind)
 
     def arguments(self, value: Any) -> list[str]:
-        """The flag as it is typed; nothing when it was not given."""
+        """The flag with its value as command line arguments; empty when the flag is not set."""
         if value is True:
             return [self.options[0]]
-        given = value if isinstance(value, list) else [value] if value else []
-        texts = [str(one.absolute() if isinstance(one, Path) else one) for one in given]
+        values = value if isinstance(value, list) else [value] if value else []
+        texts = [str(each.absolute() if isinstance(each, Path) else each) for each in values]
         return [part for text in texts for part in (self.options[0], text)]
 
 
@@ -61,39 +62,42 @@ def option(
     default: Any = None,
     *,
     panel: str | None = None,
-    shown: str | bool | None = None,
+    show_default: str | bool | None = None,
     **more: Any,
 ) -> Any:
-    """A flag of a verb by its spellings and, where it has a value, what help calls that: `--until TS|TIME`.
+    """An option of one verb. `spelled`: its spellings and the name of its value in help: `--until TS|TIME`.
 
-    `default`: its value when it is not given; `...`: it must be. `shown`: that value as help shows it.
+    `default`: `...` makes the option required. `show_default`: the default's text in help.
     """
-    return typer.Option(default, *_spellings(spelled), **{**_shown(spelled, help_, panel, shown), **more})
+    arguments = _typer_arguments(spelled, help_, panel, show_default)
+    return typer.Option(default, *_spellings(spelled), **{**arguments, **more})
 
 
 def switch(spelled: str, help_: str, *, panel: str | None = None) -> Any:
-    """A flag of a verb that is set or not."""
+    """An option of one verb without a value."""
     return option(spelled, help_, False, panel=panel)
 
 
-def argument(metavar: str, help_: str, default: Any = None, *, shown: str | bool | None = None) -> Any:
-    """An argument of a verb, by what help calls it; `default` and `shown` as of an option."""
-    return typer.Argument(default, **_shown(metavar, help_, None, shown))
+def argument(metavar: str, help_: str, default: Any = None, *, show_default: str | bool | None = None) -> Any:
+    """A positional argument of one verb; `default` and `show_default` as for `option`."""
+    return typer.Argument(default, **_typer_arguments(metavar, help_, None, show_default))
 
 
 def _spellings(spelled: str) -> tuple[str, ...]:
     return tuple(word for word in spelled.split() if word.startswith("-"))
 
 
-def _shown(spelled: str, help_: str, panel: str | None, default: str | bool | None) -> dict[str, Any]:
+def _typer_arguments(
+    spelled: str, help_: str, panel: str | None, default: str | bool | None
+) -> dict[str, Any]:
     last = spelled.split()[-1]
-    shown = {
+    arguments = {
         "help": help_,
         "rich_help_panel": panel,
         "metavar": None if last.startswith("-") else last,
         "show_default": default,
     }
-    return {word: value for word, value in shown.items() if value is not None}
+    return {word: value for word, value in arguments.items() if value is not None}
 
 
 def _flag(
@@ -106,14 +110,14 @@ def _flag(
     setting: str | None = None,
     default: str | None = None,
 ) -> Flag:
-    """A shared flag, spelled as in `option`; one without a value is set or not."""
-    spellings, shown = _spellings(spelled), _shown(spelled, help_, panel, default)
-    named = name or spellings[0].strip("-").replace("-", "_")
-    return Flag(named, kind | None if "metavar" in shown else bool, spellings, shown, setting)
+    """A shared flag, spelled as in `option`; without a value name it is a switch."""
+    spellings, arguments = _spellings(spelled), _typer_arguments(spelled, help_, panel, default)
+    name = name or spellings[0].strip("-").replace("-", "_")
+    return Flag(name, kind | None if "metavar" in arguments else bool, spellings, arguments, setting)
 
 
 def _setting(panel: str, spelled: str, help_: str, kind: Any = str, **more: str) -> Flag:
-    """A flag that overrides the setting of its name, or the one that `setting` names."""
+    """A shared flag that overrides a setting: `setting`, or else the one with the flag's name."""
     flag = _flag(panel, spelled, help_, kind, **more)
     return flag if flag.setting else replace(flag, setting=flag.name)
 
@@ -121,30 +125,38 @@ def _setting(panel: str, spelled: str, help_: str, kind: Any = str, **more: str)
 CODEC = _setting(
     STORED, "--codec CODEC", "null, deflate, snappy or zstandard.", CodecName, default="zstandard"
 )
-COMPRESSION_LEVEL = _setting(STORED, "--compression-level N", "Of the codec.", int, default="the codec's")
+COMPRESSION_LEVEL = _setting(
+    STORED, "--compression-level N", "Compression level of the codec.", int, default="the codec's"
+)
 TARGET_SIZE = _setting(STORED, "--target-size SIZE", "Close a data file at this size.", default="128MiB")
-NOTE = _flag(None, "--note TEXT", "Kept with the backup.")
+NOTE = _flag(None, "--note TEXT", "A note that is stored with the backup.")
 DRY_RUN = _flag(None, "--dry-run", "Show the plan; write nothing.")
-EXPLAIN = _flag(None, "--explain", "Print the SQL that decides, with its parameters; change nothing.")
-AS_OF = _flag(None, "--as-of TIME", "As the catalog was then; relations as they are: now_…")
-BACKUPS_AT = _setting(
-    SETTINGS, "--from URI", "Where the backups are kept.", name="from_", setting="destination"
+EXPLAIN = _flag(None, "--explain", "Print the SQL behind the plan, with its parameters; change nothing.")
+AS_OF = _flag(None, "--as-of TIME", "Read the catalog as of then; the current relations are named now_…")
+FROM_URI = _setting(
+    SETTINGS, "--from URI", "Where the backups are stored.", name="from_", setting="destination"
 )
-KEEP_AT = _setting(
-    SETTINGS, "--to URI", "Where to keep it: a folder or s3://bucket/prefix.", setting="destination"
+TO_URI = _setting(
+    SETTINGS, "--to URI", "Where to store backups: a folder or s3://bucket/prefix.", setting="destination"
 )
-CATALOG = _setting(SETTINGS, "--catalog URI", "The catalog, when not in there.")
+CATALOG = _setting(SETTINGS, "--catalog URI", "The catalog, if it is not in the destination.")
 SOURCE = _setting(SETTINGS, "--source NAME", "The cluster's name in the catalog.", default="its id")
-LEASE = _setting(SETTINGS, "--lease-ttl SPAN", "A run silent this long has lost its lease.", default="60s")
-CONFIG = _flag(SETTINGS, "--config FILE", "Instead of ./lakebackup.toml.", Path, name="settings_file")
+LEASE = _setting(
+    SETTINGS, "--lease-ttl SPAN", "A run that does not renew its lease for this long loses it.", default="60s"
+)
+CONFIG = _flag(
+    SETTINGS, "--config FILE", "Settings file, instead of ./lakebackup.toml.", Path, name="settings_file"
+)
 BOOTSTRAP = _flag(KAFKA, "--bootstrap-server --bootstrap-servers HOST:PORT,…", "Brokers.")
 KAFKA_CONFIG = _flag(
-    KAFKA, "--kafka-config FILE", "Client properties, key=value a line; the place for secrets.", Path
+    KAFKA, "--kafka-config FILE", "Client properties, one key=value per line; put secrets here.", Path
 )
 KAFKA_PROPERTY = _flag(
     KAFKA, "-X KEY=VALUE", "A librdkafka property; repeatable.", list[str], name="kafka_property"
 )
-ENGINE = _flag(None, "--engine NAME", "What plans: auto, duckdb or spark.", EngineChoice, default="auto")
+ENGINE = _flag(
+    None, "--engine NAME", "SQL engine for the plan: auto, duckdb or spark.", EngineChoice, default="auto"
+)
 REMOTE = _setting(SPARK, "--remote sc://HOST", "A Spark Connect server.")
 MASTER = _setting(SPARK, "--master URL", "Spark master.", default="this machine")
 SPARK_CONF = _flag(SPARK, "--spark-conf KEY=VALUE", "A Spark property; repeatable.", list[str])
@@ -154,14 +166,14 @@ DEBUG = _flag(OUTPUT, "--debug", "Show the traceback of a failure.")
 
 ALL = (
     CODEC, COMPRESSION_LEVEL, TARGET_SIZE, NOTE, DRY_RUN, EXPLAIN, ENGINE, AS_OF,
-    BACKUPS_AT, KEEP_AT, CATALOG, SOURCE, LEASE, CONFIG,
+    FROM_URI, TO_URI, CATALOG, SOURCE, LEASE, CONFIG,
     BOOTSTRAP, KAFKA_CONFIG, KAFKA_PROPERTY, REMOTE, MASTER, SPARK_CONF, JSON, CSV, DEBUG,
 )  # fmt: skip
-"""Every shared flag, in the order in which help shows them, after a verb's own."""
+"""Every shared flag in help's order; a verb's own options come first."""
 
 EVERY_VERB = (CONFIG, JSON, DEBUG)
-FROM = (BACKUPS_AT, CATALOG)
-TO = (KEEP_AT, CATALOG)
+FROM = (FROM_URI, CATALOG)
+TO = (TO_URI, CATALOG)
 DATA_FILES = (CODEC, COMPRESSION_LEVEL, TARGET_SIZE)
 KAFKA_CLIENT = (KAFKA_CONFIG, KAFKA_PROPERTY)
 KAFKA_SERVERS = (BOOTSTRAP, *KAFKA_CLIENT)
@@ -171,23 +183,23 @@ PLAN = (DRY_RUN, EXPLAIN)
 ROWS = (AS_OF, *FROM, CSV)
 
 PATTERN = option(
-    "--pattern REGEX", "Topics whose whole name matches; repeatable. Internal topics (__…) only come by name."
+    "--pattern REGEX", "Topics whose whole name matches; repeatable. Name internal topics (__…) in full."
 )
-BACKUP_ID = argument("ID", "A backup's id, or as much of its beginning as is unambiguous.", ...)
+BACKUP_ID = argument("ID", "A backup id or a unique prefix of one.", ...)
 TopicSettings = Literal["auto", "saved", "suspended"]
 TOPIC_SETTINGS = option(
     "--settings",
-    "Topic settings at the end: as saved, but no retention that eats what was restored (auto); "
-    "as saved; or retention off until you set it (suspended).",
+    "Topic settings after the restore. auto: as saved, without retention that would delete restored "
+    "records. saved: as saved. suspended: retention is off until you set it.",
     "auto",
 )
 ZERO_TIMESTAMPS_AS_ONE = switch(
     "--zero-timestamps-as-one",
-    "Write 1 ms for a timestamp of 0, which Kafka's C client would replace by now.",
+    "Write timestamps of 0 as 1 ms: Kafka's C client would replace 0 by the current time.",
 )
 
 
 def examples(lines: str) -> str | None:
-    """An epilog that shows commands as they are typed, one a line; a line that is indented continues one."""
+    """Help's epilog with example commands, one per line; an indented line continues the one above."""
     commands = re.sub(r"\n +", " ", dedent(lines)).splitlines()
     return "Examples:\n\n" + "\n\n".join(f"  {command}" for command in commands) if commands else None

@@ -1,4 +1,4 @@
-"""From the text of a flag to its value."""
+"""Parse and check the values of flags."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from lakebackup.errors import UsageProblem
 
 T = TypeVar("T")
 TARGETS = "kafka://HOST:PORT[,HOST:PORT] | delta:PATH | dir:PATH"
-"""Help on the places that a restore can write to."""
+"""Help text: the targets of a restore."""
 _SCHEMES = ("kafka://", "delta:", "dir:")
 
 
 def instant(text: str | None) -> int | None:
-    """A time flag in ms since 1970 UTC; None stays None."""
+    """A time in ms since 1970 UTC; None for None."""
     if text is None:
         return None
     import time
@@ -25,14 +25,14 @@ def instant(text: str | None) -> int | None:
 
 
 def span(text: str | None) -> int | None:
-    """A flag such as `7d` in ms; None stays None."""
+    """A duration such as `7d` in ms; None for None."""
     from lakebackup.rules.times import parse_duration
 
     return None if text is None else parse_duration(text)
 
 
 def size(flag: str, text: str | None) -> int | None:
-    """A flag such as `10GiB` in bytes; None stays None. Raises UsageProblem."""
+    """A size such as `10GiB` in bytes; None for None. Raises UsageProblem."""
     from pydantic import ByteSize, TypeAdapter, ValidationError
 
     try:
@@ -42,7 +42,7 @@ def size(flag: str, text: str | None) -> int | None:
 
 
 def one_of(flags: Mapping[str, bool], otherwise: str) -> str:
-    """The name of the flag that is set, or `otherwise`. Raises UsageProblem for two."""
+    """The name of the flag that is set, or `otherwise`. Raises UsageProblem if several are."""
     given = [name for name, is_set in flags.items() if is_set]
     if len(given) > 1:
         raise UsageProblem(f"{' and '.join(f'--{name}' for name in given)} exclude each other.")
@@ -50,19 +50,19 @@ def one_of(flags: Mapping[str, bool], otherwise: str) -> str:
 
 
 def required(value: T | None, flag: str, question: str, *, hint: str) -> T:
-    """The value of a flag that has to be given. Raises UsageProblem without one."""
+    """The value of a required flag. Raises UsageProblem without one."""
     if not value:
         raise UsageProblem(f"Missing {flag}: {question}", hint=hint)
     return value
 
 
 def check_target(to: str | None) -> str:
-    """--to when it has one of the forms that a restore can write to. Raises UsageProblem."""
+    """The value of --to, if a restore can write there. Raises UsageProblem."""
     target = required(to, "--to", "where do the records go?", hint=f"Give --to {TARGETS}.")
     scheme = next((scheme for scheme in _SCHEMES if target.startswith(scheme)), None)
     if scheme is None or len(target) == len(scheme):
         raise UsageProblem(
-            f"--to {target!r} is not a place to restore to.",
+            f"--to {target!r} is not a target of a restore.",
             hint=f"Give {TARGETS}. (Where the backups are is --from.)",
         )
     return target

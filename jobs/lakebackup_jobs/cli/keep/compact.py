@@ -18,13 +18,15 @@ from lakebackup_jobs.cli.verb import Call, verb
 )
 def compact(
     call: Call,
-    topics: list[str] | None = argument("TOPIC", "Topics by name.", shown="all compacted ones"),
+    topics: list[str] | None = argument("TOPIC", "Topics by name.", show_default="all compacted topics"),
     patterns: list[str] | None = options.PATTERN,
-    all_keyed: bool = switch("--all-keyed", "Topics that are not compacted too, when all records have keys."),
+    all_keyed: bool = switch(
+        "--all-keyed", "Also topics that are not compacted, if all their records have keys."
+    ),
 ) -> None:
     """Rewrite the newest backups of compacted topics with only the latest record of each key.
 
-    The result is a backup that the next one goes on from; what it replaces stays until a prune.
+    The next backup continues from the result. The replaced backups stay until a prune.
 
     Examples:
         lakebackup compact --from ./backups --dry-run

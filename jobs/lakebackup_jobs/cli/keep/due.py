@@ -1,4 +1,4 @@
-"""`lakebackup due`: the backups that policies want now, for cron and the like."""
+"""`lakebackup due`: show or take the backups that are due by policy; for cron."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(options.FROM, options.SOURCE, options.BOOTSTRAP, options.KAFKA_CONFIG)
-def due(call: Call, run: bool = switch("--run", "Take them, one after another.")) -> None:
-    """Tell which backups are due by the policies' schedules, or take them. Ends at once when none is.
+def due(call: Call, run: bool = switch("--run", "Take the backups, one after another.")) -> None:
+    """Show which backups are due by the policies' schedules, or take them. Ends at once when none is due.
 
-    A backup takes the topics that the policy's patterns match, new ones too (`policy set --pattern`); without
-    patterns, those that some backup of the source holds. The view unprotected_topics has the others.
+    A backup takes the topics that match the policy's patterns, new ones too (`policy set --pattern`); without
+    patterns, the topics in any backup of the source. The view unprotected_topics has the others.
 
     Examples:
         lakebackup due --from ./backups
@@ -30,21 +30,21 @@ def due(call: Call, run: bool = switch("--run", "Take them, one after another.")
     from lakebackup_jobs.upkeep import policies
 
     reader = CatalogReader.require(*call.places)
-    wanted = policies.due(reader, source, time.time_ns() // 1_000_000)
-    if not wanted and not call.json:
-        # Cron mails what is printed: there, nothing is due most of the time.
+    backups = policies.due(reader, source, time.time_ns() // 1_000_000)
+    if not backups and not call.json:
+        # Not on standard output with --run: cron would mail it.
         call.report.note("No backup is due.") if run else typer.echo("No backup is due.")
-    found = [asdict(one) | {"arguments": shlex.join(one.arguments)} for one in wanted]
-    call.report.result({"due": found})
+    rows = [asdict(one) | {"arguments": shlex.join(one.arguments)} for one in backups]
+    call.report.result({"due": rows})
     if not run:
         return
     from lakebackup_jobs.cli import main
 
     shared = ["--to", where, *call.passed_on("from_", "source")]
-    codes = [main(["backup", "topics", *one.arguments, *shared], call.session) for one in wanted]
-    failed = [one.source for one, code in zip(wanted, codes, strict=True) if code]
+    codes = [main(["backup", "topics", *one.arguments, *shared], call.session) for one in backups]
+    failed = [one.source for one, code in zip(backups, codes, strict=True) if code]
     if failed:
         raise Incomplete(
-            f"The backups that were due of {', '.join(failed)} did not end well.",
-            hint="What went wrong stands above; they stay due.",
+            f"The due backups of {', '.join(failed)} failed.",
+            hint="See the errors above. The backups stay due.",
         )

@@ -1,4 +1,4 @@
-"""`lakebackup manage`: report, prune and merge under the names that cbbackup-manage was to have."""
+"""`lakebackup manage`: report, prune and merge with the flags of cbbackup-manage."""
 
 from __future__ import annotations
 
@@ -12,24 +12,22 @@ from lakebackup_jobs.cli.verb import Call, verb
 @verb(options.CATALOG, options.SOURCE)
 def manage(
     call: Call,
-    folder: str | None = argument("BACKUP_DIR", "Where the backups are kept."),
-    report: bool = switch("--report", "As `lakebackup report`."),
-    prune: int | None = option("--prune DAYS", "As `lakebackup prune DAYS`.", min=0),
-    delete: bool = switch("--delete", "With --prune: do it."),
-    merge: int | None = option("--merge LEVEL", "As `lakebackup merge LEVEL`.", min=1),
+    folder: str | None = argument("BACKUP_DIR", "Where the backups are stored."),
+    report: bool = switch("--report", "Run `lakebackup report`."),
+    prune: int | None = option("--prune DAYS", "Run `lakebackup prune DAYS`.", min=0),
+    delete: bool = switch("--delete", "With --prune: delete."),
+    merge: int | None = option("--merge LEVEL", "Run `lakebackup merge LEVEL`.", min=1),
 ) -> int:
-    """Do what the command of that name does."""
+    """Run the report, prune or merge command."""
     modes = {"report": report, "prune": prune is not None, "merge": merge is not None}
     name = required(
         one_of(modes, otherwise=""),
         "--report, --prune or --merge",
-        "what is to be done?",
-        hint="Give --report, --prune DAYS or --merge LEVEL; `lakebackup manage --help` says more.",
+        "which command?",
+        hint="Give --report, --prune DAYS or --merge LEVEL; see `lakebackup manage --help`.",
     )
     if delete and name != "prune":
-        raise UsageProblem(
-            "--delete goes with --prune.", hint="Leave it out, or give --prune DAYS in place of the other."
-        )
+        raise UsageProblem("--delete needs --prune.", hint="Leave it out, or give --prune DAYS instead.")
     if call.flags["source"] and name == "report":
         raise UsageProblem(
             "--source: a report covers every source.",

@@ -1,4 +1,4 @@
-"""`lakebackup merge`: one backup of a lower level out of several."""
+"""`lakebackup merge`: merge several backups into one of a lower level."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from lakebackup_jobs.cli.verb import Call, verb
     options.SOURCE,
     options.LEASE,
     options.NOTE,
-    options.TARGET_SIZE.but(help="Join data files up to this size."),
+    options.TARGET_SIZE.variant(help="Join data files up to this size."),
 )
 def merge(
     call: Call,
-    level: int = argument("LEVEL", "Backups of this level become one of the level below; 1: a full.", ...),
-    until: str | None = option("--until ID", "The last backup to merge.", shown="the newest"),
+    level: int = argument(
+        "LEVEL", "Merge backups of this level into one of the level below; 1 makes a full.", ...
+    ),
+    until: str | None = option("--until ID", "The last backup to merge.", show_default="the newest"),
     to_ts: int | None = option("--to-date --to-time TIME", "Only backups that end by then.", parser=instant),
-    drop_gone: bool = switch("--drop-gone", "Leave out topics that the last backup does not have."),
+    drop_gone: bool = switch("--drop-gone", "Leave out topics that are not in the last backup."),
 ) -> None:
-    """Make the newest backups of a level that follow one another into one of the level below.
+    """Merge the newest consecutive backups of a level into one of the level below.
 
-    It holds what they hold, from their files alone; they stay until a prune. Level 1 makes a full.
+    Reads only their files. They stay until a prune. Level 1 makes a full.
 
     Examples:
         lakebackup merge 2 --from ./backups --dry-run

@@ -1,4 +1,4 @@
-"""`lakebackup policy …` and `lakebackup hold`: how often a source is backed up, and what is kept."""
+"""`lakebackup policy …` and `lakebackup hold`: backup schedules, retention, and holds."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ def set_(
     full: str | None = option("--full WHEN", "Fulls: 'daily 02:30', 'weekly sun 02:00', 'every 6h'; none."),
     incremental: str | None = option("--incr WHEN", "Incrementals, as --full."),
     incr_mode: Literal["incr-diff", "incr-accu", "diff", "accu"] | None = option(
-        "--incr-mode MODE", "incr-diff or incr-accu.", shown="incr-diff"
+        "--incr-mode MODE", "incr-diff or incr-accu.", show_default="incr-diff"
     ),
-    level: int | None = option("--level N", "Level of the incrementals.", min=1, shown="1"),
+    level: int | None = option("--level N", "Level of the incrementals.", min=1, show_default="1"),
     window: str | None = option(
         "--window SPAN", "Recovery window: any time of the last 14d can be restored; none."
     ),
     redundancy: int | None = option(
-        "--redundancy N", "The newest N fulls stay, and all on them; 0: no limit.", min=0
+        "--redundancy N", "Keep the newest N fulls and all backups that depend on them; 0: no limit.", min=0
     ),
     min_redundancy: int | None = option(
-        "--min-redundancy N", "Never leave fewer usable fulls.", min=1, shown="1"
+        "--min-redundancy N", "Always keep at least N usable fulls.", min=1, show_default="1"
     ),
     pattern: list[str] | None = option(
         "--pattern REGEX",
-        "Topics that the policy owns, new ones too, as in backup topics; repeatable; none.",
-        shown="those that backups hold",
+        "Topics of the policy, new ones too, as in backup topics; repeatable; none.",
+        show_default="the topics in backups",
     ),
-    note: str | None = option("--note TEXT", "Kept with the policy."),
+    note: str | None = option("--note TEXT", "A note that is stored with the policy."),
 ) -> None:
-    r"""Set a source's policy; what is not said stays as it was.
+    r"""Set a source's policy; flags that are not given stay unchanged.
 
-    With a window and a redundancy, a backup goes when both let it go. Nothing is deleted before
-    `lakebackup prune --delete`.
+    With a window and a redundancy, a backup is obsolete when it is outside both. Only
+    `lakebackup prune --delete` deletes anything.
 
     Examples:
         lakebackup policy set prod --full 'weekly sun 02:00' --incr hourly --window 14d
@@ -73,8 +73,8 @@ def set_(
 
 
 @verb(options.ROWS)
-def show(call: Call, source: str | None = argument("SOURCE", "One source alone.")) -> None:
-    """Show the policies in force. What they make of each backup: the view obsolete_backups.
+def show(call: Call, source: str | None = argument("SOURCE", "Only this source.")) -> None:
+    """Show the policies in force. The view obsolete_backups has their result for each backup.
 
     Examples:
         lakebackup policy show --from ./backups
@@ -84,7 +84,7 @@ def show(call: Call, source: str | None = argument("SOURCE", "One source alone."
 
 @verb(options.FROM)
 def remove(call: Call, name: str = NAME) -> None:
-    """Have no policy for a source any more: all its backups are kept.
+    """Remove a source's policy: all its backups are kept.
 
     Examples:
         lakebackup policy remove prod --from ./backups
@@ -98,23 +98,23 @@ def remove(call: Call, name: str = NAME) -> None:
 def hold(
     call: Call,
     backup_id: str = options.BACKUP_ID,
-    reason: str = option("--reason TEXT", "Why; kept in the audit log.", ...),
-    until_ts: int | None = option("--until TIME", "Keep it until then: 2027-03-01.", parser=instant),
+    reason: str = option("--reason TEXT", "The reason, for the audit log.", ...),
+    until_ts: int | None = option("--until TIME", "Keep it until this time: 2027-03-01.", parser=instant),
     forever: bool = switch("--forever", "Keep it until it is released."),
-    release: bool = switch("--release", "Do not hold it any more."),
+    release: bool = switch("--release", "End the hold."),
 ) -> None:
-    """Keep a backup, and what it needs, whatever the policy says.
+    """Keep a backup, and all backups that it needs, whatever the policy.
 
     Examples:
         lakebackup hold 20261121T1405 --forever --reason 'end of the year'
         lakebackup hold 20261121T1405 --until 2027-03-01 --reason 'audit of 2026'
         lakebackup hold 20261121T1405 --release --reason 'the audit is over'
     """
-    ways = {"until": until_ts is not None, "forever": forever, "release": release}
+    modes = {"until": until_ts is not None, "forever": forever, "release": release}
     required(
-        one_of(ways, otherwise=""),
+        one_of(modes, otherwise=""),
         "--until, --forever or --release",
-        "how long is it kept?",
+        "how long to keep it?",
         hint="Give one of them.",
     )
     from lakebackup_jobs.upkeep import policies
@@ -125,15 +125,15 @@ def hold(
 
 
 def _days(window: str | None) -> int | None:
-    """A window in whole days, 0 for none; None stays None. Raises UsageProblem."""
+    """A window in whole days; 0 for "none", None for None. Raises UsageProblem."""
     if window is None or window == "none":
         return None if window is None else 0
     ms = span(window) or 0
     if ms % _DAY_MS or not ms:
-        raise UsageProblem(
-            f"--window {window!r} is not a number of whole days, at least 1.", hint="Write 14d, 4w; none."
-        )
+        raise UsageProblem(f"--window {window!r} is not a whole number of days.", hint="Write 14d, 4w; none.")
     return ms // _DAY_MS
 
 
-app = group("policy", "Say how often a source is backed up and how long that is kept.", set_, show, remove)
+app = group(
+    "policy", "Set how often to back up a source, and how long to keep the backups.", set_, show, remove
+)

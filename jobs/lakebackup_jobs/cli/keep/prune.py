@@ -1,4 +1,4 @@
-"""`lakebackup prune`: delete what no policy and no retention keeps any more."""
+"""`lakebackup prune`: delete backups and files that no policy or retention keeps."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ def prune(
     call: Call,
     topics: list[str] | None = argument(
         "DAYS|TOPIC",
-        "A recovery window in days in place of the policy's; or topics by name.",
-        shown="by policy, and all topics of the newest backup",
+        "A recovery window in days instead of the policy's, or names of topics.",
+        show_default="by policy, and all topics of the newest backup",
     ),
     patterns: list[str] | None = options.PATTERN,
-    delete: bool = switch("--delete", "Do it. Without this, only tell."),
+    delete: bool = switch("--delete", "Delete. Without this, only show the plan."),
     keep_time: str | None = option(
         "--keep-time SPAN",
         "Keep records this long before the newest backup: 7d, 12h.",
-        shown="the topic's retention.ms",
+        show_default="the topic's retention.ms",
     ),
     keep_size: str | None = option(
         "--keep-size SIZE",
         "Keep at least this much of each partition, the newest: 10GiB.",
-        shown="the topic's retention.bytes",
+        show_default="the topic's retention.bytes",
     ),
 ) -> None:
-    """Let go of backups that the policy does not keep, and of files that the topics' own retention does not.
+    """Delete backups that the policy does not keep, and files that the topics' retention does not keep.
 
-    Before the first object goes, every restore point that stays is shown to keep what it needs.
+    Before it deletes anything, it checks that every remaining restore point keeps the files it needs.
 
     Examples:
         lakebackup prune --from ./backups
@@ -41,8 +41,8 @@ def prune(
         lakebackup prune orders --keep-time 30d --keep-size 10GiB --delete
     """
     topics, days = _window(topics or [])
-    for shared in ("dry_run", "explain"):
-        one_of({"delete": delete, shared.replace("_", "-"): call.flags[shared]}, otherwise="")
+    for name in ("dry_run", "explain"):
+        one_of({"delete": delete, name.replace("_", "-"): call.flags[name]}, otherwise="")
     from lakebackup.rules.retention import Limits
     from lakebackup_jobs.upkeep.prune import PruneRequest, run
 
@@ -52,18 +52,18 @@ def prune(
 
 
 def _window(arguments: list[str]) -> tuple[list[str], int | None]:
-    """The topics, and the days: a first argument that is a whole number. Raises UsageProblem for both."""
+    """The topics, or the days if the only argument is a number. Raises UsageProblem for both together."""
     if not arguments or not (arguments[0].isascii() and arguments[0].isdecimal()):
         return arguments, None
     if len(arguments) > 1:
         raise UsageProblem(
-            f"{arguments[0]} days are of whole backups, and {arguments[1]} is a topic.",
-            hint="Leave out one; a topic whose name is a number comes by --pattern.",
+            f"{arguments[0]} is a recovery window for whole backups, and {arguments[1]} is a topic.",
+            hint="Give one of them; name a topic whose name is a number by --pattern.",
         )
     days = int(arguments[0])
     if not days:
         raise UsageProblem(
-            "A recovery window of 0 days is none.",
-            hint="Give at least 1. Without a number the policy decides: lakebackup policy show.",
+            "The recovery window is 0 days.",
+            hint="Give at least 1, or no number to use the policy: lakebackup policy show.",
         )
     return [], days

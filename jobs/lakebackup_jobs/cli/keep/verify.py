@@ -15,7 +15,7 @@ Mode = Literal["stat", "hash", "decode", "restore"]
 @verb(options.FROM, options.SPARK_JOB)
 def verify(
     call: Call,
-    backup_ids: list[str] | None = argument("ID", "Backups, or how their ids begin.", shown="all"),
+    backup_ids: list[str] | None = argument("ID", "Backups, or how their ids begin.", show_default="all"),
     stat: bool = switch("--stat", "Only existence and size: quick."),
     decode: bool = switch("--decode", "Also decode and count every record."),
     restore: bool = switch("--restore", "Also restore into a folder, read it back and take it away."),

@@ -1,32 +1,32 @@
-"""`lakebackup log compact`: few large log files in the place of many small ones."""
+"""`lakebackup log compact`: replace many small log files by few large ones."""
 
 from __future__ import annotations
 
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option, switch
 from lakebackup_jobs.cli.flags.values import one_of
-from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def compact(
     call: Call,
-    name: str = shown.NAME,
+    name: str = common.NAME,
     until: str | None = option(
-        "--until TS|TIME", "Only flushes that end by then: a ts of the feed, or a time.", shown="all"
+        "--until TS|TIME", "Only flushes that end by this ts of the feed, or time.", show_default="all"
     ),
-    lz4: bool = switch("--lz4", "Compress with LZ4 in the place of Zstandard."),
+    lz4: bool = switch("--lz4", "Compress with LZ4 instead of Zstandard."),
     encrypt: bool | None = option(
         "--encrypt/--no-encrypt",
         "Encrypt with the current key of \\[log] keys_file.",
-        shown="as what it reads",
+        show_default="as the files it reads",
     ),
 ) -> None:
-    """Bring small log files of many flushes together into few large ones, sorted by key.
+    """Rewrite small log files of many flushes as few large ones, sorted by key.
 
-    No restore gives anything else than before. The task may go on meanwhile; the old files stay in storage
-    until the next `log truncate`.
+    Restores give the same result as before. The task may run meanwhile. The old files stay until the next
+    `log truncate`.
 
     Examples:
         lakebackup log compact prod --from ./backups --dry-run

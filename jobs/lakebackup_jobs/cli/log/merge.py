@@ -5,29 +5,29 @@ from __future__ import annotations
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.flags.values import instant, required
-from lakebackup_jobs.cli.log import span
+from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(options.FROM, options.SPARK_JOB, options.ENGINE, options.DRY_RUN, options.LEASE)
 def merge(
     call: Call,
-    name: str = span.NAME,
+    name: str = range_flags.NAME,
     write_snapshot_storage: str | None = option(
         "--write-snapshot-storage PATH", "Where the new snapshot goes: a new Delta table."
     ),
     upon: str | None = option(
         "--read-snapshot-storage PATH",
         "The snapshot to start from, of an earlier merge or restore; with --startts any like it.",
-        shown="nothing",
+        show_default="nothing",
     ),
     start_ts: int | None = option(
-        "--startts TS", "The log after this ts: the snapshot is as of it.", min=0, shown="its end"
+        "--startts TS", "The log after this ts: the snapshot is as of it.", min=0, show_default="its end"
     ),
-    end_ts: int | None = option("--endts TS", "The log up to this ts.", min=0, shown="newest"),
+    end_ts: int | None = option("--endts TS", "The log up to this ts.", min=0, show_default="newest"),
     to_ms: int | None = option("--to-time TIME", "Instead of --endts.", parser=instant),
-    checksum: bool = span.CHECKSUM,
-    allow_gaps: bool = span.ALLOW_GAPS,
+    checksum: bool = range_flags.CHECKSUM,
+    allow_gaps: bool = range_flags.ALLOW_GAPS,
 ) -> None:
     """Make a new snapshot of an older one and the log after it; the older one stays as it is.
 
@@ -42,5 +42,5 @@ def merge(
     path = required(
         write_snapshot_storage, flag, "where does the new snapshot go?", hint=f"Give {flag} PATH."
     )
-    span.check_end(end_ts, to_ms)
+    range_flags.check_end(end_ts, to_ms)
     call.run(run, call.request(LogRestoreRequest, target=f"delta:{path}"))

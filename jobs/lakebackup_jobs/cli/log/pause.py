@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakebackup_jobs.cli.flags import options
-from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @verb(options.FROM)
-def pause(call: Call, name: str = shown.NAME) -> None:
+def pause(call: Call, name: str = common.NAME) -> None:
     """Flush what there is at once, put down how far each region is, then read nothing until it is resumed.
 
     The feed must keep its events that long.
@@ -23,8 +23,8 @@ def pause(call: Call, name: str = shown.NAME) -> None:
     """
     from lakebackup_jobs.logs.control import verbs as control
 
-    place = shown.place_of(call)
-    shown.progress(f"Pausing task {name}...", call.json, lambda: control.pause(place, name), _ended)
+    place = common.place_of(call)
+    common.progress(f"Pausing task {name}...", call.json, lambda: control.pause(place, name), _ended)
 
 
 def _ended(now: Mapping[str, Any]) -> str:

@@ -8,23 +8,23 @@ from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.flags.values import check_target
-from lakebackup_jobs.cli.log import span
+from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(options.FROM, options.KAFKA_CLIENT, options.ENGINE, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def restore(
     call: Call,
-    name: str = span.NAME,
+    name: str = range_flags.NAME,
     to: str | None = option("--to TARGET", "delta:PATH | dir:PATH | kafka://HOST:PORT[,…][?prefix=TEXT]."),
-    start_ts: int | None = span.START_TS,
-    end_ts: int | None = span.END_TS,
-    to_ms: int | None = span.TO_TIME,
-    filters: list[str] | None = span.FILTERS,
+    start_ts: int | None = range_flags.START_TS,
+    end_ts: int | None = range_flags.END_TS,
+    to_ms: int | None = range_flags.TO_TIME,
+    filters: list[str] | None = range_flags.FILTERS,
     start_key: str | None = option("--start-key HEX", "Only keys from this one on."),
     end_key: str | None = option("--end-key HEX", "Only keys before this one."),
-    checksum: bool = span.CHECKSUM,
-    allow_gaps: bool = span.ALLOW_GAPS,
+    checksum: bool = range_flags.CHECKSUM,
+    allow_gaps: bool = range_flags.ALLOW_GAPS,
 ) -> None:
     """Restore what a log task captured of a span of time: of each key the latest committed value.
 
@@ -41,7 +41,7 @@ def restore(
     from lakebackup_jobs.logs.restore.job import run
 
     target = check_target(to)
-    span.check_end(end_ts, to_ms)
+    range_flags.check_end(end_ts, to_ms)
     request = call.request(
         LogRestoreRequest,
         target=target,

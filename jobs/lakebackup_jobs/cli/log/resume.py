@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from lakebackup_jobs.cli.flags import options
-from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(options.FROM, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
 def resume(
     call: Call,
-    name: str = shown.NAME,
-    no_run: bool = shown.NO_RUN,
-    metrics_port: int | None = shown.METRICS_PORT,
+    name: str = common.NAME,
+    no_run: bool = common.NO_RUN,
+    metrics_port: int | None = common.METRICS_PORT,
 ) -> None:
     """Go on where the task was paused, or paused itself; with what has come in since.
 
@@ -24,8 +24,8 @@ def resume(
     """
     from lakebackup_jobs.logs.control import verbs as control
 
-    place = shown.place_of(call, run=not no_run, metrics_port=metrics_port)
-    shown.progress(
+    place = common.place_of(call, run=not no_run, metrics_port=metrics_port)
+    common.progress(
         f"Resuming task {name}...",
         call.json,
         lambda: control.resume(place, name),

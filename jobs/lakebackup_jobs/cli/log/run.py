@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
-from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(options.FROM, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
 def run(
     call: Call,
-    name: str = shown.NAME,
+    name: str = common.NAME,
     metrics_port: int | None = option("--metrics-port PORT", "Serve Prometheus there."),
     metrics_host: str = option(
         "--metrics-host ADDRESS", "With --metrics-port, where to listen.", "127.0.0.1"
@@ -34,7 +34,7 @@ def run(
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.logs.capture.flush import LogRequest
     from lakebackup_jobs.logs.capture.job import run as run_task
-    from lakebackup_jobs.logs.task import Trouble, require
+    from lakebackup_jobs.logs.task import LastError, require
 
     known = require(CatalogReader.open(where, found.catalog), name)
     request = call.request(
@@ -44,12 +44,12 @@ def run(
         scratch=found.log.scratch,
         tries=found.log.tries,
     )
-    stop, trouble = threading.Event(), Trouble()
+    stop, last_error = threading.Event(), LastError()
     note = "Stops after this flush; Ctrl-C again interrupts it."
     with stopped_by_signals(stop, note), ExitStack() as beside:
         if metrics_port is not None:
             from lakebackup_jobs.logs.control.metrics import LogCollector, serve
 
-            collector = LogCollector(where, found.catalog, name, trouble)
+            collector = LogCollector(where, found.catalog, name, last_error)
             beside.enter_context(serve(collector, metrics_host, metrics_port))
-        call.run(run_task, request, stop=stop, trouble=trouble)
+        call.run(run_task, request, stop=stop, last_error=last_error)

@@ -1,27 +1,27 @@
-"""`lakebackup log snapshot`: a full of a change feed."""
+"""`lakebackup log snapshot`: make a full from a log."""
 
 from __future__ import annotations
 
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option, switch
 from lakebackup_jobs.cli.flags.values import instant
-from lakebackup_jobs.cli.log import span
+from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def snapshot(
     call: Call,
-    name: str = span.NAME,
-    end_ts: int | None = option("--ts --endts TS", "As of this ts.", min=0, shown="newest"),
+    name: str = range_flags.NAME,
+    end_ts: int | None = option("--ts --endts TS", "As of this ts.", min=0, show_default="newest"),
     to_ms: int | None = option("--to-time TIME", "Instead of --ts: as of this time.", parser=instant),
-    plain: bool = switch("--plain", "Also of an encrypted log: a full is not encrypted."),
-    checksum: bool = span.CHECKSUM,
-    allow_gaps: bool = span.ALLOW_GAPS,
+    plain: bool = switch("--plain", "Allow an encrypted log; the full is not encrypted."),
+    checksum: bool = range_flags.CHECKSUM,
+    allow_gaps: bool = range_flags.ALLOW_GAPS,
 ) -> None:
     """Make a full of a log task's tables: restores start from it, and the log before it may be deleted.
 
-    It is made of the full before it and the log, beside the backups; no database is asked.
+    It is made from the previous full and the log; no database is read.
 
     Examples:
         lakebackup log snapshot shop --from ./backups
@@ -30,5 +30,5 @@ def snapshot(
     from lakebackup.plan.logs.restore import LogRestoreRequest
     from lakebackup_jobs.logs.upkeep.snapshot import run
 
-    span.check_end(end_ts, to_ms)
+    range_flags.check_end(end_ts, to_ms)
     call.run(run, call.request(LogRestoreRequest), plain=plain)

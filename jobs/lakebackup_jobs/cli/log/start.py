@@ -1,4 +1,4 @@
-"""`lakebackup log start`: begin a log task."""
+"""`lakebackup log start`: start a log task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option, switch
 from lakebackup_jobs.cli.flags.values import required, size, span
-from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
 
 _SCHEME = "kafka://"
@@ -17,65 +17,69 @@ _SCHEME = "kafka://"
 @verb(options.TO, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
 def start(
     call: Call,
-    name: str = shown.NAME,
+    name: str = common.NAME,
     source: str | None = option("--source kafka://HOST:PORT,…", "The feed's brokers."),
     topic: list[str] | None = option(
         "--topic REGEX", "Topics of the feed whose whole name matches; repeatable."
     ),
-    feed: Literal["br", "debezium"] = option("--feed", "What the events are: docs/change-logs.md.", "br"),
+    feed: Literal["br", "debezium"] = option(
+        "--feed", "Format of the events; see docs/change-logs.md.", "br"
+    ),
     filters: list[str] | None = option(
         "-f --filter RULE",
-        "Tables as db.name, with * and ?; !… leaves out; the last that fits decides; repeatable.",
+        "Tables as db.name, with * and ?; !… excludes; the last match decides; repeatable.",
     ),
     lastbackupts: int | None = option(
-        "--lastbackupts TS", "What was committed up to then is not captured.", min=0
+        "--lastbackupts TS", "Capture only what was committed after this ts.", min=0
     ),
-    endts: int | None = option("--endts TS", "The task is complete then.", min=0),
-    flush_every: str = option("--flush-every SPAN", "How old what is not stored may become.", "5min"),
-    flush_bytes: str = option("--flush-bytes SIZE", "Flush when about so much waits.", "128MiB"),
-    codec: Literal["zstd", "lz4", "none"] = option("--codec", "Of log files.", "zstd"),
+    endts: int | None = option("--endts TS", "The task is complete at this ts.", min=0),
+    flush_every: str = option("--flush-every SPAN", "Most age of events that are not stored yet.", "5min"),
+    flush_bytes: str = option("--flush-bytes SIZE", "Flush when about this much is waiting.", "128MiB"),
+    codec: Literal["zstd", "lz4", "none"] = option("--codec", "Codec of the log files.", "zstd"),
     encrypt: bool = switch("--encrypt", "Encrypt log files with the current key of \\[log] keys_file."),
-    allow_gaps: bool = switch("--allow-gaps", "Go on where the feed lost events before they were read."),
-    no_run: bool = shown.NO_RUN,
-    metrics_port: int | None = shown.METRICS_PORT,
+    allow_gaps: bool = switch(
+        "--allow-gaps", "Continue although the feed lost events that were not read yet."
+    ),
+    no_run: bool = common.NO_RUN,
+    metrics_port: int | None = common.METRICS_PORT,
 ) -> None:
-    """Begin to capture a change feed, or go on with a task that was stopped; its job is started here.
+    """Start to capture a change feed, or resume a stopped task; its job starts on this machine.
 
-    It goes on when this command has ended, and prints into a file that is named. One that ended by itself is
-    started again by the same command.
+    The job keeps running after this command ends, and writes to a log file that the command names. If the job
+    ends by itself, the same command starts it again.
 
     Examples:
         lakebackup log start prod --source kafka://localhost:9092 --topic tikv-changes --to ./backups
         lakebackup log start shop --source kafka://localhost:9092 --feed debezium --topic shop --to s3://b/log
             -f 'public.*' -f '!public.tmp_*' --flush-every 1min --encrypt
     """
-    where, found, hint = call.where, call.settings, "Give --source kafka://HOST:PORT."
+    where, settings, hint = call.where, call.settings, "Give --source kafka://HOST:PORT."
     if source and not source.startswith(_SCHEME):
-        raise UsageProblem(f"--source {source!r} is not the address of a feed.", hint=hint)
-    servers = (source or "").removeprefix(_SCHEME) or found.kafka.get("bootstrap.servers")
+        raise UsageProblem(f"--source {source!r} is not a feed.", hint=hint)
+    servers = (source or "").removeprefix(_SCHEME) or settings.kafka.get("bootstrap.servers")
     bootstrap = required(servers, "--source", "where is the feed?", hint=hint)
     topics = required(topic, "--topic", "in which topics is the feed?", hint="Give --topic NAME.")
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.logs.control import verbs as control
     from lakebackup_jobs.logs.task import TaskSettings
 
-    wanted = call.request(
+    task = call.request(
         TaskSettings,
         bootstrap=bootstrap,
         topics=tuple(topics),
         flush_every_s=(span(flush_every) or 1) / 1000,
         flush_bytes=size("--flush-bytes", flush_bytes) or 1,
     )
-    CatalogWriter(None, where, found.catalog).migrate()
-    place = shown.place_of(call, run=not no_run, metrics_port=metrics_port)
+    CatalogWriter(None, where, settings.catalog).migrate()
+    place = common.place_of(call, run=not no_run, metrics_port=metrics_port)
     newest = place.reader().one("log_newest", source=name)
     first = newest["end_ts"] if newest else lastbackupts
-    begins = "what the feed has" if first is None else f"ts={first}"
+    begin = "the start of the feed" if first is None else f"ts={first}"
 
-    def ended(found: Any) -> str:
-        if found["detail"]:
-            return f"Started, and paused itself: {found['detail']}"
-        return "Started!" + (f" Its log: {found['log']}" if found["log"] else "")
+    def ended(status: Any) -> str:
+        if status["detail"]:
+            return f"Started, then paused: {status['detail']}"
+        return "Started!" + (f" Its log: {status['log']}" if status["log"] else "")
 
-    doing = f"Starting task {name} from {begins}..."
-    shown.progress(doing, call.json, lambda: control.start(place, name, wanted), ended)
+    message = f"Starting task {name} from {begin}..."
+    common.progress(message, call.json, lambda: control.start(place, name, task), ended)

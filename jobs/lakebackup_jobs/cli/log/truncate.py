@@ -11,22 +11,22 @@ import typer
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option, switch
-from lakebackup_jobs.cli.log import shown
+from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def truncate(
     call: Call,
-    name: str = shown.NAME,
-    until: str = option("--until TS|TIME", "What ends before goes: a ts of the feed, or a time.", ...),
-    ranges_only: bool = switch("--ranges-only", "Cut without a full: only what was committed later stays."),
-    yes: bool = switch("--yes -y", "Do not ask."),
+    name: str = common.NAME,
+    until: str = option("--until TS|TIME", "Delete what ends before this ts of the feed, or time.", ...),
+    ranges_only: bool = switch("--ranges-only", "Cut without a full: keep only what was committed later."),
+    yes: bool = switch("--yes -y", "Do not ask for confirmation."),
 ) -> None:
-    """Let go of the beginning of a task's log, and of what `log compact` brought together.
+    """Delete the beginning of a task's log, and the old files that `log compact` replaced.
 
-    The log is cut at the newest full that is not after the time given, so that every state from that full on
-    can be had again; older fulls go too, unless they are held.
+    The log is cut at the newest full not after --until: every state from that full on stays restorable. Older
+    fulls are deleted too, unless they are held.
 
     Examples:
         lakebackup log truncate prod --until -7d --from ./backups --dry-run
@@ -36,16 +36,16 @@ def truncate(
     from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run, ts_of
 
     request = call.request(TruncateRequest, until=ts_of(*call.places, name, until))
-    look = call.result_of(run, request, spark=False)
-    if call.dry_run or not (yes or _agreed(look)):
-        call.report.result(look)
+    preview = call.result_of(run, request, spark=False)
+    if call.dry_run or not (yes or _confirmed(preview)):
+        call.report.result(preview)
     else:
         call.run(run, replace(request, delete=True))
 
 
-def _agreed(look: dict[str, Any]) -> bool:
-    """Whether a person says yes to what would go. Raises UsageProblem where nobody can be asked."""
+def _confirmed(preview: dict[str, Any]) -> bool:
+    """Whether the user confirms the deletion. Raises UsageProblem without a terminal."""
     if not sys.stdin.isatty():
-        raise UsageProblem("Nobody can be asked here.", hint="Say --yes, or look first with --dry-run.")
-    what = f"{look['files']} of {look['of_files']} files, {look['bytes']:,} bytes"
-    return typer.confirm(f"{what} go; what stays is restorable {look['restorable']}. Go on?", err=True)
+        raise UsageProblem("No terminal to confirm on.", hint="Give --yes, or preview with --dry-run.")
+    what = f"{preview['files']} of {preview['of_files']} files, {preview['bytes']:,} bytes"
+    return typer.confirm(f"Delete {what}; the rest stays restorable {preview['restorable']}?", err=True)

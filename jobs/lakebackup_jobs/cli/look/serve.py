@@ -28,7 +28,7 @@ def thrift(
     account: str | None = option(
         "--account NAME",
         "Account to run as; it must not be able to write to the catalog and the destinations.",
-        shown="nobody when root runs this, else your own",
+        show_default="nobody when root runs this, else your own",
     ),
 ) -> None:
     """Serve the catalog's views over JDBC (Spark Thrift server) for BI tools, until Ctrl-C.
@@ -90,7 +90,7 @@ def http(
         lakebackup serve http --from ./backups --host 0.0.0.0 --token-file /run/secrets/lakebackup-token
     """
     from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.cli.log.shown import place_of
+    from lakebackup_jobs.cli.log.common import place_of
     from lakebackup_jobs.logs.control.http_api import app_of, serving
 
     token = _token(token_file or call.settings.log.token_file, host)

@@ -20,7 +20,7 @@ def show(
     name: str | None = argument(
         "ID|SOURCE",
         "A backup's id, or as much of its beginning as is unambiguous; with --tree, a source.",
-        shown=False,
+        show_default=False,
     ),
     tree: bool = switch("--tree", "All backups of a source, or of all: which depends on which."),
 ) -> None:

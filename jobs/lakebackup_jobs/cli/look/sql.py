@@ -27,7 +27,7 @@ def sql(
     statement: str = argument("SELECT", "One SELECT; '-' reads it from standard input.", ...),
     timeout: str = option("--timeout SPAN", "Stop the query when it has run for so long.", "5m"),
     engine: Literal["duckdb", "spark"] | None = option(
-        "--engine", "What runs it.", shown="duckdb; spark with --remote"
+        "--engine", "What runs it.", show_default="duckdb; spark with --remote"
     ),
 ) -> None:
     """Ask the catalog with a SELECT over its tables (backups, files, positions, gaps, restores, …), and the

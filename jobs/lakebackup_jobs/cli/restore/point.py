@@ -6,20 +6,20 @@ from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.flags.values import check_target
-from lakebackup_jobs.cli.log import span
+from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(options.FROM, options.ENGINE, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def point(
     call: Call,
-    name: str = span.NAME,
+    name: str = range_flags.NAME,
     to: str | None = option("--to TARGET", "delta:PATH."),
-    end_ts: int | None = span.END_TS,
-    to_ms: int | None = span.TO_TIME,
-    filters: list[str] | None = span.FILTERS,
-    checksum: bool = span.CHECKSUM,
-    allow_gaps: bool = span.ALLOW_GAPS,
+    end_ts: int | None = range_flags.END_TS,
+    to_ms: int | None = range_flags.TO_TIME,
+    filters: list[str] | None = range_flags.FILTERS,
+    checksum: bool = range_flags.CHECKSUM,
+    allow_gaps: bool = range_flags.ALLOW_GAPS,
 ) -> None:
     """Restore all that a log task's tables held at a time: the newest full before it, and the log from there.
 
@@ -33,7 +33,7 @@ def point(
     from lakebackup_jobs.logs.restore.job import run
 
     target = check_target(to)
-    span.check_end(end_ts, to_ms)
+    range_flags.check_end(end_ts, to_ms)
     if target.startswith("kafka:"):
         raise UsageProblem(
             "A point cannot be restored into topics.",

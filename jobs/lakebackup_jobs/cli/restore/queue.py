@@ -22,7 +22,7 @@ def queue(
     backup: str | None = option(
         "--backup ID",
         "Up to the end of this backup, also of a history that the engine was put back from.",
-        shown="the newest of its history",
+        show_default="the newest of its history",
     ),
     to_tid: int | None = option("--to-tid TID", "Everything up to this tid, and nothing behind.", min=0),
     to_ts: int | None = option(

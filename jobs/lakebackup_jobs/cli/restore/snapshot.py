@@ -1,4 +1,4 @@
-"""`lakebackup restore snapshot`: the files of a snapshot, into a folder."""
+"""`lakebackup restore snapshot`: restore the files of a snapshot into a folder."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from lakebackup_jobs.cli.verb import Call, verb
 @verb(options.FROM, options.PLAN, options.ENGINE, options.SPARK_JOB, options.SOURCE)
 def snapshot(
     call: Call,
-    to: str | None = option("--to FOLDER", "Where the files go: a folder that is empty."),
+    to: str | None = option("--to FOLDER", "An empty folder for the files."),
     to_ts: int | None = option(
         "--time TIME",
         f"The newest snapshot at or before this time. {options.TIMES}",
-        shown="the newest",
+        show_default="the newest",
         parser=instant,
     ),
-    backup: str | None = option("--backup ID", "This backup's snapshot."),
-    tables: list[str] | None = option("--table NAME", "This table alone; repeatable."),
-    tablets: list[str] | None = option("--tablet ID", "This tablet alone; repeatable."),
+    backup: str | None = option("--backup ID", "The snapshot of this backup."),
+    tables: list[str] | None = option("--table NAME", "Only this table; repeatable."),
+    tablets: list[str] | None = option("--tablet ID", "Only this tablet; repeatable."),
     select: str | None = option(
         "--select SQL", "Restore exactly the files this SELECT on snapshot_files returns."
     ),
     form: Literal["tree", "yugabyte", "flat"] = option(
         "--layout",
-        "TABLE/TABLET/NAME; table-TABLE/tablet-TABLET/NAME; or, of one tablet, NAME alone.",
+        "tree: TABLE/TABLET/NAME. yugabyte: table-TABLE/tablet-TABLET/NAME. flat: NAME, for one tablet.",
         "tree",
     ),
 ) -> None:
     """Restore the files of a snapshot as they were: contents, times, permissions and hard links.
 
-    Each file is checked by its SHA-256. Damaged ones are left out and named at the end (exit code 7).
-    If it is interrupted, the same command resumes it.
+    Each file's SHA-256 is checked. Damaged files are left out and listed at the end (exit code 7).
+    The same command resumes an interrupted restore.
 
     Examples:
         lakebackup restore snapshot --from ./backups --to ./restored
@@ -48,13 +48,13 @@ def snapshot(
     from lakebackup_jobs.snapshots.restore import run
 
     folder = required(to, "--to", "where do the files go?", hint="Give --to FOLDER.")
-    ways = {"--time": to_ts, "--backup": backup, "--select": select}
-    given = [flag for flag, value in ways.items() if value is not None]
+    selections = {"--time": to_ts, "--backup": backup, "--select": select}
+    given = [flag for flag, value in selections.items() if value is not None]
     if len(given) > 1:
-        raise UsageProblem(f"{' and '.join(given)} exclude each other.", hint="Each says which files.")
+        raise UsageProblem(f"{' and '.join(given)} exclude each other.", hint="Give one of them.")
     if select is not None and (tables or tablets):
         raise UsageProblem(
-            "--select says already which files; it excludes --table and --tablet.",
-            hint="Write them into the SELECT: scope is the table, region the tablet.",
+            "--select excludes --table and --tablet.",
+            hint="Filter in the SELECT: scope is the table, region the tablet.",
         )
     call.run(run, call.request(SnapshotRestoreRequest, folder=folder))

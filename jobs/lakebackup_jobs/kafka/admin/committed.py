@@ -33,65 +33,64 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Place = tuple[str, int]
 
-# Load in progress, not available, not this broker's: over in a moment.
+# The coordinator is loading, not available, or has moved: retry.
 _COORDINATOR = frozenset({14, 15, 16})
 # The client retries silently as long as a transaction is open; markers take milliseconds.
-_MARKED_S = 5.0
+_MARKER_S = 5.0
 
 
 class Progress(NamedTuple):
-    """Next source position of a partition, and a note of the caller."""
+    """Next source position of a partition, and a note from the caller."""
 
     position: int
     note: str
 
 
 class Base(NamedTuple):
-    """Where a transaction starts: the progress before it, and an offset of the target at or before its first
-    record."""
+    """The start of a transaction: the progress before it, and a target offset not after its first record."""
 
     before: Progress
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What an offset commit carries. `mending`: the records from the base on are being repaired."""
+class CommitNote:
+    """What an offset commit records. `repairing`: the records from `base` on are being repaired."""
 
     progress: Progress
     base: Base | None = None
-    mending: bool = False
+    repairing: bool = False
 
     def note(self) -> str:
-        """As the metadata of the offset commit."""
+        """As metadata of the offset commit."""
         base = [*self.base.before, self.base.offset] if self.base else None
-        return json.dumps([self.progress.note, base, self.mending], separators=(",", ":"))
+        return json.dumps([self.progress.note, base, self.repairing], separators=(",", ":"))
 
     @staticmethod
-    def parse(position: int, metadata: str | None) -> Kept:
-        """The opposite of `note`."""
-        # confluent-kafka may hand out bytes behind the text's end: it does not look at the text's length.
-        (note, base, mending), _ = json.JSONDecoder().raw_decode(metadata or "null")
-        return Kept(Progress(position, note), base and Base(Progress(*base[:2]), base[2]), mending)
+    def parse(position: int, metadata: str | None) -> CommitNote:
+        """Read what `note` wrote."""
+        # confluent-kafka ignores the text's length, and may return extra bytes after its end.
+        (note, base, repairing), _ = json.JSONDecoder().raw_decode(metadata or "null")
+        return CommitNote(Progress(position, note), base and Base(Progress(*base[:2]), base[2]), repairing)
 
 
 class Ends(NamedTuple):
-    """Where readers of committed records stop, and where the partition ends."""
+    """The last stable offset, where committed readers stop, and the high watermark."""
 
     stable: int
     high: int
 
 
 class Target:
-    """Positions of partitions that the restore of `group` writes. Close it after use.
+    """The target partitions of a restore, and the offsets that its `group` committed. Close it after use.
 
-    Each request is repeated until it is answered or `patience` seconds have passed (EnvironmentProblem).
+    Each request is retried for up to `patience` seconds; then EnvironmentProblem.
     """
 
     def __init__(self, config: Mapping[str, str], group: str, patience: float) -> None:
         self._config, self._patience = config, patience
         settings: dict[str, Any] = {**config, "group.id": group, "log_level": 0}
-        # One reads up to the first open transaction, the other beyond it.
+        # The first stops before open transactions, the second reads them.
         self._stable = Consumer({**settings, "isolation.level": "read_committed"})
         self._all = Consumer({**settings, "isolation.level": "read_uncommitted"})
 
@@ -101,35 +100,35 @@ class Target:
         self._all.close()
 
     def ends(self, place: Place) -> Ends:
-        """Last stable offset and high watermark."""
+        """The ends of a partition."""
         return Ends(self._end(self._stable, place), self._end(self._all, place))
 
-    def kept(self, place: Place) -> Kept | None:
-        """What the last transaction whose marker was written committed; None when there was none."""
-        return self._kept(self._all, place, self._patience)
+    def committed(self, place: Place) -> CommitNote | None:
+        """The note of the last transaction with a written marker; None when there was none."""
+        return self._committed(self._all, place, self._patience)
 
-    def offsets_open(self, place: Place) -> bool:
+    def offsets_pending(self, place: Place) -> bool:
         """Whether an offset commit of this group waits for its transaction's marker."""
         try:
-            self._kept(self._stable, place, min(_MARKED_S, self._patience))
+            self._committed(self._stable, place, min(_MARKER_S, self._patience))
         except EnvironmentProblem:
-            self.kept(place)  # else it is the broker that does not answer
+            self.committed(place)  # raises when the broker does not answer at all
             return True
         return False
 
     def wait(self, place: Place, *, high: int) -> None:
-        """Wait until offsets are committed for good and committed readers see all below `high`."""
+        """Wait until no offset commit is pending and committed readers see all records below `high`."""
         waiting = Retrying(
-            retry=retry_if_result(lambda shown: not shown),
+            retry=retry_if_result(lambda done: not done),
             wait=wait_exponential(multiplier=0.01, max=0.5),
             stop=stop_after_delay(self._patience),
         )
         try:
-            waiting(lambda: self.ends(place).stable >= high and not self.offsets_open(place))
+            waiting(lambda: self.ends(place).stable >= high and not self.offsets_pending(place))
         except RetryError:
             raise EnvironmentProblem(
-                f"{place[0]}[{place[1]}]: Kafka took the records, but after {self._patience:g} s readers of "
-                f"committed records still do not see all below offset {high}.",
+                f"{place[0]}[{place[1]}]: Kafka accepted the records, but after {self._patience:g} s readers "
+                f"of committed records still do not see all below offset {high}.",
                 hint="Another application's transaction is open there, or the brokers lost the end of ours. "
                 "Run the same restore again: it resumes, and repairs what was lost.",
             ) from None
@@ -137,12 +136,12 @@ class Target:
     def _end(self, client: Consumer, place: Place) -> int:
         wanted = TopicPartition(*place)
         return int(
-            self._asked(
+            self._retried(
                 place, self._patience, lambda left: client.get_watermark_offsets(wanted, timeout=left)
             )[1]
         )
 
-    def _kept(self, client: Consumer, place: Place, seconds: float) -> Kept | None:
+    def _committed(self, client: Consumer, place: Place, seconds: float) -> CommitNote | None:
         wanted = [TopicPartition(*place)]
 
         def ask(left: float) -> TopicPartition:
@@ -151,10 +150,10 @@ class Target:
                 raise KafkaException(found.error)
             return found
 
-        found = self._asked(place, seconds, ask)
-        return None if found.offset < 0 else Kept.parse(found.offset, found.metadata)
+        found = self._retried(place, seconds, ask)
+        return None if found.offset < 0 else CommitNote.parse(found.offset, found.metadata)
 
-    def _asked(self, place: Place, seconds: float, question: Callable[[float], T]) -> T:
+    def _retried(self, place: Place, seconds: float, question: Callable[[float], T]) -> T:
         waiting = Retrying(
             retry=retry_if_exception(
                 lambda e: isinstance(e, KafkaException) and e.args[0].code() in PASSING | _COORDINATOR

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, Refused
-from lakebackup_jobs.kafka.admin.committed import Base, Ends, Kept, Place, Progress, Target
+from lakebackup_jobs.kafka.admin.committed import Base, CommitNote, Ends, Place, Progress, Target
 from lakebackup_jobs.kafka.admin.problems import CONSEQUENCES, PASSING, Fenced, problem, stalled
 from lakebackup_jobs.kafka.client import library
 from lakebackup_jobs.kafka.client.library import PATIENCE, WRITING, writing_tuning
@@ -226,8 +226,8 @@ class RestoreProducer:
     def produce_block(self, topic: str, partition: int, columns: Columns) -> int:
         """Produce the block's records in order; returns how many they are.
 
-        Key, value (null or not), headers in order and timestamp (left out when -1) are kept. Raises Refused
-        for a timestamp that cannot be kept, Fenced, EnvironmentProblem.
+        Key, value (null or not), headers in order and timestamp (left out when -1) are last. Raises Refused
+        for a timestamp that cannot be last, Fenced, EnvironmentProblem.
         """
         rows = columns.rows
         if not len(rows):
@@ -249,7 +249,9 @@ class RestoreProducer:
     def commit(self, progress: Mapping[Place, Progress]) -> None:
         """Commit the records together with `progress`; returns when committed readers see them."""
         try:
-            self._keep({place: Kept(entry, self._bases.get(place)) for place, entry in progress.items()})
+            self._commit_offsets(
+                {place: CommitNote(entry, self._bases.get(place)) for place, entry in progress.items()}
+            )
         except Fenced:
             self._open = False  # the transaction is the other's to end
             raise
@@ -279,11 +281,11 @@ class RestoreProducer:
     def committed(self, topic: str, partition: int) -> Progress | None:
         """The progress that was committed last for this target partition; None when there was none."""
         place = (topic, partition)
-        if self._target.offsets_open(place):
+        if self._target.offsets_pending(place):
             # To write on would end that transaction too, whatever had been decided of it.
             raise EnvironmentProblem(f"{topic}[{partition}]: the brokers lost the end of a transaction here.")
-        kept = self._target.kept(place)
-        return kept.progress if kept else None
+        last = self._target.committed(place)
+        return last.progress if last else None
 
     def resume(self, topic: str, partition: int) -> Progress | None:
         """Where to continue in this target partition, None at its beginning; ends what brokers left open.
@@ -294,28 +296,28 @@ class RestoreProducer:
         base of the last progress: records after it that are there nevertheless are not sent again.
         """
         place = (topic, partition)
-        kept, ends = self._target.kept(place), self._target.ends(place)
-        if kept and not (kept.mending or ends.stable < ends.high or self._target.offsets_open(place)):
-            self._bases[place] = Base(kept.progress, ends.high)
-            return kept.progress
-        base = (kept and kept.base) or Base(kept.progress if kept else Progress(0, ""), ends.high)
+        last, ends = self._target.committed(place), self._target.ends(place)
+        if last and not (last.repairing or ends.stable < ends.high or self._target.offsets_pending(place)):
+            self._bases[place] = Base(last.progress, ends.high)
+            return last.progress
+        base = (last and last.base) or Base(last.progress if last else Progress(0, ""), ends.high)
         # The base is committed first: after the abort the last progress may be too far.
         self._engine.begin()
-        self._keep({place: Kept(base.before, base, mending=True)})
+        self._commit_offsets({place: CommitNote(base.before, base, repairing=True)})
         self._target.wait(place, high=0)
         if ends.stable < ends.high:
             self._end_open(place)
-        if kept:
+        if last:
             high = self._target.ends(place).high
             self._target.wait(place, high=high)
             self._there[place] = self._shapes(place, base.offset, high)
         self._bases[place] = base
-        return base.before if kept else None
+        return base.before if last else None
 
-    def _keep(self, kept: Mapping[Place, Kept]) -> None:
+    def _commit_offsets(self, notes: Mapping[Place, CommitNote]) -> None:
         self._engine.commit(
             self._group,
-            {place: Progress(entry.progress.position, entry.note()) for place, entry in kept.items()},
+            {place: Progress(entry.progress.position, entry.note()) for place, entry in notes.items()},
         )
 
     def _end_open(self, place: Place) -> None:

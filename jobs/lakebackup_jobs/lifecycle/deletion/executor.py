@@ -258,7 +258,7 @@ class Deletion:
         foreign = foreign_destinations(reader, self.workspace.storage)
         job = DeleteObjects(self.workspace.storage.uri, folder, roots, prune.chunks, spared, foreign)
         self.workspace.reporter.start(prune.files, prune.bytes, self.action)
-        with self.workspace.board(folder).watched(self.workspace.reporter.update), task_errors():
+        with self.workspace.task_progress(folder).watched(self.workspace.reporter.update), task_errors():
             rows = run_all(job, range(len(prune.chunks)), self.workspace.spark, MOST_TASKS)
             engine = SparkEngine(self.workspace.spark, self.writer.catalog_uri)
             filters = engine.query("unused_key_filters", prune_id=prune.prune_id)

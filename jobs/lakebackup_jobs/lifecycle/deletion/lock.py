@@ -1,4 +1,4 @@
-"""What keeps a prune from files that are being read: a row of `restores` and a lease, until the end."""
+"""Keep a prune from files that a restore reads: a row of `restores` and a lease, until the restore ends."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lakebackup.errors import Busy, LakebackupError
 from lakebackup.rows.upkeep import Audit, Restore
 from lakebackup.rules import layout
 from lakebackup.store import tombstones
-from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.identity import audit_entry
+from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ State = Literal["running", "complete", "failed"]
 
 
 @contextmanager
-def noted(
+def recorded_restore(
     work: Workspace,
     planned: CatalogReader,
     *,
@@ -38,18 +38,17 @@ def noted(
     from_ts: int | None = None,
     to_ts: int | None = None,
     audit: Audit | None = None,
-) -> Iterator[tuple[Desk, dict[str, Any]]]:
-    """While the block reads backups of a source, a prune of it is Busy. What the block puts into the dict
-    (`entries`, `bytes`) is in the last row of `restores`. `audit`: an entry for the audit log.
+) -> Iterator[tuple[Scratch, dict[str, Any]]]:
+    """Record a restore while the block reads backups of a source; a prune of the source is Busy meanwhile.
 
-    For reads that are not resumed when they are interrupted: nothing is held then. Raises Busy when a prune
-    came in since `planned` was read.
+    The last row of `restores` takes `entries` and `bytes` from the yielded dict. `audit` goes into the audit
+    log. For restores that cannot be resumed. Raises Busy when a prune ran since `planned` was read.
     """
     restore_id = layout.new_backup_id(datetime.now(UTC))
     made = _Selected(source, selection, from_ts, to_ts)
-    with desk(work, f"restore-{restore_id}") as place:
-        writer = place.writer()
-        # By the digest a prune finds the lease.
+    with open_scratch(work, f"restore-{restore_id}") as scratch:
+        writer = scratch.writer()
+        # A prune finds the lease by this digest.
         log = RestoreLog(writer, restore_id, made, target, {"digest": restore_id})
         log.row("running")
         if audit:
@@ -57,7 +56,7 @@ def noted(
         counts: dict[str, Any] = {}
         try:
             refuse_pruned_meanwhile(work, source, planned)
-            yield place, counts
+            yield scratch, counts
         except LakebackupError:
             log.row("failed")
             raise

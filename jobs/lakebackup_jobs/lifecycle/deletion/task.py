@@ -1,4 +1,4 @@
-"""What a Spark task of `prune` does: delete the objects that some of a prune's removals name."""
+"""The Spark tasks of `prune`: delete objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakebackup.errors import LakebackupError
 from lakebackup.storage import open_storage
 from lakebackup.store.tombstones import Chunk, read_removals
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ KEYS_DELETED = "objects BIGINT, error STRING"
 
 @dataclass(frozen=True, slots=True)
 class DeleteKeys:
-    """For `mapInArrow` over rows of unused_key_filters: deletes those objects, but none in a destination that
-    is `foreign`."""
+    """For `mapInArrow` over rows of unused_key_filters: deletes the objects, but not in `foreign` roots."""
 
     roots: Roots
     foreign: frozenset[str]
@@ -44,11 +43,10 @@ class DeleteKeys:
 
 @dataclass(frozen=True, slots=True)
 class DeleteObjects(Task):
-    """Deletes what a chunk names, the newest backup's files first.
+    """Deletes the files of a chunk, those of the newest backup first.
 
-    Files of the partitions `spared` (topic, epoch, partition) stay for now, those in destinations that are
-    `foreign` (ids) for good. An object that cannot be deleted does not keep the others: it is counted, and
-    `first` is its error.
+    Skips files of `spared` partitions (topic, epoch, partition), for now, and files in `foreign` destinations
+    (ids), for good. It counts objects that it fails to delete and continues; `first` is the first error.
     """
 
     COLUMNS = (
@@ -64,7 +62,7 @@ class DeleteObjects(Task):
 
     def run(self, number: int) -> dict[str, Any]:
         home = open_storage(self.home)
-        tell = TaskBoard(home, self.folder).counter(f"{number:06d}")
+        count = TaskProgress(home, self.folder).counter(f"{number:06d}")
         rows = read_removals(home, self.chunks[number])
         found = dict.fromkeys(("files", "bytes", "spared", "foreign", "failed"), 0)
         first = None
@@ -83,5 +81,5 @@ class DeleteObjects(Task):
                 continue
             found["files"] += 1
             found["bytes"] += row.bytes
-            tell(1, row.bytes)
+            count(1, row.bytes)
         return {**found, "first": first}

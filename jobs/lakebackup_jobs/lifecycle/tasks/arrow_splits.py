@@ -1,4 +1,4 @@
-"""Planned files recorded as Arrow in shares of about the same weight, in this process or in tasks."""
+"""Planned files recorded as Arrow in splits of about the same weight, in this process or in tasks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ WRITTEN = "path STRING"
 
 
 @dataclass(frozen=True, slots=True)
-class ArrowShares:
-    """Over rows in order: writes shares of about `size`, and returns the paths, which begin with `name`.
+class ArrowSplitWriter:
+    """Writes rows, in order, into splits of about `size`, and returns their paths, which begin with `name`.
 
-    A row weighs what its column `weight` says, and `each`. Rows that follow one another and have the same
-    destination and path come into one share; no others have these.
+    A row weighs `each` plus its column `weight`. Rows of one object (destination, path) follow one another,
+    and go into one split.
     """
 
     uri: str
@@ -37,34 +37,35 @@ class ArrowShares:
         import pyarrow as pa
 
         storage = open_storage(self.uri)
-        for _, share in groupby(self._cut(batches), key=itemgetter(0)):
-            some = [piece for _, piece in share]
+        for _, split in groupby(self._numbered(batches), key=itemgetter(0)):
+            slices = [rows for _, rows in split]
             sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, some[0].schema) as stream:
-                for batch in some:
+            with pa.ipc.new_stream(sink, slices[0].schema) as stream:
+                for batch in slices:
                     stream.write_batch(batch)
-            # By its first object, so that a task that is run again writes the same.
-            first = some[0].column("destination")[0].as_py(), some[0].column("path")[0].as_py()
+            # Named by its first object, so that a retried task writes the same path.
+            first = slices[0].column("destination")[0].as_py(), slices[0].column("path")[0].as_py()
             path = f"{self.name}{hashlib.sha256(repr(first).encode()).hexdigest()[:24]}.arrow"
             storage.put(path, sink.getvalue().to_pybytes())
             yield pa.RecordBatch.from_pydict({"path": [path]})
 
-    def _cut(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows with the number of their share."""
+    def _numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Slices of the rows, each with the number of its split."""
         import numpy as np
         import pyarrow.compute as pc
 
-        weight = share = 0
+        weight = split = 0
         before = None
         for batch in filter(len, batches):
             objects = pc.binary_join_element_wise(batch.column("destination"), batch.column("path"), "\0")
-            begins = np.ones(len(batch), bool)
-            begins[0] = objects[0].as_py() != before
-            begins[1:] = pc.not_equal(objects[1:], objects[:-1])
+            starts = np.ones(len(batch), bool)
+            starts[0] = objects[0].as_py() != before
+            starts[1:] = pc.not_equal(objects[1:], objects[:-1])
             own = batch.column(self.weight).fill_null(0).to_numpy() + self.each
             weights = weight + np.cumsum(own)
-            first = np.maximum.accumulate(np.where(begins, np.arange(len(batch)), -1))
-            shares = np.where(first < 0, share, ((weights - own) // self.size)[first])
-            weight, share, before = int(weights[-1]), int(shares[-1]), objects[-1].as_py()
-            for start, stop in pairwise([*np.flatnonzero(np.diff(shares, prepend=-1)), len(batch)]):
-                yield int(shares[start]), batch.slice(start, stop - start)
+            # The row at which each row's object starts; -1: in the previous batch.
+            first = np.maximum.accumulate(np.where(starts, np.arange(len(batch)), -1))
+            splits = np.where(first < 0, split, ((weights - own) // self.size)[first])
+            weight, split, before = int(weights[-1]), int(splits[-1]), objects[-1].as_py()
+            for start, stop in pairwise([*np.flatnonzero(np.diff(splits, prepend=-1)), len(batch)]):
+                yield int(splits[start]), batch.slice(start, stop - start)

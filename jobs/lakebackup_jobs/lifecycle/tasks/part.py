@@ -17,7 +17,7 @@ from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.delta_append import LISTED
 from lakebackup.store.manifest import read_part, write_part
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, Totals, totals
 
@@ -61,7 +61,7 @@ class Parts:
 
     def progress(self, storage: Storage, task: int, prefix: str = "") -> Callable[[int, int], None]:
         """Reports records and bytes that one task is done with."""
-        return TaskBoard(storage, self.folder).counter(f"{prefix}{task:06d}")
+        return TaskProgress(storage, self.folder).counter(f"{prefix}{task:06d}")
 
     def row(self, **columns: Any) -> DataFile:
         """The row of a file of this backup."""
@@ -140,7 +140,7 @@ def run_tasks(
     found, report = Totals(), workspace.reporter
     if not tasks:
         return found
-    with workspace.board(job.folder).watched(report.update):
+    with workspace.task_progress(job.folder).watched(report.update):
         if here:
             found.add(SimpleNamespace(**job.run(task), error=None) for task in tasks)
         else:

@@ -1,6 +1,6 @@
-"""Progress of a job's tasks, reported through the destination: this works on any cluster.
+"""Progress of a job's tasks, reported through the destination, so that it works on any cluster.
 
-A task puts its count under `<folder>progress/<task>` about once a second; the driver lists and adds up.
+A task writes its count to `<folder>progress/<task>` about once a second; the driver adds up the counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EVERY_S = 1.0
 
 
-class TaskBoard:
+class TaskProgress:
     """The progress objects of one job, below `folder` (which ends in `/`)."""
 
     def __init__(self, storage: Storage, folder: str) -> None:
@@ -29,7 +29,7 @@ class TaskBoard:
         self._prefix = f"{folder}progress/"
 
     def counter(self, task: str) -> Callable[[int, int], None]:
-        """A function (records more, bytes more) for one task; what it puts is at most EVERY_S old."""
+        """A function for one task that adds (records, bytes) and writes the sums at most every EVERY_S."""
         records = size = 0
         due = time.monotonic() + EVERY_S
 
@@ -39,7 +39,7 @@ class TaskBoard:
             size += more_bytes
             if time.monotonic() >= due:
                 due = time.monotonic() + EVERY_S
-                with suppress(EnvironmentProblem):  # a courtesy: the storage may be read-only or full
+                with suppress(EnvironmentProblem):  # optional: the storage may be read-only or full
                     self._storage.put(f"{self._prefix}{task}", json.dumps([records, size]).encode())
 
         return add
@@ -50,7 +50,7 @@ class TaskBoard:
         return sum(c[0] for c in counts), sum(c[1] for c in counts)
 
     def clear(self) -> None:
-        """Delete the objects; the numbers are of no use once the job has finished."""
+        """Delete the objects when the job has finished."""
         with suppress(EnvironmentProblem):
             for found in list(self._storage.list(self._prefix)):
                 self._storage.delete(found.path)
@@ -65,7 +65,7 @@ class TaskBoard:
                 try:
                     update(*self.total())
                 except LakebackupError:
-                    continue  # progress is a courtesy: the job's own errors say what is wrong
+                    continue  # progress is optional: the job raises its own errors
 
         thread = threading.Thread(target=watch, name="progress", daemon=True)
         thread.start()

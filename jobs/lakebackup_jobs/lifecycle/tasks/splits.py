@@ -1,8 +1,7 @@
-"""The recorded plan of a restore: one share for each partition, read by the task that restores it.
+"""The recorded plan of a restore: one split for each partition, read by the task that restores it.
 
-The files that were planned are thereby the files that are restored, also when the restore is interrupted
-and resumed after another backup was taken. No list of them is held: rows stream from DuckDB to storage, or
-Spark's tasks write them.
+A restore that was interrupted and is resumed after a newer backup still restores the files that were planned.
+The driver holds no list of them: rows stream from DuckDB to storage, or Spark's tasks write them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lakebackup.errors import NotFound
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.stored import StoredFile
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
     from lakebackup.plan.topics.restore import RestorePlan
     from lakebackup.storage import Storage
 
-#: Columns of what a ShareWriter returns.
+#: Columns of what a SplitWriter returns.
 WRITTEN = "number BIGINT"
-# A task takes one partition, chunk or part of the work; where there are more than this, they share tasks.
+# A task takes one split; when there are more splits than this, a task takes several.
 MOST_TASKS = 200
 _INDEX = "plan/tasks.json"
 T = TypeVar("T")
@@ -37,8 +36,8 @@ PARTITION = ("scope", "epoch", "region")
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """Where the shares of a restore lie: `tasks[i]` are the paths of those that Spark task i restores."""
+class Splits:
+    """The stored splits of a restore: `tasks[i]` has the paths of those that Spark task i restores."""
 
     uri: str
     folder: str
@@ -49,36 +48,36 @@ class Shares:
         """The numbers of the tasks."""
         return range(len(self.tasks))
 
-    def share(self, number: int) -> Iterator[tuple[StoredFile, Iterator[StoredFile]]]:
-        """Of each partition of a task its first file, and all of them."""
+    def partition_files(self, number: int) -> Iterator[tuple[StoredFile, Iterator[StoredFile]]]:
+        """For each partition of a task: its first file, and all its files."""
         for lines in self.lines(number):
             files = (StoredFile(**row) for row in lines)
             first = next(files)
             yield first, chain([first], files)
 
     def lines(self, number: int) -> Iterator[Iterator[dict[str, Any]]]:
-        """The rows of each share of a task."""
+        """The rows of each split of a task."""
         storage = open_storage(self.uri)
         for path in self.tasks[number]:
             yield read_lines(storage, path)
 
-    def board(self) -> TaskBoard:
+    def task_progress(self) -> TaskProgress:
         """Where the tasks report their progress."""
-        return TaskBoard(open_storage(self.uri), self.folder)
+        return TaskProgress(open_storage(self.uri), self.folder)
 
     def clear(self) -> None:
-        """Delete the shares, the index first: the restore is done."""
+        """Delete the splits, the index first: the restore is done."""
         storage = open_storage(self.uri)
         storage.delete(f"{self.folder}{_INDEX}")
         clear(storage, self.folder)
 
 
 @dataclass(frozen=True, slots=True)
-class ShareWriter:
-    """Over rows that have those of a partition one after another: writes each partition's share, and returns
-    its number. In this process or in a task of Spark.
+class SplitWriter:
+    """Writes one split per partition from rows grouped by partition, and returns its number. Runs in this
+    process or in a Spark task.
 
-    `numbers`: by the values of the columns `key`. `heads`: by number, what is in front of a share.
+    `numbers`: a split's number by the values of the columns `key`. `heads`: by number, a split's first row.
     """
 
     uri: str
@@ -97,34 +96,34 @@ class ShareWriter:
             yield pa.RecordBatch.from_pydict({"number": pa.array([number], pa.int64())})
 
     def write(self, number: int, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Put one share."""
+        """Write one split."""
         head = self.heads[number : number + 1]
-        write_lines(open_storage(self.uri), share_path(self.folder, number), chain(head, rows))
+        write_lines(open_storage(self.uri), split_path(self.folder, number), chain(head, rows))
 
 
-def deal(storage: Storage, plan: RestorePlan, folder: str) -> Shares:
-    """Write the shares of a planned restore below `folder`, or find those of the run that was interrupted.
+def write_splits(storage: Storage, plan: RestorePlan, folder: str) -> Splits:
+    """Write the splits of a planned restore below `folder`, or find those of the run that was interrupted.
 
     Raises EnvironmentProblem (storage).
     """
     if (tasks := read_index(storage, folder)) is not None:
-        return Shares(storage.uri, folder, tasks)
+        return Splits(storage.uri, folder, tasks)
     parts = sorted((p for t in plan.topics for p in t.parts), key=lambda p: -p.bytes)
     numbers = {p.place: number for number, p in enumerate(parts)}
     plan.chosen.map(
-        ShareWriter(storage.uri, folder, numbers),
+        SplitWriter(storage.uri, folder, numbers),
         WRITTEN,
         "selected_files",
         spread=lambda rows: rows.repartition(*PARTITION).sortWithinPartitions(
             *PARTITION, "start_position", "path"
         ),
     )
-    # The largest start first and the rest fill up behind them.
-    return Shares(storage.uri, folder, write_index(storage, folder, range(len(parts))))
+    # The largest partitions start first.
+    return Splits(storage.uri, folder, write_index(storage, folder, range(len(parts))))
 
 
 def regions_of(storage: Storage, folder: str) -> list[tuple[str, str, str]] | None:
-    """The partitions (topic, epoch, number) whose shares lie below `folder`; None when there is no plan."""
+    """The partitions (topic, epoch, number) with a split below `folder`; None when there is no plan."""
     tasks = read_index(storage, folder)
     if tasks is None:
         return None
@@ -138,19 +137,19 @@ def _first(storage: Storage, path: str) -> dict[str, Any]:
     return found
 
 
-def share_path(folder: str, number: int) -> str:
-    """Where the share of a number is, below the folder of a restore or backup."""
+def split_path(folder: str, number: int) -> str:
+    """The path of a split, below the folder of a restore or backup."""
     return f"{folder}plan/{number:06d}.jsonl"
 
 
 def batched(items: Iterable[T], *limits: tuple[Callable[[T], int], int]) -> Iterator[list[T]]:
-    """Items in lists. A limit is what to add up, and the sum at which a list is full."""
+    """Items in lists. A limit is the weight of an item, and the sum of weights at which a list is full."""
     held: list[T] = []
     sums = [0 for _ in limits]
     for item in items:
         held.append(item)
-        sums = [sofar + weight(item) for sofar, (weight, _) in zip(sums, limits, strict=True)]
-        if any(sofar >= most for sofar, (_, most) in zip(sums, limits, strict=True)):
+        sums = [total + weight(item) for total, (weight, _) in zip(sums, limits, strict=True)]
+        if any(total >= most for total, (_, most) in zip(sums, limits, strict=True)):
             yield held
             held, sums = [], [0 for _ in limits]
     if held:
@@ -158,7 +157,7 @@ def batched(items: Iterable[T], *limits: tuple[Callable[[T], int], int]) -> Iter
 
 
 def write_lines(storage: Storage, path: str, rows: Iterable[Any]) -> None:
-    """Put rows as JSON lines, in place of an older object."""
+    """Write rows as JSON lines; replaces an older object."""
     with storage.writer() as writer:
         for row in rows:
             writer.write(f"{json.dumps(row)}\n".encode())
@@ -166,27 +165,27 @@ def write_lines(storage: Storage, path: str, rows: Iterable[Any]) -> None:
 
 
 def read_lines(storage: Storage, path: str) -> Iterator[Any]:
-    """The rows that `write_lines` put. Raises NotFound."""
+    """The rows that `write_lines` wrote. Raises NotFound."""
     with storage.open(path) as stream:
         yield from map(json.loads, stream)
 
 
 def clear(storage: Storage, folder: str) -> None:
-    """Delete the shares below `folder`."""
+    """Delete the splits below `folder`."""
     for found in list(storage.list(f"{folder}plan/")):
         storage.delete(found.path)
 
 
 def write_index(storage: Storage, folder: str, numbers: Sequence[int]) -> tuple[tuple[str, ...], ...]:
-    """Assign shares to tasks, the first ones first; the index is written when all shares are there."""
+    """Assign splits to tasks round-robin, and write the index. Call it when all splits are written."""
     count = min(len(numbers), MOST_TASKS)
-    tasks = [tuple(share_path(folder, number) for number in numbers[task::count]) for task in range(count)]
+    tasks = [tuple(split_path(folder, number) for number in numbers[task::count]) for task in range(count)]
     storage.put(f"{folder}{_INDEX}", json.dumps(tasks).encode())
     return tuple(tasks)
 
 
 def read_index(storage: Storage, folder: str) -> tuple[tuple[str, ...], ...] | None:
-    """The paths of each task's shares; None when they were not all written."""
+    """The paths of each task's splits; None when they were not all written."""
     try:
         return tuple(tuple(paths) for paths in json.loads(storage.get(f"{folder}{_INDEX}")))
     except NotFound:

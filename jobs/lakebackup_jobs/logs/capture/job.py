@@ -1,8 +1,8 @@
-"""The job of a log task: captures while the task runs, sleeps while it is paused, ends with it.
+"""The job of a log task: it captures while the task runs, sleeps while it is paused, and ends with it.
 
-Spark's Structured Streaming runs the flushes. The catalog is the only state: a flush starts where the catalog
-ends, and is dropped when another backup of the task took its number. What the task is to do is in the catalog
-too, in one table that the job watches (see TaskWatch).
+Spark Structured Streaming runs the flushes. The catalog is the only state: a flush starts where the last
+backup ends, and is dropped when another backup of the task took its number. The job watches the task's state
+in the catalog (see TaskWatch).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.logs import task
-from lakebackup_jobs.logs.task import Trouble
+from lakebackup_jobs.logs.task import LastError
 from lakebackup_jobs.logs.task_watch import TaskWatch
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from lakebackup_jobs.logs.capture.flush import LogRequest
     from lakebackup_jobs.logs.task import State, Task
 
-_LOOK_S = 1.0
-# Wait before the catalog is written again, when it could not be.
-_AGAIN_S = 5.0
+_POLL_S = 1.0
+# Wait before another attempt to write the catalog.
+_RETRY_S = 5.0
 
 
-class Taken(Busy):
-    """Another job of the task runs."""
+class JobRunning(Busy):
+    """Another job of this task is running."""
 
 
 def run(
@@ -48,12 +48,12 @@ def run(
     stop: threading.Event,
     spark: SparkSession | None = None,
     reporter: Reporter,
-    trouble: Trouble | None = None,
+    last_error: LastError | None = None,
 ) -> dict[str, Any]:
-    """Do what the task is to do until it is stopped or complete, or `stop` is set; returns the totals.
+    """Run the task until it is stopped or complete, or `stop` is set; returns the totals.
 
-    A flush in progress is finished first. An error pauses the task; it is in `trouble` at once, and in the
-    catalog as soon as that can be written. Raises NotFound (no such task), Busy (another job of it runs).
+    A flush in progress is finished first. An error pauses the task. It is in `last_error` at once, and in the
+    catalog as soon as it is writable. Raises NotFound (no such task), Busy (another job of it runs).
     """
     from lakebackup_jobs.runtime.session import spark_session
 
@@ -61,7 +61,7 @@ def run(
     task.require(reader, request.name)
     if reader:
         require_current(reader)
-    job = LogJob(request, reporter, stop, trouble or Trouble())
+    job = LogJob(request, reporter, stop, last_error or LastError())
     try:
         destination_id(job.storage)
         return job.run(spark or spark_session())
@@ -73,11 +73,11 @@ class LogJob:
     """The driver's side of one task."""
 
     def __init__(
-        self, request: LogRequest, reporter: Reporter, stop: threading.Event, trouble: Trouble
+        self, request: LogRequest, reporter: Reporter, stop: threading.Event, last_error: LastError
     ) -> None:
-        self.request, self.reporter, self.stop, self.trouble = request, reporter, stop, trouble
+        self.request, self.reporter, self.stop, self.last_error = request, reporter, stop, last_error
         self.storage = open_storage(request.destination)
-        self.lease = self.taken()
+        self.lease = self.acquire_lease()
         self.totals = {"flushes": 0, "files": 0, "bytes": 0, "entries": 0}
         self.last: str | None = None
         self.failures = 0
@@ -86,13 +86,13 @@ class LogJob:
         self.watch = TaskWatch(f"{catalog}/log_tasks", self.task)
 
     def run(self, spark: SparkSession) -> dict[str, Any]:
-        """Capture, sleep, capture, until the task has ended."""
+        """Follow the task's state until it has ended."""
         self.reporter.start(None, None, "log")
         over = False
         while not over and not self.stop.is_set():
             try:
                 over = self.step(spark)
-            except Taken:
+            except JobRunning:
                 raise
             except LakebackupError as error:
                 self.failures += 1
@@ -104,26 +104,26 @@ class LogJob:
         return {"task": self.request.name, **self.totals, "last_backup": self.last}
 
     def step(self, spark: SparkSession) -> bool:
-        """Do what the task is to do until that changes; whether it has ended."""
-        self.hold()
+        """Follow the task's state until it changes; returns whether the task has ended."""
+        self.keep_lease()
         self.watch.forget()
         found = self.watch.look()
         if found.state == "running":
             self.capture(spark, found)
-            self.settle(spark)
+            self.finish_pause(spark)
         elif found.state == "paused":
             self.sleep()
         return found.over
 
     def capture(self, spark: SparkSession, started: Task) -> None:
-        """Flush after flush, until the task is changed."""
+        """Flush repeatedly until the task changes."""
         from lakebackup_jobs.logs.capture.stream import Capture
 
         capture = Capture(self.request, spark, self, now=False)
         try:
-            while capture.runs and not self.stop.wait(_LOOK_S):
+            while capture.runs and not self.stop.wait(_POLL_S):
                 self.lease.check()
-                if self.looked().at != started.at:
+                if self.watched_task().at != started.at:
                     break
         except BaseException:
             capture.abandon()
@@ -132,8 +132,8 @@ class LogJob:
         if capture.over:
             self.record("complete")
 
-    def settle(self, spark: SparkSession) -> None:
-        """Flush at once what arrived until the task was paused; then record that it sleeps."""
+    def finish_pause(self, spark: SparkSession) -> None:
+        """Flush the events from before the pause, then record that the task is paused."""
         from lakebackup_jobs.logs.capture.stream import Capture
 
         found = self.task()
@@ -147,35 +147,35 @@ class LogJob:
             self.record("paused", asked=found)  # it may have been resumed meanwhile
 
     def sleep(self) -> None:
-        """Wait until the task is changed."""
-        while not self.stop.wait(_LOOK_S):
+        """Wait until the task is no longer paused."""
+        while not self.stop.wait(_POLL_S):
             self.lease.check()
             if self.watch.look().state != "paused":
-                self.trouble.text = None
-                self.lease.renew()  # `log resume` waits for this sign that the job lives
+                self.last_error.text = None
+                self.lease.renew()  # `log resume` waits for this sign of life
                 return
             self.failures = 0
 
     def pause(self, error: LakebackupError) -> None:
-        """Pause the task, and record why as soon as the catalog can be written."""
+        """Pause the task, and record the error as soon as the catalog is writable."""
         self.reporter.warning(f"{error.message} The task pauses.")
-        self.trouble.text = str(error)
+        self.last_error.text = str(error)
         while True:
             try:
-                self.hold()
+                self.keep_lease()
                 self.record("paused", str(error))
-            except Taken:
+            except JobRunning:
                 raise
             except LakebackupError as problem:
                 self.reporter.warning(f"The catalog cannot be written: {problem.message}")
-                if self.stop.wait(_AGAIN_S):
+                if self.stop.wait(_RETRY_S):
                     return
             else:
                 return
 
     def flushed(self, done: Mapping[str, Any]) -> None:
-        """A flush is in the catalog; `done`: its summary. Called on a thread of Spark's, as `fails_again`."""
-        self.failures, self.trouble.text, self.last = 0, None, done["backup_id"]
+        """Count a committed flush, whose summary is `done`. Like `failed_before`, runs on a Spark thread."""
+        self.failures, self.last_error.text, self.last = 0, None, done["backup_id"]
         self.totals["flushes"] += 1
         for name in ("files", "bytes", "entries"):
             self.totals[name] += done[name]
@@ -183,44 +183,44 @@ class LogJob:
         took = f"{done['entries']} records in {done['seconds']} s"
         self.reporter.note(f"flush {self.last}: {took}, checkpoint {done['end_ts']}")
 
-    def fails_again(self, backup_id: str) -> bool:
-        """Whether the tasks of this flush have failed before."""
+    def failed_before(self, backup_id: str) -> bool:
+        """Whether this flush has failed before; records that it failed."""
         before, self.failed = self.failed, backup_id
         return before == backup_id
 
-    def taken(self) -> Lease:
-        """The lease of the task. Raises Taken, EnvironmentProblem."""
+    def acquire_lease(self) -> Lease:
+        """Acquire the lease of the task. Raises JobRunning, EnvironmentProblem."""
         name, ttl_s = task.lease_name(self.request.name), self.request.lease_ttl_s
         try:
             return Lease.acquire(self.storage, name, holder(), ttl_s=ttl_s)
         except Busy as error:
-            raise Taken(error.message, hint=error.hint) from None
+            raise JobRunning(error.message, hint=error.hint) from None
 
-    def hold(self) -> None:
-        """Acquire the lease again, if it ended while the destination could not be written to."""
+    def keep_lease(self) -> None:
+        """Acquire the lease again if it expired while the destination was not writable."""
         try:
             self.lease.check()
         except Busy:
-            self.lease = self.taken()
+            self.lease = self.acquire_lease()
 
     def task(self) -> Task:
-        """The task as the catalog has it now; the request gets its settings."""
+        """The task as of now in the catalog; updates the request's settings."""
         reader = CatalogReader(self.request.destination, self.request.catalog)
         found = task.require(reader, self.request.name)
         self.request = replace(self.request, settings=found.settings)
         return found
 
-    def looked(self) -> Task:
-        """The task as of a moment ago; a few looks that fail do not disturb the flush in progress."""
-        looks = Retrying(
+    def watched_task(self) -> Task:
+        """The task as of now. Retries, so that passing errors do not disturb the flush in progress."""
+        retrying = Retrying(
             retry=retry_if_exception(lambda error: isinstance(error, LakebackupError) and error.retryable),
-            wait=wait_fixed(_LOOK_S),
+            wait=wait_fixed(_POLL_S),
             stop=stop_after_attempt(self.request.tries),
             before_sleep=lambda _: self.lease.check(),
             sleep=sleep_using_event(self.stop),
             reraise=True,
         )
-        return looks(self.watch.look)
+        return retrying(self.watch.look)
 
     def record(self, state: State, detail: str | None = None, *, asked: Task | None = None) -> None:
         """Record the state of the task, unless it has ended or was changed since `asked`."""

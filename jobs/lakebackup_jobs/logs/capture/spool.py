@@ -1,7 +1,7 @@
-"""Records of a change feed on their way into log files, in bounded memory.
+"""Write the records of a change feed into one log file per group, in bounded memory.
 
-They are held until they take HELD_BYTES, then the largest groups are written as frames to one temporary file,
-until half is left: a hot region and ten thousand quiet ones take the same memory, and few frames are small.
+Records are buffered. Above HELD_BYTES, the largest groups are written to temporary files until half is left:
+one busy region needs as much memory as ten thousand quiet ones, and few frames are small.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 HELD_BYTES = 64 << 20
-#: What is compressed at once.
+#: Most bytes that are compressed as one frame.
 FRAME_BYTES = 8 << 20
-# An object store takes long to answer, a disk long to sync: small files go several at a time, large ones not.
-_AT_ONCE = 8
-_LARGE = 4 << 20
+# Requests and syncs have high latency: files smaller than _LARGE_FILE are published in parallel.
+_PUBLISH_THREADS = 8
+_LARGE_FILE = 4 << 20
 
 
 class Group(NamedTuple):
@@ -39,38 +39,38 @@ class Group(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Held:
-    """Records of a group that are in memory, and its file as far as it is on disk."""
+class _Buffer:
+    """A group's records in memory, and its log file with the records that were written before."""
 
-    pieces: list[pa.RecordBatch] = field(default_factory=list)
+    batches: list[pa.RecordBatch] = field(default_factory=list)
     bytes: int = 0
     writer: LogFileWriter | None = None
 
-    def add(self, piece: pa.RecordBatch) -> None:
-        self.pieces.append(piece)
-        self.bytes += piece.nbytes
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.batches.append(batch)
+        self.bytes += batch.nbytes
 
     def take(self) -> pa.RecordBatch:
-        """All of them as one batch of its own memory."""
+        """Remove all records; returns them copied into one batch."""
         return next(self.frames(self.bytes + 1))
 
     def frames(self, most: int) -> Iterator[pa.RecordBatch]:
-        """All of them as batches of about `most` bytes; each is dropped before the next one is made."""
-        pieces = deque(chain.from_iterable(_cut(piece, most) for piece in self.pieces))
-        self.pieces, self.bytes = [], 0
-        while pieces:
-            some = [pieces.popleft()]
-            size = some[0].nbytes
-            while pieces and size + pieces[0].nbytes <= most:
-                size += pieces[0].nbytes
-                some.append(pieces.popleft())
-            yield pa.concat_batches(some)
+        """Remove all records; yields batches of about `most` bytes, and frees each before the next."""
+        slices = deque(chain.from_iterable(_slices(batch, most) for batch in self.batches))
+        self.batches, self.bytes = [], 0
+        while slices:
+            frame = [slices.popleft()]
+            size = frame[0].nbytes
+            while slices and size + slices[0].nbytes <= most:
+                size += slices[0].nbytes
+                frame.append(slices.popleft())
+            yield pa.concat_batches(frame)
 
 
 class Spool:
-    """Sorts records into log files. `open_file` starts one, `publish` stores one that is whole.
+    """Distributes records over log files. `open_file` opens one, `publish` stores a complete one.
 
-    `publish` is called on several threads at once.
+    `publish` runs on several threads at once.
     """
 
     def __init__(
@@ -83,29 +83,28 @@ class Spool:
     ) -> None:
         self._open_file, self._publish = open_file, publish
         self._limit, self._most_raw = held_bytes, most_raw
-        self._groups: dict[Group, _Held] = {}
+        self._groups: dict[Group, _Buffer] = {}
         self._bytes = 0
 
     def add(self, records: pa.RecordBatch) -> None:
         """More records: columns of `events.captured_schema()`. Raises EnvironmentProblem, Damaged."""
         for group, piece in split(records):
-            self._groups.setdefault(group, _Held()).add(piece)
+            self._groups.setdefault(group, _Buffer()).add(piece)
         self._bytes += records.nbytes
         if self._bytes > self._limit:
             self._spill()
 
     def finish(self) -> None:
-        """Publish what is left. Raises EnvironmentProblem."""
+        """Publish all remaining files. Raises EnvironmentProblem."""
         small: list[LogFileWriter] = []
         for group in sorted(self._groups):
-            held = self._groups.pop(group)
-            writer = self._written(group, held)
-            if writer.raw_bytes < _LARGE:
+            writer = self._write(group, self._groups.pop(group))
+            if writer.raw_bytes < _LARGE_FILE:
                 small.append(writer)
             else:
                 self._publish(writer)
         self._bytes = 0
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_PUBLISH_THREADS) as pool:
             try:
                 for _ in pool.map(self._publish, small):
                     pass
@@ -114,27 +113,28 @@ class Spool:
                 raise
 
     def _spill(self) -> None:
-        left = self._bytes = sum(held.bytes for held in self._groups.values())
-        waiting = [(group, held) for group, held in self._groups.items() if held.pieces]
-        for group, held in sorted(waiting, key=lambda item: -item[1].bytes):
+        """Write the largest groups to their files until half the limit is left."""
+        left = self._bytes = sum(buffer.bytes for buffer in self._groups.values())
+        buffered = [(group, buffer) for group, buffer in self._groups.items() if buffer.batches]
+        for group, buffer in sorted(buffered, key=lambda item: -item[1].bytes):
             if left > self._limit // 2:
-                left -= held.bytes
-                held.writer = self._written(group, held)
-            elif len(held.pieces) > 1 or _borrows(held.pieces[0]):
-                # A slice holds on to the whole batch that it is of.
-                held.add(held.take())
-        self._bytes = sum(held.bytes for held in self._groups.values())
+                left -= buffer.bytes
+                buffer.writer = self._write(group, buffer)
+            elif len(buffer.batches) > 1 or _is_slice(buffer.batches[0]):
+                # A slice keeps its whole batch in memory; a copy does not.
+                buffer.add(buffer.take())
+        self._bytes = sum(buffer.bytes for buffer in self._groups.values())
 
-    def _written(self, group: Group, held: _Held) -> LogFileWriter:
-        """The group's file with all that was held; files that it filled are published."""
-        writer = held.writer or self._open_file(group)
-        if not held.pieces:
+    def _write(self, group: Group, buffer: _Buffer) -> LogFileWriter:
+        """Write all buffered records of a group; publishes full files, and returns the last one."""
+        writer = buffer.writer or self._open_file(group)
+        if not buffer.batches:
             return writer
-        for piece in held.frames(min(FRAME_BYTES, self._most_raw // 2)):
-            if writer.entries and writer.raw_bytes + piece.nbytes > self._most_raw:
+        for frame in buffer.frames(min(FRAME_BYTES, self._most_raw // 2)):
+            if writer.entries and writer.raw_bytes + frame.nbytes > self._most_raw:
                 self._publish(writer)
                 writer = self._open_file(group)
-            writer.add(piece)
+            writer.add(frame)
         return writer
 
 
@@ -150,24 +150,25 @@ def split(records: pa.RecordBatch) -> Iterator[tuple[Group, pa.RecordBatch]]:
     for column in columns:
         ordered = column[order]
         same &= ordered[1:] == ordered[:-1]
-    begins = [0, *(np.flatnonzero(~same) + 1).tolist(), len(order)]
+    starts = [0, *(np.flatnonzero(~same) + 1).tolist(), len(order)]
     rest = records.select([name for name in records.schema.names if name not in Group._fields])
     if not (order[1:] > order[:-1]).all():
         rest = rest.take(pa.array(order))
-    firsts = order[begins[:-1]]
+    firsts = order[starts[:-1]]
     stores, families, ops = (array.dictionary.take(array.indices.take(firsts)).to_pylist() for array in coded)
     regions, tables = (column[firsts].tolist() for column in columns[1:3])
     for i, group in enumerate(map(Group, stores, regions, tables, families, ops)):
-        yield group, rest.slice(begins[i], begins[i + 1] - begins[i])
+        yield group, rest.slice(starts[i], starts[i + 1] - starts[i])
 
 
-def _cut(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    """Pieces of about `most` bytes, one where it is small."""
+def _slices(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    """Slices of about `most` bytes."""
     count = min(len(batch), -(-batch.nbytes // most))
     step = -(-len(batch) // max(1, count))
     for begin in range(0, len(batch), step):
         yield batch.slice(begin, step)
 
 
-def _borrows(batch: pa.RecordBatch) -> bool:
+def _is_slice(batch: pa.RecordBatch) -> bool:
+    """Whether a batch is a small part of the memory that it keeps."""
     return bool(batch.get_total_buffer_size() > 2 * batch.nbytes)

@@ -62,7 +62,7 @@ class Capture(Stream[Flush]):
 
     def failed(self, draft: Flush, error: LakebackupError) -> None:
         # It is resumed with the tasks that were done; when it fails again, another one is planned.
-        if not self._job.fails_again(draft.backup_id):
+        if not self._job.failed_before(draft.backup_id):
             raise error
         self.error = error
 

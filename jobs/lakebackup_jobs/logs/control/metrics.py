@@ -14,7 +14,7 @@ from lakebackup.errors import EnvironmentProblem
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.logs.control.status import statuses
-from lakebackup_jobs.logs.task import Trouble
+from lakebackup_jobs.logs.task import LastError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -42,12 +42,12 @@ REASONS = ("asked", "error")
 
 @dataclass(frozen=True, eq=False)
 class LogCollector(Collector):
-    """The tasks of a destination, or the one called `name`; `trouble`: what the catalog may not know."""
+    """The tasks of a destination, or the one called `name`; `last_error`: what the catalog may not know."""
 
     destination: str
     catalog: str | None
     name: str | None = None
-    trouble: Trouble = field(default_factory=Trouble)
+    last_error: LastError = field(default_factory=LastError)
 
     def collect(self) -> Iterable[Metric]:
         """One scrape. Raises NotFound, EnvironmentProblem: the scrape fails."""
@@ -78,7 +78,7 @@ class LogCollector(Collector):
         yield from (success, paused)
 
     def _paused(self, found: Mapping[str, Any]) -> str | None:
-        if self.trouble.text or found["detail"]:
+        if self.last_error.text or found["detail"]:
             return "error"
         return "asked" if found["state"] == "paused" else None
 

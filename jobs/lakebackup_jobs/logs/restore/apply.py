@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from lakebackup.plan.logs.restore import LogRestorePlan
-    from lakebackup_jobs.logs.restore.splits import LogShares
+    from lakebackup_jobs.logs.restore.splits import LogSplits
     from lakebackup_jobs.targets import Held
     from lakebackup_jobs.targets.delta import DeltaTarget
 
@@ -78,7 +78,7 @@ class Changes:
     """
 
     spark: SparkSession
-    shares: LogShares
+    splits: LogSplits
     plan: LogRestorePlan
     full: DataFrame | None
     before: Held | None
@@ -99,13 +99,13 @@ class Changes:
         `type`, PUTS or DELETES. Changes before the last truncation of their table are left out."""
         # Tasks find the latest write of each key: Spark would sort all values to do so.
         tasks = int(self.spark.conf.get(_TASKS) or "1")
-        latest = self.shares.frame(self.spark, WRITE).repartition(tasks, *_KEY).mapInArrow(Latest(), WRITES)
+        latest = self.splits.frame(self.spark, WRITE).repartition(tasks, *_KEY).mapInArrow(Latest(), WRITES)
         latest = _behind_ends(latest, self.emptied())
         apart = (sf.col("type") == PUTS) & sf.col("value").isNull()
         value = sf.col("value")
-        if self.shares.paths.get(DEFAULT):
+        if self.splits.paths.get(DEFAULT):
             values = (
-                self.shares.frame(self.spark, DEFAULT)
+                self.splits.frame(self.spark, DEFAULT)
                 .repartition(tasks, *_KEY, "start_ts")  # so that they are sorted once, not before it too
                 .groupBy(*_KEY, "start_ts")
                 .agg(sf.max("value").alias("prewritten"))
@@ -122,9 +122,9 @@ class Changes:
 
     def emptied(self) -> DataFrame | None:
         """When each table was last truncated: table_id, `emptied` (a struct that compares); None: never."""
-        if not self.shares.paths.get(ENDS):
+        if not self.splits.paths.get(ENDS):
             return None
-        found = self.shares.frame(self.spark, ENDS).where(sf.col("type") == TRUNCATES)
+        found = self.splits.frame(self.spark, ENDS).where(sf.col("type") == TRUNCATES)
         return found.groupBy("table_id").agg(sf.max(sf.struct(*_LATER)).alias("emptied"))
 
     def rows(self) -> DataFrame:

@@ -14,13 +14,13 @@ from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.plan.logs.flush import shown_ts
 from lakebackup.plan.logs.restore import plan_restore, require_restorable
 from lakebackup.rules import layout
-from lakebackup_jobs.lifecycle.deletion.lock import noted
-from lakebackup_jobs.lifecycle.desk import desk
+from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
 from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.scratch import open_scratch
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore import apply
-from lakebackup_jobs.logs.restore.splits import deal
+from lakebackup_jobs.logs.restore.splits import write_splits
 from lakebackup_jobs.targets import Held, is_done, open_target, require_same
 from lakebackup_jobs.targets.change_topics import ChangeTopics
 from lakebackup_jobs.targets.delta import DeltaTarget
@@ -79,7 +79,7 @@ def run(
         return {"dry_run": True, **summary, "parameters": dict(made.parameters)}
     require_restorable(made, allow_gaps=request.allow_gaps)
     name = f"target-{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
-    with desk(work, name):
+    with open_scratch(work, name):
         # Another restore may have finished meanwhile.
         before = target.held()
         if is_done(before, after, alone=alone):
@@ -101,7 +101,7 @@ def bring(
     spark, reporter = work.spark, work.reporter
     folder = layout.restore_folder(layout.new_backup_id(datetime.now(UTC)))
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
-    with noted(
+    with recorded_restore(
         work,
         reader,
         source=made.source,
@@ -111,16 +111,16 @@ def bring(
         to_ts=made.end_ts,
         audit=_audit(made, target.place) if made.gaps else None,
     ) as (own, counts):
-        shares = deal(own.storage, made, folder, keys=keys, checksum=request.checksum)
+        splits = write_splits(own.storage, made, folder, keys=keys, checksum=request.checksum)
         reporter.start(made.entries, made.bytes, "restore")
         try:
-            with shares.board().watched(reporter.update), apply.sized(spark, made.raw_bytes):
+            with splits.task_progress().watched(reporter.update), apply.sized(spark, made.raw_bytes):
                 full = _full(spark, reader, made, request)
                 written: dict[str, int] = target.write(
-                    apply.Changes(spark, shares, made, full, before, after)
+                    apply.Changes(spark, splits, made, full, before, after)
                 )
         finally:
-            shares.clear()
+            splits.clear()
         reporter.update(made.entries, made.bytes)
         counts.update(entries=written["entries"], bytes=made.bytes)
     return written

@@ -1,4 +1,4 @@
-"""The log files that a restore reads, recorded in shares: tasks read them, no list of them is held."""
+"""The log files that a restore reads, recorded in splits: tasks read them, no list of them is held."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WR
 from lakebackup.formats.logs.logfile import read_log_file
 from lakebackup.sql_engine.worker import PerNumber, settle
 from lakebackup.storage import open_storage
-from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN, ArrowShares
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN, ArrowSplitWriter
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.splits import clear
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ _ROWS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class LogShares:
-    """Shares of a planned restore below `folder` of the storage at `uri`; `paths`: those of each kind.
+class LogSplits:
+    """Splits of a planned restore below `folder` of the storage at `uri`; `paths`: those of each kind.
 
     `roots`: destination id -> URI. Records outside `(start_ts, end_ts]` or the keys are left out.
     """
@@ -67,19 +67,19 @@ class LogShares:
         numbers = range(len(self.paths.get(kind, ())))
         return _ReadJob(self, kind).over(spark, numbers, VALUES if kind == DEFAULT else WRITES)
 
-    def board(self) -> TaskBoard:
+    def task_progress(self) -> TaskProgress:
         """Where the tasks report how far they are."""
-        return TaskBoard(open_storage(self.uri), self.folder)
+        return TaskProgress(open_storage(self.uri), self.folder)
 
     def clear(self) -> None:
-        """Delete the shares."""
+        """Delete the splits."""
         clear(open_storage(self.uri), self.folder)
 
 
-def deal(
+def write_splits(
     storage: Storage, plan: LogRestorePlan, folder: str, *, keys: LogKeys | None, checksum: bool
-) -> LogShares:
-    """Write the shares of a planned restore below `folder`."""
+) -> LogSplits:
+    """Write the splits of a planned restore below `folder`."""
     size = max(_SHARE, plan.raw_bytes // _MOST_SHARES)
     paths = {
         kind: _deal(storage, plan, f"{folder}plan/{kind}-", size, cf=cf, ends=kind == ENDS)
@@ -90,7 +90,7 @@ def deal(
         )
         if needed
     }
-    return LogShares(
+    return LogSplits(
         uri=storage.uri,
         folder=folder,
         paths=paths,
@@ -112,22 +112,22 @@ def _deal(
         tasks = rows.repartitionByRange(1 + plan.raw_bytes // size, "scope", "path")
         return tasks.sortWithinPartitions("scope", "path")
 
-    writer = ArrowShares(storage.uri, name, size, weight="raw_bytes")
+    writer = ArrowSplitWriter(storage.uri, name, size, weight="raw_bytes")
     rows = plan.chosen.map(writer, WRITTEN, "log_restore_order", spread=spread, cf=cf, ends=ends)
     return tuple(row["path"] for row in rows)
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadJob(PerNumber):
-    """The records of each share that the restore is about."""
+    """The records of each split that the restore is about."""
 
-    shares: LogShares
+    splits: LogSplits
     kind: str
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        storage = open_storage(self.shares.uri)
-        path = self.shares.paths[self.kind][number]
-        count = TaskBoard(storage, self.shares.folder).counter(f"{self.kind}-{number}")
+        storage = open_storage(self.splits.uri)
+        path = self.splits.paths[self.kind][number]
+        count = TaskProgress(storage, self.splits.folder).counter(f"{self.kind}-{number}")
         with pa.ipc.open_stream(storage.get(path)) as stream:
             for row in (row for batch in stream for row in batch.to_pylist()):
                 yield from self._read(row)
@@ -136,11 +136,11 @@ class _ReadJob(PerNumber):
 
     def _read(self, row: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         """Of a file: a row of the query log_restore_order."""
-        shares = self.shares
-        storage, file = shares.roots.open(row["destination"]), SimpleNamespace(**row)
+        splits = self.splits
+        storage, file = splits.roots.open(row["destination"]), SimpleNamespace(**row)
         names = [column.split()[0] for column in (VALUES if self.kind == DEFAULT else WRITES).split(", ")]
         held = []
-        for batch in read_log_file(storage, file, shares.keys, checksum=shares.checksum):
+        for batch in read_log_file(storage, file, splits.keys, checksum=splits.checksum):
             kept = batch.filter(self._wanted(batch))
             if len(kept):
                 table = pa.repeat(pa.scalar(int(row["scope"]), pa.int64()), len(kept))
@@ -150,20 +150,20 @@ class _ReadJob(PerNumber):
         yield from latest_of(held) if self.kind == WRITE else held
 
     def _wanted(self, batch: pa.RecordBatch) -> pa.Array:
-        shares = self.shares
+        splits = self.splits
         if self.kind == DEFAULT:
-            ts, low = batch["start_ts"], (shares.begin_ts or 0) - 1
+            ts, low = batch["start_ts"], (splits.begin_ts or 0) - 1
             kinds: tuple[str, ...] | None = None
         else:
-            ts, low = batch["commit_ts"], shares.start_ts
+            ts, low = batch["commit_ts"], splits.start_ts
             kinds = (TRUNCATES,) if self.kind == ENDS else (PUTS, DELETES)
-        wanted = pc.and_(pc.greater(ts, low), pc.less_equal(ts, shares.end_ts))
+        wanted = pc.and_(pc.greater(ts, low), pc.less_equal(ts, splits.end_ts))
         if kinds is not None:
             wanted = pc.and_(wanted, pc.is_in(batch["type"], pa.array(kinds)))
-        if self.kind != ENDS and shares.first_key is not None:
-            wanted = pc.and_(wanted, pc.greater_equal(batch["key"], bytes.fromhex(shares.first_key)))
-        if self.kind != ENDS and shares.beyond_key is not None:
-            wanted = pc.and_(wanted, pc.less(batch["key"], bytes.fromhex(shares.beyond_key)))
+        if self.kind != ENDS and splits.first_key is not None:
+            wanted = pc.and_(wanted, pc.greater_equal(batch["key"], bytes.fromhex(splits.first_key)))
+        if self.kind != ENDS and splits.beyond_key is not None:
+            wanted = pc.and_(wanted, pc.less(batch["key"], bytes.fromhex(splits.beyond_key)))
         return wanted
 
 

@@ -147,7 +147,7 @@ class LogCompaction(Derived):
         sorted_ = records.repartitionByRange(count, *(sf.col(name) for name in ORDER))
         sorted_ = sorted_.sortWithinPartitions(*ORDER)
         written = Totals()
-        with work.board(write.folder).watched(work.reporter.update), task_errors():
+        with work.task_progress(write.folder).watched(work.reporter.update), task_errors():
             written.add(sorted_.mapInArrow(write, OUTCOME).collect())  # a row a task
         if written.entries != found["entries"]:
             raise AssertionError(f"{written.entries} records were written of {found['entries']}")

@@ -21,7 +21,7 @@ from lakebackup.sql_engine.worker import runs, settle, task_number
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.part import Parts
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.logs.upkeep.derived import WithoutNumber
@@ -45,16 +45,16 @@ ORDER = ("place", "key", "commit_ts", "start_ts", "seq", "sub")
 class ReadLog:
     """For `mapInArrow` over rows of log_compact_files: their records, columns RECORDS."""
 
-    board_uri: str
+    progress_uri: str
     folder: str
     roots: Roots
     keys: LogKeys | None = field(default=None, repr=False)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        board, count = TaskBoard(open_storage(self.board_uri), self.folder), None
+        progress, count = TaskProgress(open_storage(self.progress_uri), self.folder), None
         for batch in batches:
             for row in batch.to_pylist():
-                count = count or board.counter(hashlib.sha256(row["path"].encode()).hexdigest()[:16])
+                count = count or progress.counter(hashlib.sha256(row["path"].encode()).hexdigest()[:16])
                 yield from self._records(row)
                 count(row["entries"], row["bytes"])
         settle()

@@ -183,7 +183,7 @@ class QueueBackup(Source[InProgress]):
 
     def finish(self, draft: InProgress) -> None:
         """What its tasks recorded is no longer needed."""
-        self.workspace.empty(layout.seen_folder(self.workspace.source, draft.backup_id))
+        self.workspace.empty(layout.scan_folder(self.workspace.source, draft.backup_id))
 
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
         point = self._point or self.workspace.reader().rows("queue_parent", backup_id=draft.backup_id)[0]
@@ -194,7 +194,7 @@ class QueueBackup(Source[InProgress]):
     def _read(self, draft: InProgress, reader: CatalogReader) -> tuple[Open, Totals]:
         """Do the tasks; what is open afterwards, and what they wrote."""
         work, plan, made = self.workspace, draft.plan, Totals()
-        folder, carried = layout.seen_folder(work.source, draft.backup_id), None
+        folder, carried = layout.scan_folder(work.source, draft.backup_id), None
         if plan.open_at and any(r.start < r.own_from for task in plan.tasks for r in task):
             carried = f"{folder}carried.parquet"
             write_ids(reader, work.storage.uri, carried, "queue_carried", backup_id=plan.open_at)

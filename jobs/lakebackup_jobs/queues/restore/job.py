@@ -20,8 +20,8 @@ from lakebackup.rules.times import format_ts
 from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
-from lakebackup_jobs.lifecycle.desk import Desk, desk
 from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore import summary
@@ -30,7 +30,7 @@ from lakebackup_jobs.queues.restore.prepare import ends_of, prepare, spark_for
 from lakebackup_jobs.queues.restore.replay_task import QueueReplayJob
 from lakebackup_jobs.queues.restore.restore_state import Done, Prepared, RestoreState
 from lakebackup_jobs.queues.restore.scan_task import tid_at
-from lakebackup_jobs.queues.restore.splits import found, run_shares
+from lakebackup_jobs.queues.restore.splits import found, run_splits
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.targets.topics import Topics
 
@@ -63,8 +63,8 @@ def run(
     run = _Run(request, work)
     if request.dry_run:
         return run.preview()
-    with desk(work, f"restore-{request.digest()}") as place:
-        return run.carry_out(place)
+    with open_scratch(work, f"restore-{request.digest()}") as scratch:
+        return run.carry_out(scratch)
 
 
 class _Run:
@@ -106,12 +106,12 @@ class _Run:
             "parameters": dict(made.parameters),
         }
 
-    def carry_out(self, place: Desk) -> dict[str, Any]:
+    def carry_out(self, scratch: Scratch) -> dict[str, Any]:
         """All of it, from where an earlier run was interrupted."""
-        request, writer = self.request, place.writer()
+        request, writer = self.request, scratch.writer()
         # Where nothing can be written no earlier run can be resumed.
-        resumed = unfinished(self._reader, request.digest()) if place.recorded else None
-        state, made = RestoreState(place.storage, resumed or _new_id()), None
+        resumed = unfinished(self._reader, request.digest()) if scratch.recorded else None
+        state, made = RestoreState(scratch.storage, resumed or _new_id()), None
         if resumed:
             state, made = self._resumed(writer, state)
         plan = made or self._checked(state.restore_id)
@@ -287,8 +287,8 @@ class _Run:
         return content
 
     def _replay(self, state: RestoreState, made: Prepared) -> list[Any]:
-        shares = found(state.storage, state.folder)
-        if shares is None:
+        splits = found(state.storage, state.folder)
+        if splits is None:
             raise Damaged(
                 f"The plan of restore {state.restore_id} is gone from {state.storage.uri}.",
                 hint="Restore into other topics and another folder.",
@@ -298,7 +298,7 @@ class _Run:
         )
         job = QueueReplayJob(
             roots=self._reader.destinations(),
-            shares=shares,
+            splits=splits,
             group=state.group,
             client=self._client,
             names=self.request.names,
@@ -311,8 +311,8 @@ class _Run:
             zero_as_one=self.request.zero_as_one,
         )
         self.reporter.start(made.entries, made.bytes, "restore")
-        with shares.board().watched(self.reporter.update):
-            rows = run_shares(job, shares, spark_for(self.work, made))
+        with splits.task_progress().watched(self.reporter.update):
+            rows = run_splits(job, splits, spark_for(self.work, made))
         self.reporter.update(made.entries, made.bytes)
         return rows
 

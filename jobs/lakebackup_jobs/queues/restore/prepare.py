@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakebackup.plan.queues.restore import EngineState
 from lakebackup_jobs.queues.restore.restore_state import Before, Prepared, TopicsBefore
 from lakebackup_jobs.queues.restore.scan_task import first_ids, write_open
-from lakebackup_jobs.queues.restore.splits import Partition, deal, names_in
+from lakebackup_jobs.queues.restore.splits import Partition, names_in, write_splits
 from lakebackup_jobs.queues.transaction_ids import write_ids
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def prepare(
         for queue in plan.queues
         for partition in range(len(bases[queue.target]))
     ]
-    shares = deal(state.storage, plan.chosen, state.folder, partitions)
+    splits = write_splits(state.storage, plan.chosen, state.folder, partitions)
     path = plan.restore_path
     made = Prepared(
         **{field.name: getattr(plan, field.name) for field in fields(EngineState)},
@@ -79,7 +79,7 @@ def prepare(
         epochs={state.scope: state.epoch for state in states},
         bases=bases,
         segments={link.link: segment for link, segment in zip(path.links, path.segments(), strict=True)},
-        names=names_in(plan.chosen.reader.destinations(), shares) or request.names,
+        names=names_in(plan.chosen.reader.destinations(), splits) or request.names,
         leave_out=leave_out,
         open_transactions=count,
         open_ids=open_ids,

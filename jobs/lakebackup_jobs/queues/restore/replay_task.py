@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.records import Columns
     from lakebackup_jobs.lifecycle.tasks.task import Work
-    from lakebackup_jobs.queues.restore.splits import Partition, QueueFile, QueueShares
+    from lakebackup_jobs.queues.restore.splits import Partition, QueueFile, QueueSplits
 
     # The ids of transactions in an object, which is read when the first file of its stretch is.
     ReadIds = Callable[[str], Any]
@@ -57,7 +57,7 @@ class QueueReplayJob(Task):
     COLUMNS = REPLAYED
 
     roots: Roots
-    shares: QueueShares
+    splits: QueueSplits
     group: str
     client: Mapping[str, str]
     names: HeaderNames
@@ -70,14 +70,14 @@ class QueueReplayJob(Task):
     zero_as_one: bool = False
 
     def works(self, number: int) -> Iterator[Work]:
-        read = cache(partial(read_ids, open_storage(self.shares.uri)))
-        for place, files in self.shares.partitions(number):
+        read = cache(partial(read_ids, open_storage(self.splits.uri)))
+        for place, files in self.splits.partitions(number):
             yield partial(self._partition, place, files, read)
 
     def _partition(self, place: Partition, files: Iterable[QueueFile], read: ReadIds) -> dict[str, Any]:
         topic, partition = place.target, int(place.region)
         mark = (topic, partition)
-        count = self.shares.board().counter(f"{topic}-{partition}")
+        count = self.splits.task_progress().counter(f"{topic}-{partition}")
         # Made per partition: making it again ends what a killed task left open there, and only that.
         name = producer_of(self.group, topic, place.region)
         with RestoreProducer(self.client, name, self.group, zero_as_one=self.zero_as_one) as producer:

@@ -23,7 +23,7 @@ from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
 from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.queues.messages import read_messages
-from lakebackup_jobs.queues.restore.splits import QueueFile, deal_scan, run_shares
+from lakebackup_jobs.queues.restore.splits import QueueFile, run_splits, write_scan_splits
 from lakebackup_jobs.queues.transaction_ids import write_ids
 from lakebackup_jobs.queues.transaction_scan import SCAN_SCHEMA, TransactionScan, give_scans
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lakebackup.store.selection import Selection
     from lakebackup_jobs.kafka.format.records import Columns
     from lakebackup_jobs.queues.messages import Messages
-    from lakebackup_jobs.queues.restore.splits import QueueShares
+    from lakebackup_jobs.queues.restore.splits import QueueSplits
 
 #: A tid that is beyond all.
 ALL = 2**63 - 1
@@ -93,19 +93,19 @@ class ScanJob(Task):
     COLUMNS = "task BIGINT, error STRING"
 
     roots: Roots
-    shares: QueueShares
+    splits: QueueSplits
     names: HeaderNames
     upto_tid: int = ALL
 
     def run(self, number: int) -> dict[str, Any]:
-        storage = open_storage(self.shares.uri)
-        write_rows(storage, _scan_path(self.shares.folder, number), SCAN_SCHEMA, self._transactions(number))
+        storage = open_storage(self.splits.uri)
+        write_rows(storage, _scan_path(self.splits.folder, number), SCAN_SCHEMA, self._transactions(number))
         return {"task": number}
 
     def _transactions(self, number: int) -> Iterator[pa.RecordBatch]:
         held: list[pa.RecordBatch] = []
-        count = self.shares.board().counter(f"{number:06d}")
-        for place, files in groupby(self.shares.scanned(number), attrgetter("scope", "epoch", "region")):
+        count = self.splits.task_progress().counter(f"{number:06d}")
+        for place, files in groupby(self.splits.scanned(number), attrgetter("scope", "epoch", "region")):
             scan = TransactionScan(Partition(*place), held.append)
             for file in files:
                 for columns, messages in _messages(self.roots, file, self.names):
@@ -160,9 +160,9 @@ def _write_open(
 
     def scan(files: Selection, relation: str, upto_tid: int) -> None:
         """Read the files of backups behind the last; their transactions are called `relation`."""
-        shares = deal_scan(open_storage(uri), files, f"{folder}{relation}/", last.link)
-        run_shares(ScanJob(reader.destinations(), shares, names, upto_tid), shares, spark)
-        give_scans(reader, spark, relation, _Scanned(uri, shares.folder), len(shares.tasks))
+        splits = write_scan_splits(open_storage(uri), files, f"{folder}{relation}/", last.link)
+        run_splits(ScanJob(reader.destinations(), splits, names, upto_tid), splits, spark)
+        give_scans(reader, spark, relation, _Scanned(uri, splits.folder), len(splits.tasks))
 
     scan(plan.chosen, "queue_seen", plan.to_tid)
     reader.define("queue_unended", "queue_open", parent=parent)

@@ -1,7 +1,7 @@
-"""The plan of an engine's restore, written down: shares of each partition of its queues, or of files to scan.
+"""The recorded plan of an engine's restore: a split for each partition of its queues, or of files to scan.
 
-A partition's share begins with a line that says where it goes, since one without a message gets its watermark
-too. Then come its files in the order in which their messages were written, whichever topic id they are of.
+The first line of a partition's split names the target partition: one without messages gets its watermark too.
+Its files follow in the order in which their messages were written, whatever their topic id.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN as PATHS
-from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowShares
+from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowSplitWriter
 from lakebackup_jobs.lifecycle.tasks.splits import (
     PARTITION,
     WRITTEN,
-    Shares,
-    ShareWriter,
+    Splits,
+    SplitWriter,
     read_index,
     write_index,
 )
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 # One partition after another, in the order in which its messages were written.
 _ORDER = ("scope", "region", "link", "start_position", "path")
-# So many stored bytes of files are scanned by one task.
+# Stored bytes of files that one scan task reads.
 _SCANNED = 64 << 20
-# So many shares are carried out at once in this process.
+# Most splits that run at once in this process.
 AT_ONCE = 8
 
 
@@ -52,7 +52,7 @@ class QueueFile(StoredFile):
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition of a queue: what it is called in the backups, and where it goes."""
+    """A partition of a queue: its name in the backups, and its target."""
 
     scope: str
     epoch: str
@@ -61,8 +61,8 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueShares(Shares):
-    """Where the shares of an engine's restore lie; `tasks` as of Shares."""
+class QueueSplits(Splits):
+    """The stored splits of an engine's restore."""
 
     def partitions(self, number: int) -> Iterator[tuple[Partition, Iterator[QueueFile]]]:
         """Each partition of a task, with its files."""
@@ -70,7 +70,7 @@ class QueueShares(Shares):
             yield Partition(**next(rows)), (QueueFile(**row) for row in rows)
 
     def scanned(self, number: int) -> Iterator[QueueFile]:
-        """The files of a task, where shares are of files to scan."""
+        """The files that a scan task reads."""
         import pyarrow as pa
 
         for path in self.tasks[number]:
@@ -79,22 +79,24 @@ class QueueShares(Shares):
                     yield from (QueueFile(**row) for row in batch.to_pylist())
 
 
-def run_shares(job: Task, shares: QueueShares, spark: SparkSession | None) -> list[Any]:
-    """Carry out all shares in Spark's tasks, or without a session by a few threads of this process."""
-    return run_all(job, shares.numbers, spark, None if spark else min(AT_ONCE, 4 * (os.cpu_count() or 2)))
+def run_splits(job: Task, splits: QueueSplits, spark: SparkSession | None) -> list[Any]:
+    """Run a job over all splits: in Spark tasks, or without a session in a few threads of this process."""
+    return run_all(job, splits.numbers, spark, None if spark else min(AT_ONCE, 4 * (os.cpu_count() or 2)))
 
 
-def found(storage: Storage, folder: str) -> QueueShares | None:
-    """The shares that lie below a folder; None when they were not all written."""
+def found(storage: Storage, folder: str) -> QueueSplits | None:
+    """The splits below a folder; None when they were not all written."""
     tasks = read_index(storage, folder)
-    return None if tasks is None else QueueShares(storage.uri, folder, tasks)
+    return None if tasks is None else QueueSplits(storage.uri, folder, tasks)
 
 
-def deal(storage: Storage, files: Selection, folder: str, partitions: Iterable[Partition]) -> QueueShares:
-    """Write the shares of all `partitions` below `folder`, out of the chosen files."""
+def write_splits(
+    storage: Storage, files: Selection, folder: str, partitions: Iterable[Partition]
+) -> QueueSplits:
+    """Write the splits of all `partitions` below `folder`, out of the chosen files."""
     heads = [asdict(place) for place in partitions]
     numbers = {(head["scope"], head["region"]): number for number, head in enumerate(heads)}
-    writer = ShareWriter(storage.uri, folder, numbers, ("scope", "region"), heads)
+    writer = SplitWriter(storage.uri, folder, numbers, ("scope", "region"), heads)
     rows = files.map(
         writer,
         WRITTEN,
@@ -108,28 +110,28 @@ def deal(storage: Storage, files: Selection, folder: str, partitions: Iterable[P
         if number not in numbered:
             writer.write(number, ())
             numbered[number] = None
-    return QueueShares(storage.uri, folder, write_index(storage, folder, list(numbered)))
+    return QueueSplits(storage.uri, folder, write_index(storage, folder, list(numbered)))
 
 
-def deal_scan(storage: Storage, files: Selection, folder: str, link: int) -> QueueShares:
-    """Write shares of the chosen files behind a link of the chain, to be scanned."""
+def write_scan_splits(storage: Storage, files: Selection, folder: str, link: int) -> QueueSplits:
+    """Write splits, for a scan, of the chosen files after a link of the chain."""
     rows = files.map(
-        ArrowShares(storage.uri, f"{folder}plan/", _SCANNED, weight="bytes"),
+        ArrowSplitWriter(storage.uri, f"{folder}plan/", _SCANNED, weight="bytes"),
         PATHS,
         "queue_restore_shares",
         spread=lambda rows: rows.repartition(*PARTITION).sortWithinPartitions(*_ORDER),
         link=link,
     )
-    return QueueShares(storage.uri, folder, tuple((row["path"],) for row in rows))
+    return QueueSplits(storage.uri, folder, tuple((row["path"],) for row in rows))
 
 
-def names_in(roots: Roots, shares: QueueShares) -> HeaderNames | None:
-    """By which headers the first file's messages were understood; None: there is no file, or it does not say.
+def names_in(roots: Roots, splits: QueueSplits) -> HeaderNames | None:
+    """The header names recorded in the first file; None without a file or a record.
 
     Raises Damaged.
     """
     # Partitions with files come before those without.
-    for _, files in shares.partitions(0) if shares.tasks else ():
+    for _, files in splits.partitions(0) if splits.tasks else ():
         first = next(files, None)
         return HeaderNames.read(open_verified(roots, first).metadata) if first else None
     return None

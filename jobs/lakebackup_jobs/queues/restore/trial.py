@@ -15,10 +15,10 @@ from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.deletion.lock import noted
+from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore.scan_task import ALL, ScanJob
-from lakebackup_jobs.queues.restore.splits import deal_scan, run_shares
+from lakebackup_jobs.queues.restore.splits import run_splits, write_scan_splits
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def run(
         folder=f"{folder}/snapshot",
         backup=made.restore_path.full.snapshot_id,
     )
-    with noted(
+    with recorded_restore(
         Workspace(request, "", reporter, spark),
         reader,
         source=source,
@@ -65,7 +65,7 @@ def run(
         files = restore_snapshot.run(snapshot, spark=spark, reporter=reporter)["files"]
         for file in made.config:
             content_of(file, reader)
-        shares = deal_scan(open_storage(folder), made.chosen, "messages/", 0)
-        run_shares(ScanJob(reader.destinations(), shares, HeaderNames()), shares, spark)
+        splits = write_scan_splits(open_storage(folder), made.chosen, "messages/", 0)
+        run_splits(ScanJob(reader.destinations(), splits, HeaderNames()), splits, spark)
         counts.update(entries=made.entries, bytes=made.bytes)
     return f"{files} files of its snapshot and {made.entries} messages restored"

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, Refused
 from lakebackup.formats.snapshots.names import OWN
 from lakebackup.storage import open_storage
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.snapshots.ranges import Ranges
 
@@ -88,7 +88,7 @@ class WriteJob(Task):
     roots: Roots
 
     def run(self, number: int) -> Mapping[str, Any]:
-        report = TaskBoard(open_storage(self.own), "").counter(str(number))
+        report = TaskProgress(open_storage(self.own), "").counter(str(number))
         done = {"share": number, "entries": 0, "bytes": 0, "kept": 0, "damaged": 0}
         names: list[str] = []
         with Folder(self.folder) as folder:

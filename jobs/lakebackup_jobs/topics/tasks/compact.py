@@ -31,8 +31,8 @@ from lakebackup_jobs.kafka.format.records import (
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.errors import guarded
 from lakebackup_jobs.lifecycle.tasks.part import Parts
-from lakebackup_jobs.lifecycle.tasks.progress import TaskBoard
-from lakebackup_jobs.lifecycle.tasks.splits import batched, read_lines, share_path, write_lines
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
+from lakebackup_jobs.lifecycle.tasks.splits import batched, read_lines, split_path, write_lines
 from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.topics.tasks.copy import publish
 
@@ -72,13 +72,13 @@ def write_pieces(storage: Storage, folder: str, files: Iterable[StoredFile]) -> 
     number = 0
     for number, piece in enumerate(_pieces(files), 1):
         head = {"part": piece.part, "rank": piece.rank}
-        write_lines(storage, share_path(folder, number - 1), chain([head], map(asdict, piece.files)))
+        write_lines(storage, split_path(folder, number - 1), chain([head], map(asdict, piece.files)))
     return number
 
 
 def read_piece(storage: Storage, folder: str, number: int) -> Piece:
     """The piece with a number, from 0. Raises NotFound."""
-    head, *files = read_lines(storage, share_path(folder, number))
+    head, *files = read_lines(storage, split_path(folder, number))
     return Piece(**head, files=tuple(StoredFile(**file) for file in files))
 
 
@@ -107,7 +107,7 @@ class FindNewest(PerNumber):
 
         storage = open_storage(self.uri)
         piece = read_piece(storage, self.folder, number)
-        done = TaskBoard(storage, self.folder).counter(f"found-{number:06d}")
+        done = TaskProgress(storage, self.folder).counter(f"found-{number:06d}")
         held: list[pa.RecordBatch] = []
         size = 0
         for file in piece.files:

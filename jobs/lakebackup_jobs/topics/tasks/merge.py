@@ -14,7 +14,7 @@ from lakebackup_jobs.kafka.format.container import Frame
 from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, KeyFilter, KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
 from lakebackup_jobs.lifecycle.tasks.part import PartTask
-from lakebackup_jobs.lifecycle.tasks.splits import batched, read_lines, share_path, write_lines
+from lakebackup_jobs.lifecycle.tasks.splits import batched, read_lines, split_path, write_lines
 from lakebackup_jobs.topics.tasks.copy import publish
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ def write_tasks(storage: Storage, folder: str, targets: Iterable[tuple[int, Sequ
     task = 0
     for task, some in enumerate(batched(targets, size, files), 1):
         rows = ([rank, [[getattr(f, name) for name in _COLUMNS] for f in target]] for rank, target in some)
-        write_lines(storage, share_path(folder, task - 1), rows)
+        write_lines(storage, split_path(folder, task - 1), rows)
     return task
 
 
 def read(storage: Storage, folder: str, task: int) -> Iterator[Target]:
     """The targets of a task. Raises NotFound."""
-    for rank, rows in read_lines(storage, share_path(folder, task)):
+    for rank, rows in read_lines(storage, split_path(folder, task)):
         yield Target(rank, tuple(MergedFile(**dict(zip(_COLUMNS, row, strict=True))) for row in rows))
 
 

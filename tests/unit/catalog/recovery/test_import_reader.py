@@ -13,14 +13,14 @@ from tests.support.disks import flip
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.plan.upkeep.import_backups import BackupsPlan, counted, plan_backups
-from lakebackup.recovery.import_reader import Given, given_files, given_schema
+from lakebackup.recovery.import_reader import ImportRows, import_files, import_schema
 from lakebackup.rows.tables import as_row
 
 FILE = {"backup_id": "s1", "path": "a", "bytes": 1}
 
 
 def rows_of(table: str, path: Path, backups: frozenset[str] | None = None) -> list[dict[str, Any]]:
-    given = Given(table, tuple(given_files(table, str(path))), whole=False, backups=backups)
+    given = ImportRows(table, tuple(import_files(table, str(path))), whole=False, backups=backups)
     return [row for number in range(len(given.files)) for row in given.read(number)]
 
 
@@ -89,7 +89,7 @@ def test_rows_are_read_alike_from_both_forms(tmp_path: Path) -> None:
         (1, 2, "b", None),
     ]
     assert {row["row_problem"] for row in found} == {None}
-    assert list(found[0]) == given_schema("files").names
+    assert list(found[0]) == import_schema("files").names
 
 
 def test_a_damaged_parquet_file_is_reported(tmp_path: Path) -> None:
@@ -101,14 +101,14 @@ def test_a_damaged_parquet_file_is_reported(tmp_path: Path) -> None:
 
 def test_files_are_known_by_their_names(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
-        given_files("files", str(tmp_path / "nothing.jsonl"))
+        import_files("files", str(tmp_path / "nothing.jsonl"))
     (tmp_path / "rows.csv").write_text("a")
     with pytest.raises(UsageProblem, match=r"rows\.csv"):
-        given_files("files", str(tmp_path / "rows.csv"))
+        import_files("files", str(tmp_path / "rows.csv"))
 
 
 def backup(backup_id: str, end_ts: int, **more: Any) -> dict[str, Any]:
-    given = dict.fromkeys(given_schema("backups").names)
+    given = dict.fromkeys(import_schema("backups").names)
     own = {"backup_id": backup_id, "source": "laptop", "end_ts": end_ts, "row_file": 0, "row_number": end_ts}
     return given | own | more
 

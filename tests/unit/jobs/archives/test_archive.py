@@ -366,7 +366,7 @@ def test_a_backup_that_ended_after_the_time_that_was_asked_for_is_refused(tmp_pa
     reader = made.reader()
     assert archive_export.chain_of(reader, "prod", 1999).last["backup_id"] == first
     assert archive_export.chain_of(reader, second, 2000).last["backup_id"] == second
-    with pytest.raises(Refused, match=r"ended at .*:02\.000Z, after .*:01\.999Z\.\nName the source, prod"):
+    with pytest.raises(Refused, match=r"ended at .*:02\.000Z, after .*:01\.999Z\.\nName its source, prod"):
         archive_export.chain_of(reader, second, 1999)
 
 
@@ -417,7 +417,9 @@ def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
     request = ArchiveExportRequest(str(made.folder), str(out), target_bytes=target_bytes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archive_export, "run_all", lambda job, numbers, *_: run_all(job, numbers, None))
-        patch.setattr(archive_export, "noted", lambda *_, **__: nullcontext((None, {})))  # rows need Spark
+        patch.setattr(
+            archive_export, "recorded_restore", lambda *_, **__: nullcontext((None, {}))
+        )  # rows need Spark
         archive_export.run(request, spark=cast("Any", object()), reporter=quiet())
     rows = [
         (vbucket, seqno - 1, int(cas), key, value if cmd == 0x57 else None)

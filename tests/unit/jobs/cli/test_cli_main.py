@@ -176,7 +176,7 @@ FOLLOW = [*TOPICS, "a", "--to", "x", "--bootstrap-server", "h:1", "--follow"]
             "Missing --to: where do the records go?",
             "--to kafka://",
         ),
-        (["restore", "topics", "a", "--from", "x", "--to", "./out"], "'./out' is not a place", "dir:PATH"),
+        (["restore", "topics", "a", "--from", "x", "--to", "./out"], "'./out' is not a target", "dir:PATH"),
         ([*INTO, "--to-time", "noon"], "'noon' is not a time", "2026-"),
         ([*INTO, "--map", "a"], "OLD=NEW", "Example"),
         ([*INTO, "--to-time", "-2h", "--from-time", "-1h"], "nothing lies between", ""),

@@ -25,7 +25,7 @@ from lakebackup_jobs.logs.capture import job as run
 from lakebackup_jobs.logs.capture.flush import LogRequest
 from lakebackup_jobs.logs.capture.job import LogJob
 from lakebackup_jobs.logs.control.verbs import Place, _check_continues, _launched
-from lakebackup_jobs.logs.task import State, Task, TaskSettings, Trouble, keys_of, settings_text
+from lakebackup_jobs.logs.task import LastError, State, Task, TaskSettings, keys_of, settings_text
 
 SETTINGS = TaskSettings("br", "h", ("t",))
 
@@ -44,7 +44,7 @@ class Stop(threading.Event):
 
 def made(root: str, stop: threading.Event) -> LogJob:
     request = LogRequest(root, "prod", SETTINGS, {}, tries=3)
-    return LogJob(request, quiet(), stop, Trouble())
+    return LogJob(request, quiet(), stop, LastError())
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_what_may_pass_is_tried_again_and_then_pauses_the_task(
     job.run(None)  # type: ignore[arg-type]
     found = at(root)
     assert (found.state, found.detail, len(left)) == ("paused", "no answer 2", 1)
-    assert job.trouble.text == "no answer 2"
+    assert job.last_error.text == "no answer 2"
     assert stop.waits == [1.0, 2.0]  # each time after twice as long
 
 
@@ -124,7 +124,7 @@ def test_trouble_is_known_at_once_and_the_catalog_knows_as_soon_as_it_can_be(
     record, full, seen = task.record, [EnvironmentProblem("No space left")] * 2, list[Any]()
 
     def recorded(*arguments: Any) -> Any:
-        seen.append(job.trouble.text)
+        seen.append(job.last_error.text)
         if full:
             raise full.pop()
         return record(*arguments)
@@ -202,11 +202,11 @@ def test_a_look_at_the_catalog_that_fails_now_and_then_is_recreated(
         return found
 
     monkeypatch.setattr(job.watch, "look", look)
-    monkeypatch.setattr(run, "_LOOK_S", 0.01)
-    assert job.looked() == found
+    monkeypatch.setattr(run, "_POLL_S", 0.01)
+    assert job.watched_task() == found
     fails[0] = 3
     with pytest.raises(EnvironmentProblem):
-        job.looked()
+        job.watched_task()
 
 
 @pytest.fixture

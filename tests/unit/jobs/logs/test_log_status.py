@@ -13,7 +13,7 @@ from lakebackup.plan.logs.flush import Flush, Newest
 from lakebackup.rows.backups import Gap, Position
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.log import pause, stop
-from lakebackup_jobs.cli.log.shown import place_of
+from lakebackup_jobs.cli.log.common import place_of
 from lakebackup_jobs.cli.verb import Call, add, verb
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.totals import Totals

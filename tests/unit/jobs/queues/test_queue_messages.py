@@ -20,7 +20,7 @@ from lakebackup.formats.queues.headers import WATERMARK, HeaderNames, Kind
 from lakebackup.formats.queues.watermark import headers_of
 from lakebackup.plan.partitions import Partition
 from lakebackup.plan.queues.backup import QueueRange
-from lakebackup.rules.layout import seen_folder, seen_path, seen_ranges_path
+from lakebackup.rules.layout import scan_folder, scan_path, scan_ranges_path
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.records import OFFSET, BlockStats, Columns, decode_block, encode_record
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
@@ -376,7 +376,7 @@ def test_what_was_seen_comes_back(tmp_path: Path) -> None:
     with suppress(KeyError), ScanWriter(storage, "graph", BACKUP, 6) as writer:
         writer.sink(batches[0])
         raise KeyError
-    assert seen_path("graph", BACKUP, 6) not in {f.path for f in storage.list(seen_folder("graph", BACKUP))}
+    assert scan_path("graph", BACKUP, 6) not in {f.path for f in storage.list(scan_folder("graph", BACKUP))}
     assert read_ranges(storage, "graph", BACKUP, 4) == (ranges, 6)
     assert read_ranges(storage, "graph", BACKUP, 5) == ([], 0)
     scans = TaskScans(storage.uri, "graph", BACKUP, {})
@@ -384,16 +384,16 @@ def test_what_was_seen_comes_back(tmp_path: Path) -> None:
     assert list(scans.rows(5)) == []
     with pytest.raises(NotFound):
         list(scans.rows(6))
-    data = storage.get(seen_path("graph", BACKUP, 4))
+    data = storage.get(scan_path("graph", BACKUP, 4))
     for torn in (data[:-20], data[:60] + b"??" + data[62:], b""):
-        storage.put(seen_path("graph", BACKUP, 4), torn)
+        storage.put(scan_path("graph", BACKUP, 4), torn)
         with pytest.raises(Damaged):
             list(scans.rows(4))
-    storage.delete(seen_path("graph", BACKUP, 4))
+    storage.delete(scan_path("graph", BACKUP, 4))
     with pytest.raises(Damaged):
         list(scans.rows(4))
-    content = json.loads(storage.get(seen_ranges_path("graph", BACKUP, 4)))
-    storage.put(seen_ranges_path("graph", BACKUP, 4), json.dumps(content | {"rows": 0}).encode())
+    content = json.loads(storage.get(scan_ranges_path("graph", BACKUP, 4)))
+    storage.put(scan_ranges_path("graph", BACKUP, 4), json.dumps(content | {"rows": 0}).encode())
     with pytest.raises(Damaged):
         read_ranges(storage, "graph", BACKUP, 4)
 

@@ -28,7 +28,7 @@ from lakebackup_jobs.queues.backup.open_transactions import Open
 from lakebackup_jobs.queues.restore import summary
 from lakebackup_jobs.queues.restore.prepare import prepare
 from lakebackup_jobs.queues.restore.restore_state import Done, Prepared, RestoreState, TopicsBefore
-from lakebackup_jobs.queues.restore.splits import found as found_shares
+from lakebackup_jobs.queues.restore.splits import found as found_splits
 from lakebackup_jobs.queues.transaction_ids import read_ids
 from lakebackup_jobs.queues.transaction_scan import SCAN_SCHEMA, RangeScan, ScanWriter
 
@@ -101,9 +101,9 @@ def test_what_a_restore_prepares(made: MadeQueues, to_tid: int | None, left_out:
     assert path is not None
     assert {one.decode() for one in read_ids(made.storage, path).to_pylist()} == left_out
     assert not list(made.storage.list(f"{state.folder}scan/"))
-    shares = found_shares(made.storage, state.folder)
-    assert shares is not None
-    places = [place.scope + place.region for task in shares.numbers for place, _ in shares.partitions(task)]
+    splits = found_splits(made.storage, state.folder)
+    assert splits is not None
+    places = [place.scope + place.region for task in splits.numbers for place, _ in splits.partitions(task)]
     assert sorted(places) == ["delta.00", "delta.01", "journal.00"]
     assert [content_of(file, reader) for file in plan.config]
     assert state.read(TopicsBefore) is not None

@@ -26,7 +26,7 @@ from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowShares
+from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowSplitWriter
 from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.snapshots import target
 from lakebackup_jobs.snapshots.restore import run
@@ -346,13 +346,15 @@ def test_shares_are_of_about_one_size_and_never_part_an_object() -> None:
     cuts = sorted(dice.sample(range(len(rows)), 40))
     batches = [b for a, z in pairwise([0, *cuts, len(rows)]) for b in table[a:z].to_batches()]
     size = 10 * restore_snapshot.FILE_COST
-    pieces = list(ArrowShares("", "", size, weight="bytes", each=restore_snapshot.FILE_COST)._cut(batches))
+    pieces = list(
+        ArrowSplitWriter("", "", size, weight="bytes", each=restore_snapshot.FILE_COST)._numbered(batches)
+    )
     assert [row for _, piece in pieces for row in piece.to_pylist()] == rows
-    assert [share for share, _ in pieces] == sorted(share for share, _ in pieces)
-    shares: dict[int, list[str]] = {}
-    for share, piece in pieces:
-        shares.setdefault(share, []).extend(piece.column("path").to_pylist())
-    held = [set(paths) for paths in shares.values()]
+    assert [split for split, _ in pieces] == sorted(split for split, _ in pieces)
+    splits: dict[int, list[str]] = {}
+    for split, piece in pieces:
+        splits.setdefault(split, []).extend(piece.column("path").to_pylist())
+    held = [set(paths) for paths in splits.values()]
     assert sum(map(len, held)) == 300
-    assert all(len(paths) <= 10 + 40 for paths in shares.values())
-    assert len(shares) > len(rows) / 50
+    assert all(len(paths) <= 10 + 40 for paths in splits.values())
+    assert len(splits) > len(rows) / 50

@@ -154,7 +154,7 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
         (("policy", "set", "prod"), 2, "Nothing to change"),
         (("policy", "set", "nobody", "--redundancy", "1"), 3, "no source or topic 'nobody'"),
         (("policy", "set", "prod", "--full", "often"), 2, "'often' is not a schedule"),
-        (("policy", "set", "prod", "--window", "36h"), 2, "'36h' is not a number of whole days"),
+        (("policy", "set", "prod", "--window", "36h"), 2, "'36h' is not a whole number of days"),
         (("policy", "remove", "prod"), 3, "prod has no policy"),
         (("hold", "2026", "--reason", "x"), 2, "Missing --until, --forever or --release"),
         (("hold", backup_id(1), "--until", "-2h", "--reason", "x"), 2, "is past"),
@@ -268,7 +268,7 @@ def test_manage_is_another_name(root: Path, capsys: pytest.CaptureFixture[str]) 
         (backup_id(4), 1, 0), (backup_id(3), 1, 0), (backup_id(1), 2, 0),
     ]  # fmt: skip
     (error,) = said(capsys, "manage", "--report", "--delete", code=2)
-    assert error["message"] == "--delete goes with --prune."
+    assert error["message"] == "--delete needs --prune."
     assert main(["manage"]) == 2
 
 

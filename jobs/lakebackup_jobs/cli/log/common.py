@@ -1,4 +1,4 @@
-"""What the verbs of log tasks print, and their common flags."""
+"""Common flags and output of the log verbs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from lakebackup_jobs.logs.control.verbs import Place
 
 NAME = argument("NAME", "The task.", ...)
-NO_RUN = switch("--no-run", "Start no job here: it runs by `lakebackup log run` elsewhere.")
-METRICS_PORT = option("--metrics-port PORT", "The job serves Prometheus there.")
+NO_RUN = switch("--no-run", "Start no job here: run `lakebackup log run` elsewhere.")
+METRICS_PORT = option("--metrics-port PORT", "The job serves Prometheus metrics on this port.")
 
 
 def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) -> Place:
-    """Where tasks are kept. `run`: a job may be started here; it gets the flags that this command has."""
+    """The place of the tasks. `run`: a job may start on this machine; it gets this command's flags."""
     from lakebackup_jobs.logs.control.verbs import Place
 
     found = call.settings
-    # `launch` names the place; what a job prints is its log.
+    # `launch` adds the destination; the job's output goes to its log file.
     options = call.passed_on("from_", "to", "catalog", "json", "debug")
     options += [] if metrics_port is None else ["--metrics-port", str(metrics_port)]
     return Place(call.where, found.catalog, dict(found.kafka), options if run else None, found.log.keys_file)
@@ -38,17 +38,17 @@ def line(text: str) -> None:
 
 
 def progress(
-    doing: str, as_json: bool, work: Callable[[], dict[str, Any]], ended: Callable[[Mapping[str, Any]], str]
+    message: str, as_json: bool, work: Callable[[], dict[str, Any]], ended: Callable[[Mapping[str, Any]], str]
 ) -> None:
-    """Show what is done, a line a store, and how it ended; or all of it as one JSON object.
+    """Do the work, and show `message`, a line per store, and how it ended; or one JSON object.
 
-    Failed goes up once its stores are shown.
+    Shows the stores of Failed, and raises it again.
     """
     from lakebackup_jobs.logs.control.status import lines
     from lakebackup_jobs.logs.control.verbs import Failed
 
     if not as_json:
-        line(f"{doing}\n")
+        line(f"{message}\n")
     try:
         found = work()
     except Failed as error:
@@ -63,6 +63,6 @@ def progress(
 
 
 def stores(text: str) -> None:
-    """The lines of the stores, and an empty one."""
+    """Print the lines of the stores, and an empty line."""
     if text:
         line(f"{text}\n")

@@ -1,7 +1,7 @@
-"""Bring an archive into the catalog: check all of it, then copy it backup by backup, then publish each.
+"""Import an archive: check all its files, then copy and publish one backup after another.
 
-Nothing is written before every file was found to be whole and to fit the others. Publishing goes as that of
-any backup does: files, parts, manifest, rows, marker.
+Nothing is written before every file is checked, by itself and against the others. Backups are published like
+any other: files, parts, manifest, rows, marker.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-# The files beside the data are read whole: meta.json with its baselines is the largest.
-_MOST_BESIDE = 64 << 20
+# Most bytes of a JSON file beside the data; the largest is meta.json with its baselines.
+_MOST_JSON_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveImportRequest(Request):
-    """What a person asked for; `source` None: named after the folder."""
+    """What to import. `source` None: named after the folder."""
 
     folder: str
     source: str | None = None
@@ -50,30 +50,30 @@ class ArchiveImportRequest(Request):
 def run(
     request: ArchiveImportRequest, *, spark: SparkSession | None = None, reporter: Reporter
 ) -> dict[str, Any]:
-    """Import an archive; returns what went in. Repeated, it adds only what is new.
+    """Import an archive, and return a summary. Run again, it adds only new backups.
 
-    Raises NotFound (no archive there), Damaged (a file is torn or lies), Refused (it cannot be restored, or
-    the catalog has it with other contents), Busy.
+    Raises NotFound (no archive there), Damaged (a file is cut off or contradicts another), Refused (a backup
+    cannot be restored, or the catalog has it with other contents), Busy.
     """
     folder = open_storage(request.folder)
     _refuse_links(folder)
     found, other = tree.find(folder.list())
-    source = layout.check_source(request.source or _name(folder))
+    source = layout.check_source(request.source or _source_name(folder))
     if other:
         reporter.note(
-            f"{len(other)} files are no part of an archive and stay where they are, such as {other[0]}"
+            f"{len(other)} files do not belong to an archive and are not imported, such as {other[0]}"
         )
     work = Workspace(request, source, reporter, spark)
-    copied = _read(work.spark, folder, found, reporter)
+    copied = _check(work.spark, folder, found, reporter)
     if request.dry_run:
-        planned = _plan(source, _id(work.storage), found, copied, folder, work.existing())
+        planned = _plan(source, _destination_id(work.storage), found, copied, folder, work.existing())
         return work.timed({"dry_run": True, **_summary(source, planned)})
     with work.lease() as lease:
         work.writer().prepare()
         planned = _plan(source, work.destination, found, copied, folder, work.reader())
         new = [one for one in planned if not one.known]
         for one in planned:
-            if one.known:  # perhaps by a run that died before it had marked what it had committed
+            if one.known:  # perhaps committed by a run that died before it marked it
                 mark_complete(work, one.backup.backup_id)
         for one in new:
             _copy(work.spark, folder, work.storage, one)
@@ -87,30 +87,30 @@ def run(
 
 
 def _refuse_links(folder: Storage) -> None:
-    """A link is never followed: what it leads to would be missing in the catalog without a word."""
+    """Raises UsageProblem for a symbolic link: its target would silently be missing in the catalog."""
     for above, folders, files in os.walk(folder.uri.removeprefix("file://")):
         link = next((name for name in (*folders, *files) if Path(above, name).is_symlink()), None)
         if link:
             raise UsageProblem(
-                f"{Path(above, link)} is a symbolic link.", hint="Put the file or folder itself there."
+                f"{Path(above, link)} is a symbolic link.", hint="Replace it by the file or folder."
             )
 
 
-def _name(folder: Storage) -> str:
+def _source_name(folder: Storage) -> str:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.uri.rpartition("/")[2]).lstrip("._-")
     if not name:
-        raise UsageProblem("No source name can be made of the folder's name.", hint="Give --source NAME.")
+        raise UsageProblem("The folder's name cannot be a source's name.", hint="Give --source NAME.")
     return name[:128]
 
 
-def _id(storage: Storage) -> str:
+def _destination_id(storage: Storage) -> str:
     try:
         return destination_id(storage, create=False)
     except NotFound:
         return ""
 
 
-def _read(
+def _check(
     spark: SparkSession, folder: Storage, found: Sequence[Found], reporter: Reporter
 ) -> dict[str, ArchiveFile]:
     """Every file of the archive as it is; the data in tasks."""
@@ -121,8 +121,10 @@ def _read(
         beside = [path for node in one.nodes.values() for path in node.beside.values()]
         for path in (*beside, *(path for path, _ in one.designs)):
             stat = folder.stat(path)
-            if stat.bytes > _MOST_BESIDE:
-                raise Damaged(f"{path} has {stat.bytes} bytes.", hint="JSON beside the data is small.")
+            if stat.bytes > _MOST_JSON_BYTES:
+                raise Damaged(
+                    f"{path} has {stat.bytes} bytes, which is too large.", hint="It should be small JSON."
+                )
             copied[path] = chain.ArchiveFile(path, stat.bytes, folder.sha256(path))
     return copied
 
@@ -150,7 +152,7 @@ def _manifest(storage: Storage, planned: PlannedBackup) -> sidecar.Manifest:
     """The rows of a backup whose files are copied; puts its part."""
     backup = planned.backup
     part = layout.parts_path(backup.source, backup.backup_id, 0)
-    storage.delete(part)  # of an import that was interrupted: what it put there may have had another number
+    storage.delete(part)  # left by an interrupted import, perhaps for a backup with another number
     sidecar.write_part(storage, part, planned.files)
     return sidecar.Manifest(backup=backup, positions=planned.positions, scopes=(), gaps=(), parts=1)
 

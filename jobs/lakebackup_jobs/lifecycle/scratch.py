@@ -1,7 +1,6 @@
-"""Reading backups needs no writing: what a restore does where the destination is read-only or full.
+"""Where restores and checks write while they run: the destination, or a temporary folder if it is read-only.
 
-It then takes no lease, keeps its plan in a temporary folder of this machine, and leaves no row in the
-catalog.
+In the second case a run takes no lease and leaves no row in the catalog.
 """
 
 from __future__ import annotations
@@ -24,60 +23,60 @@ if TYPE_CHECKING:
     from lakebackup.store.lease import Lease
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
-_NO_LEASE = "no lease could be taken, so that a prune may delete what is read, and this run is not recorded"
+_NO_LEASE = "no lease could be taken: a prune may delete what is read, and this run is not recorded"
 
 
 class _Unrecorded(CatalogWriter):
-    """For a run that may not write to the catalog: what it would add goes nowhere. Its home is `folder`."""
+    """A writer that discards all rows, for a run that cannot write to the catalog; its URI is `folder`."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(None, folder)
 
     def append(self, rows: Sequence[Row], transaction: str | None = None) -> None:
-        """Nothing."""
+        """Discard the rows."""
 
     def append_read(self, table: str, source: PerNumber, tasks: int, transaction: str) -> None:
-        """Nothing."""
+        """Discard the rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """Where a run that reads backups writes what it needs: `storage` is the destination, or a temporary
-    folder where that cannot be written; then the run is not `recorded`."""
+class Scratch:
+    """Where a run that reads backups writes its plan: `storage` is the destination, or a temporary folder if
+    that is not writable. `recorded`: the run writes its rows to the catalog."""
 
     workspace: Workspace
     storage: Storage
     recorded: bool
 
     def writer(self) -> CatalogWriter:
-        """The catalog; what a run that is not recorded writes to it goes nowhere."""
+        """The writer of the catalog, or one that discards all rows when the run is not recorded."""
         return self.workspace.writer() if self.recorded else _Unrecorded(self.storage.uri)
 
 
 @contextmanager
-def desk(work: Workspace, lease: str) -> Iterator[Desk]:
-    """A desk while the block runs, with a lease where one can be taken. Raises Busy: another run has it."""
+def open_scratch(work: Workspace, lease: str) -> Iterator[Scratch]:
+    """Scratch space for the block, with a lease if the destination is writable. Raises Busy."""
     try:
-        held = _taken(work, lease)
+        held = _acquire(work, lease)
     except EnvironmentProblem as error:
         work.reporter.warning(f"{_NO_LEASE}: {error.message}")
     else:
         with held:
-            yield Desk(work, work.storage, recorded=True)
+            yield Scratch(work, work.storage, recorded=True)
         return
-    with tempfile.TemporaryDirectory(prefix="lakebackup-desk-") as folder:
-        yield Desk(work, open_storage(folder), recorded=False)
+    with tempfile.TemporaryDirectory(prefix="lakebackup-scratch-") as folder:
+        yield Scratch(work, open_storage(folder), recorded=False)
 
 
 @contextmanager
 def findings(work: Workspace) -> Iterator[tuple[CatalogWriter, bool]]:
-    """Where a check writes its rows while the block runs: the catalog, or tables of its own in a temporary
-    folder where that cannot be written; and whether it is the catalog."""
+    """The writer for the rows of a check, and whether it writes to the catalog. When the catalog is not
+    writable, the rows go to tables in a temporary folder, which is deleted after the block."""
     writer = work.writer()
     try:
         writer.require_writable()
     except EnvironmentProblem as error:
-        work.reporter.warning(f"what is found is not recorded: {error.message}")
+        work.reporter.warning(f"findings are not recorded: {error.message}")
     else:
         yield writer, True
         return
@@ -87,10 +86,10 @@ def findings(work: Workspace) -> Iterator[tuple[CatalogWriter, bool]]:
         yield writer, False
 
 
-def _taken(work: Workspace, name: str) -> Lease:
+def _acquire(work: Workspace, name: str) -> Lease:
     held = work.lease(name)
     try:
-        if work.has_catalog_elsewhere:  # it may be read-only although the destination is not
+        if work.has_catalog_elsewhere:  # may be read-only although the destination is writable
             work.writer().require_writable()
     except EnvironmentProblem:
         held.release()
