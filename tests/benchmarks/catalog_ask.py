@@ -97,11 +97,11 @@ class Spark:
 def difference(a: int, b: int, engine: Duck | Spark) -> tuple[str, dict[str, Any]]:
     from tests.benchmarks.catalog_data import backup_id
 
-    from lakebackup.plan.diff import difference as of_rows
+    from lakebackup.plan.diff import diff_query
 
     ids = backup_id(a), backup_id(b)
     found = {row["backup_id"]: row for row in engine.rows("diff_backups", a=ids[0], b=ids[1])}
-    return of_rows(found[ids[0]], found[ids[1]])
+    return diff_query(found[ids[0]], found[ids[1]])
 
 
 def answers(engine: Duck | Spark, question: str, run: int) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.plan.logs.restore import plan_restore as log_plan
 from lakebackup.plan.queues.restore import QueueRestoreRequest
 from lakebackup.plan.queues.restore import plan_restore as queue_plan
-from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest, digest_of
+from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest, restore_digest
 from lakebackup.plan.snapshots.restore import plan_restore as snapshot_plan
 from lakebackup.plan.topics import saved
 from lakebackup.plan.topics.request import RestoreRequest, other_paths, plan_restore, read_backups
@@ -108,7 +108,7 @@ def test_restores_of_topics(
     assert one == other
     assert one.files
     assert files_of(one.chosen, "selected_files") == files_of(other.chosen, "selected_files")
-    assert saved.digest_of(one.chosen) == saved.digest_of(other.chosen)
+    assert saved.restore_digest(one.chosen) == saved.restore_digest(other.chosen)
     assert read_backups(one) == read_backups(other)
     assert other_paths(one) == other_paths(other)
     written = []
@@ -208,7 +208,7 @@ def test_restores_of_snapshots(
         plans = [snapshot_plan(request, asked) for asked in (reader.apart(), reader.on(spark))]
         assert plans[0] == plans[1]
         assert plans[0].files == 2
-        assert digest_of(plans[0]) == digest_of(plans[1])
+        assert restore_digest(plans[0]) == restore_digest(plans[1])
         written = []
         for plan, name in zip(plans, ENGINES, strict=True):
             storage = open_storage(str(tmp_path / name))
