@@ -104,7 +104,7 @@ def test_all_that_was_there_is_flushed_now_in_steps_and_no_more(lab: Lab) -> Non
 
 def test_a_partition_that_was_emptied_may_have_lost_what_came_after_the_last_backup(lab: Lab) -> None:
     truth.delete_records(lab.bootstrap, lab.topic, {1: len(lab.feed.sent[1])})
-    with pytest.raises(Refused, match=r"may have come after 5: topic .*, partition 1 begins later"):
+    with pytest.raises(Refused, match=r"may have come after 5: topic .*, partition 1 starts later"):
         Planner(lab.request(lastbackupts=5)).plan()
 
 

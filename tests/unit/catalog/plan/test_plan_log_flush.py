@@ -94,7 +94,7 @@ def test_where_a_new_log_begins() -> None:
     assert log_flush.first_floor(cut, None, [], allowed=False) is None
     assert log_flush.first_floor(cut, 50, [], allowed=False) == 50
     assert log_flush.first_floor(cut, 50, ["topic feed, partition 1"], allowed=True) == 50
-    with pytest.raises(Refused, match="may have come after 50: topic feed, partition 1 begins later"):
+    with pytest.raises(Refused, match="may have come after 50: topic feed, partition 1 starts later"):
         log_flush.first_floor(cut, 50, ["topic feed, partition 1"], allowed=False)
 
 
