@@ -410,7 +410,7 @@ def test_what_an_open_transaction_wrote_counts_into_the_tid_of_a_snapshot(social
     social.tell(1, places)
     with pytest.raises(Refused, match=r"last_tid 1, .*with tid 2") as error:
         social.full()
-    assert "open count too" in str(error.value.hint)
+    assert "open transactions count too" in str(error.value.hint)
     social.tell(2, places)
     assert social.full()["last_tid"] == 2
     assert social.stored(social.backup("differential")["backup_id"]) == [front]

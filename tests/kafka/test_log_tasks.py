@@ -220,7 +220,9 @@ def test_a_task_from_start_to_stop(verbs: Verbs, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(control, "launch", _OnAThread(task, test))
         code, told = verbs.start()
         assert code == 0, told
-        assert told.startswith("Starting task lab from what the feed has...\n\nStore 1: ok (next_backup_ts =")
+        assert told.startswith(
+            "Starting task lab from the start of the feed...\n\nStore 1: ok (next_backup_ts ="
+        )
         assert "\nStarted! Its log: nowhere.log" in told
         code, told = verbs.start()
         assert (code, "it runs already" in told) == (Refused.exit_code, True)
@@ -284,7 +286,7 @@ def test_a_job_in_a_process_of_its_own(verbs: Verbs) -> None:
     begin = ["--master", "local[2]", "--metrics-port", str(port)]
     code, told = verbs.start(*begin)
     assert code == 0, told
-    assert told.startswith("Starting task lab from what the feed has...\n\nStore 1: ok (next_backup_ts =")
+    assert told.startswith("Starting task lab from the start of the feed...\n\nStore 1: ok (next_backup_ts =")
     assert "\nStarted! Its log: " in told
     assert 'lakebackup_log_at_work{task="lab"} 1.0' in httpx.get(f"http://127.0.0.1:{port}").text
     code, told = verbs.start(*begin)

@@ -202,7 +202,7 @@ def test_answering_no_changes_nothing(
     before = files(root)
     command = ["log", "truncate", "shop", "--until", "40", "--from", str(root)]
     cli = Commands(capsys)
-    assert "Say --yes, or look first with --dry-run" in cli.fails(2, *command)
+    assert "Give --yes, or preview with --dry-run" in cli.fails(2, *command)
     monkeypatch.setattr("sys.stdin", _Terminal("n\n"))
     code, out, err = cli.run(*command, "--json")
     assert (code, "7 of 11 files" in err) == (0, True)

@@ -108,7 +108,7 @@ def test_restores_of_topics(
     assert one == other
     assert one.files
     assert files_of(one.chosen, "selected_files") == files_of(other.chosen, "selected_files")
-    assert saved.restore_digest(one.chosen) == saved.restore_digest(other.chosen)
+    assert saved.digest_of(one.chosen) == saved.digest_of(other.chosen)
     assert read_backups(one) == read_backups(other)
     assert other_paths(one) == other_paths(other)
     written = []
