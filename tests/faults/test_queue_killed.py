@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 @dataclass(frozen=True)
-class Begun:
+class Started:
     """An engine with a full and a differential; it has written since, and has a snapshot of that."""
 
     lab: GraphLab
@@ -55,7 +55,9 @@ class Begun:
 
 
 @pytest.fixture(scope="module")
-def begun(broker: Broker, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begun]:
+def started(
+    broker: Broker, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Started]:
     lab = GraphLab(tmp_path_factory.mktemp("engine"), broker.bootstrap, empty_catalog)
     graph = lab.begin()
     writes(graph, 1)
@@ -66,7 +68,7 @@ def begun(broker: Broker, empty_catalog: Path, tmp_path_factory: pytest.TempPath
     graph.engine.run()
     assert graph.engine.open
     snapshot = graph.engine.snapshot(lab.new_folder())
-    yield Begun(lab, graph, str(snapshot), max(op.tid for op in graph.writers.ops if op.kind != "schema"))
+    yield Started(lab, graph, str(snapshot), max(op.tid for op in graph.writers.ops if op.kind != "schema"))
     lab.close()
 
 
@@ -81,10 +83,10 @@ def taken(lab: GraphLab) -> list[dict[str, Any]]:
     )
 
 
-def whole(lab: GraphLab, begun: Begun) -> None:
+def whole(lab: GraphLab, started: Started) -> None:
     """What the newest backup brings back is what was written, and nothing else is there."""
-    folder, queues = lab.drill(begun.graph.queues)
-    lab.taken_up(folder, queues, begun.graph.writers.ops, begun.tid)
+    folder, queues = lab.drill(started.graph.queues)
+    lab.taken_up(folder, queues, started.graph.writers.ops, started.tid)
     known = {row["path"] for row in lab.rows("SELECT path FROM files")}
     there = {found.path for found in open_storage(str(lab.place)).list("social/")}
     own = {path for path in there if path.endswith((".data", ".yaml", ".parquet"))}
@@ -93,29 +95,29 @@ def whole(lab: GraphLab, begun: Begun) -> None:
     assert not list(lab.place.glob("social/backups/*/seen/*"))
 
 
-def changes(begun: Begun, mode: str) -> dict[str, Any]:
-    return {"mode": mode, **({"snapshot": begun.snapshot} if mode == "full" else {})}
+def changes(started: Started, mode: str) -> dict[str, Any]:
+    return {"mode": mode, **({"snapshot": started.snapshot} if mode == "full" else {})}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["differential", "incremental", "full"])
-def test_a_backup_killed_before_its_steps(mode: str, begun: Begun, tmp_path: Path) -> None:
-    lab = begun.copied(tmp_path / "all")
+def test_a_backup_killed_before_its_steps(mode: str, started: Started, tmp_path: Path) -> None:
+    lab = started.copied(tmp_path / "all")
     with watched(tmp_path / "steps") as steps:
-        wanted = lab.backup(begun.graph, **changes(begun, mode))
-    before, after = taken(begun.lab), taken(lab)
+        wanted = lab.backup(started.graph, **changes(started, mode))
+    before, after = taken(started.lab), taken(lab)
     assert {"put begun.json", "put manifest.json", "commit backups", "put complete"} <= set(steps.taken())
     for at, name in enumerate(steps.taken(), 1):
-        lab = begun.copied(tmp_path / str(at))
+        lab = started.copied(tmp_path / str(at))
         with watched(tmp_path / f"steps-{at}", kill_at=at) as killed, suppress(Killed):
-            lab.backup(begun.graph, **changes(begun, mode))
+            lab.backup(started.graph, **changes(started, mode))
         assert killed.dead, name
         commits = [killed.taken()[:-1].count("commit backups"), steps.taken().count("commit backups")]
         there = commits[0] == commits[1]
         assert [row["backup_id"] for row in taken(lab)[: len(before)]] == [r["backup_id"] for r in before]
         assert len(taken(lab)) == len(before) + there, name
         expire_leases(lab.place)
-        told = lab.backup(begun.graph, **changes(begun, mode))
+        told = lab.backup(started.graph, **changes(started, mode))
         assert told["last_tid"] == wanted["last_tid"], name
         one, *others = taken(lab)[len(before) :]
         assert one == {**after[-1], "backup_id": one["backup_id"]}, name
@@ -124,15 +126,15 @@ def test_a_backup_killed_before_its_steps(mode: str, begun: Begun, tmp_path: Pat
         cut_off = mode != "full" and "put begun.json" in killed.taken()[:-1]
         again = [[one["entries"] if mode == "differential" else 0]] if there else []
         assert [row["entries"] for row in others] in [[0] if cut_off else [], *again], name
-    whole(lab, begun)
+    whole(lab, started)
     lab.close()
 
 
 @pytest.mark.long
-def test_a_restore_killed_before_its_steps(begun: Begun, tmp_path: Path) -> None:
-    graph, lab = begun.graph, begun.copied(tmp_path / "all")
+def test_a_restore_killed_before_its_steps(started: Started, tmp_path: Path) -> None:
+    graph, lab = started.graph, started.copied(tmp_path / "all")
     lab.backup(graph, "incremental")
-    graph_tid, ops = begun.tid, graph.writers.ops
+    graph_tid, ops = started.tid, graph.writers.ops
     with mock.patch.object(replay_task, "TRANSACTION_BYTES", 1):  # each file a transaction of its own
         with watched(tmp_path / "steps") as steps:
             lab.drill(graph.queues)
@@ -152,7 +154,7 @@ def test_a_restore_killed_before_its_steps(begun: Begun, tmp_path: Path) -> None
             lab.taken_up(folder, queues, ops, graph_tid).engine.close()
             left = [path.name for path in folder.iterdir()]
             assert sorted(left) == ["config.yaml", "delta_schema_history.yaml", "snapshot"], name
-            # The reading of the snapshot is begun anew; what was noted of the one before holds nothing.
+            # The snapshot is read again: what was recorded of the one before is not used.
             noted = CatalogReader(str(lab.place)).rows("open_restores")
             assert all(json.loads(row["detail"])["digest"] == row["restore_id"] for row in noted), name
     lab.close()
@@ -190,8 +192,8 @@ def killed_at(hold: str, request: dict[str, Any], steps: Path) -> None:
         ["commit transaction"],
     ),
 )
-def test_a_restore_is_killed_outright(hold: str, begun: Begun, tmp_path: Path) -> None:
-    lab, graph = begun.copied(tmp_path / "lab"), begun.graph
+def test_a_restore_is_killed_outright(hold: str, started: Started, tmp_path: Path) -> None:
+    lab, graph = started.copied(tmp_path / "lab"), started.graph
     lab.backup(graph, "incremental")
     queues, folder = lab.queues(graph.queues), lab.new_folder()
     maps = dict(zip(graph.queues.topics, queues.topics, strict=True))
@@ -200,5 +202,5 @@ def test_a_restore_is_killed_outright(hold: str, begun: Begun, tmp_path: Path) -
     assert not lab.rows("SELECT * FROM queue_restores")
     expire_leases(lab.place)
     lab.restore(folder, maps)
-    lab.taken_up(folder, queues, graph.writers.ops, begun.tid)
+    lab.taken_up(folder, queues, graph.writers.ops, started.tid)
     lab.close()

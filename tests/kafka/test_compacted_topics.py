@@ -323,9 +323,9 @@ class Compacted(RuleBasedStateMachine):
             gone=(lambda r: r.value is None) if tombstones else None,
         )
 
-    @rule(full=st.integers(0, 5), anew=st.integers(0, 2), growth=st.sampled_from([1.0, 2.0, 100.0]))
-    def backup(self, full: int, anew: int, growth: float) -> None:
-        self._took(self._take(full == 5, anew == 2, growth))
+    @rule(full=st.integers(0, 5), restart=st.integers(0, 2), growth=st.sampled_from([1.0, 2.0, 100.0]))
+    def backup(self, full: int, restart: int, growth: float) -> None:
+        self._took(self._take(full == 5, restart == 2, growth))
         self.newest_is_right()
 
     @rule()
@@ -341,7 +341,7 @@ class Compacted(RuleBasedStateMachine):
             if compaction and self.kept:
                 self.lab.compact()
             else:
-                self._take(full=False, anew=True, growth=2.0)
+                self._take(full=False, restart=True, growth=2.0)
         for end_ts in self._ends() - before:  # it died behind the row that counts, or not at all
             self._took(end_ts)
         self.newest_is_right()
@@ -401,9 +401,9 @@ class Compacted(RuleBasedStateMachine):
         self.kept[end_ts] = dict(self.now)
         self.promised.add(end_ts)
 
-    def _take(self, full: bool, anew: bool, growth: float) -> int:
+    def _take(self, full: bool, restart: bool, growth: float) -> int:
         mode = "full" if full else "auto"
-        done = self.lab.backup(self.topic, mode=mode, new_generation=anew, growth=growth)
+        done = self.lab.backup(self.topic, mode=mode, new_generation=restart, growth=growth)
         return int(done["end_ts"])
 
     def _ends(self) -> set[int]:

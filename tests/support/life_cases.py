@@ -97,7 +97,7 @@ class LifeCase(ABC):
         for name in self.ids():
             assert (self.root / layout.marker_path(self.NAME, name, "complete")).exists()
         assert not (self.root / layout.in_progress_path(self.NAME)).exists()
-        assert not list(self.root.glob(f"{self.NAME}/backups/*/work/*"))
+        assert not list((self.root / self.NAME / "backups").rglob("work/*"))
 
 
 def nothing_new(error: UsageProblem) -> None:

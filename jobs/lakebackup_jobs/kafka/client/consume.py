@@ -27,8 +27,8 @@ from lakebackup_jobs.kafka.admin.problems import (
     stalled,
     unknown,
 )
-from lakebackup_jobs.kafka.client import library
-from lakebackup_jobs.kafka.client.library import PATIENCE, READING, READING_TUNING
+from lakebackup_jobs.kafka.client import librdkafka
+from lakebackup_jobs.kafka.client.librdkafka import PATIENCE, READING, READING_TUNING
 from lakebackup_jobs.kafka.format.container import DEFAULT_CODEC, FileSink, FileWriter, compressor
 from lakebackup_jobs.kafka.format.records import Block, Tally, record_prefix
 
@@ -79,9 +79,9 @@ class Reader:
 
     def __init__(self, config: Mapping[str, str], isolation: str) -> None:
         self._config = config
-        self._library = library.load()
+        self._library = librdkafka.load()
         hard = {**READING, "isolation.level": isolation}
-        self._handle = library.new_client(library.CONSUMER, {**READING_TUNING, **config}, hard=hard)
+        self._handle = librdkafka.new_client(librdkafka.CONSUMER, {**READING_TUNING, **config}, hard=hard)
         self._word: tuple[int, str] | None = None
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class Reader:
             rd.rd_kafka_topic_partition_list_destroy(wanted)
 
     def _listen(self, where: str, waited: float, patience: float) -> None:
-        for code, text in library.drain_events(self._handle):
+        for code, text in librdkafka.drain_events(self._handle):
             self._word = (code, text)
             if fatal_event(code):
                 raise problem(code, text, where)
@@ -235,7 +235,7 @@ class Reader:
             raise unknown(self._config, code, self._library.rd_kafka_err2str(code).decode(), where)
 
     def _refuse(self, address: int, topic: str, partition: int, offset: int) -> None:
-        code = library.Message.from_address(address).err
+        code = librdkafka.Message.from_address(address).err
         text = (self._library.rd_kafka_message_errstr(address) or b"").decode(errors="replace")
         self._word = (code, text)
         if code not in PASSING:

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from lakebackup.errors import EnvironmentProblem, LakebackupError, UsageProblem
 from lakebackup.plan.topics.forks import EpochEnd
 from lakebackup_jobs.kafka.admin.problems import PARTITION_EOF, PASSING, fatal_event, problem
-from lakebackup_jobs.kafka.client.library import READING
+from lakebackup_jobs.kafka.client.librdkafka import READING
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH, OFFSET, TIMESTAMP, VALUE, VALUE_LENGTH
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakebackup_jobs.kafka.client import library
+from lakebackup_jobs.kafka.client import librdkafka
 from lakebackup_jobs.kafka.format.key_filter import hash_key
 from lakebackup_jobs.kafka.format.records import (
     ENTRIES,
@@ -20,7 +20,7 @@ from lakebackup_jobs.kafka.format.records import (
 )
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, copy_bytes, external, load8, load32, load64
 
-library.load()
+librdkafka.load()
 _timestamp = external("rd_kafka_message_timestamp", "l", "ll")
 _headers = external("rd_kafka_message_headers", "i", "ll")
 _header_count = external("rd_kafka_header_cnt", "l", "l")
@@ -33,7 +33,7 @@ _headers_destroy = external("rd_kafka_headers_destroy", "v", "l")
 
 _PARTITION_EOF = -191
 _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = (
-    getattr(library.Message, name).offset for name in ("payload", "len", "key", "key_len", "offset")
+    getattr(librdkafka.Message, name).offset for name in ("payload", "len", "key", "key_len", "offset")
 )
 #: Why `encode` stopped.
 USED_UP, BLOCK_FULL, BLOCK_SMALL, ENDED, FAILED, TOO_YOUNG = range(6)
@@ -48,7 +48,7 @@ _HEADER_ROOM = 24
 _V_TOPIC, _V_PARTITION, _V_VALUE, _V_KEY, _V_FLAGS, _V_TIMESTAMP, _V_HEADERS = 2, 3, 4, 5, 7, 8, 10
 _COPY = 2
 #: An argument is nine longs: the tag, then the union.
-_WIDE = library.ARGUMENT_BYTES // 8
+_WIDE = librdkafka.ARGUMENT_BYTES // 8
 ARGUMENTS = 7 * _WIDE
 
 

@@ -22,8 +22,8 @@ import numpy as np
 from lakebackup.errors import EnvironmentProblem, LakebackupError, Refused
 from lakebackup_jobs.kafka.admin.committed import Base, CommitNote, Ends, Place, Progress, Target
 from lakebackup_jobs.kafka.admin.problems import CONSEQUENCES, PASSING, Fenced, problem, stalled
-from lakebackup_jobs.kafka.client import library
-from lakebackup_jobs.kafka.client.library import PATIENCE, WRITING, writing_tuning
+from lakebackup_jobs.kafka.client import librdkafka
+from lakebackup_jobs.kafka.client.librdkafka import PATIENCE, WRITING, writing_tuning
 from lakebackup_jobs.kafka.format.records import (
     KEY_LENGTH,
     OFFSET,
@@ -51,13 +51,15 @@ class Engine:
     """A transactional client, through librdkafka's own functions. Its methods raise LakebackupErrors."""
 
     def __init__(self, config: Mapping[str, str], transactional_id: str, patience: float) -> None:
-        self._library = library.load()
+        self._library = librdkafka.load()
         self._patience = patience
         self._topics: dict[str, int] = {}
         self._failed: tuple[int, str] | None = None
         self._where = f"restore {transactional_id}"
         hard = {**WRITING, "transactional.id": transactional_id}
-        self._handle = library.new_client(library.PRODUCER, {**writing_tuning(patience), **config}, hard=hard)
+        self._handle = librdkafka.new_client(
+            librdkafka.PRODUCER, {**writing_tuning(patience), **config}, hard=hard
+        )
         try:
             self._check(self._library.rd_kafka_init_transactions(self._handle, int(patience * 1000)))
         except BaseException:
@@ -88,7 +90,7 @@ class Engine:
             arguments,
             place,
         ):
-            code, text = library.take_error(error)
+            code, text = librdkafka.take_error(error)
             self._listen(10 if code == _QUEUE_FULL else 0)
             if code != _QUEUE_FULL or self._failed:
                 raise problem(*(self._failed or (code, text)), where)
@@ -134,7 +136,7 @@ class Engine:
             for topic in self._topics.values():
                 self._library.rd_kafka_topic_destroy(topic)
             self._topics.clear()
-            library.drain_events(self._handle)
+            librdkafka.drain_events(self._handle)
             self._library.rd_kafka_destroy(self._handle)
             self._handle = 0
 
@@ -159,7 +161,7 @@ class Engine:
     def _listen(self, wait_ms: int = 0) -> None:
         if not self._handle:
             raise stalled(2 * self._patience, self._failed, self._where)
-        for code, text in library.drain_events(self._handle, wait_ms):
+        for code, text in librdkafka.drain_events(self._handle, wait_ms):
             # The first failed delivery names the cause; what follows it are consequences.
             if self._failed is None and code not in PASSING | CONSEQUENCES:
                 self._failed = (code, text)
@@ -167,7 +169,7 @@ class Engine:
     def _check(self, error: int | None) -> None:
         self._listen()
         if error:
-            code, text = library.take_error(error)
+            code, text = librdkafka.take_error(error)
             raise problem(*(self._failed or (code, text)), self._where)
 
 

@@ -13,32 +13,32 @@ from numba.core import event
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup_jobs.kafka.admin.problems import Purged, problem, stalled
-from lakebackup_jobs.kafka.client import library
+from lakebackup_jobs.kafka.client import librdkafka
 from lakebackup_jobs.kafka.format.records import decode_block, encode_record
 
 ROOT = Path(__file__).parents[4]
 
 
 def test_it_is_the_very_library_of_the_client() -> None:
-    assert library.load().rd_kafka_version() == confluent_kafka.libversion()[1]
+    assert librdkafka.load().rd_kafka_version() == confluent_kafka.libversion()[1]
 
 
 def test_a_client_without_its_own_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "find", lambda: None)
-    library.load.cache_clear()
+    monkeypatch.setattr(librdkafka, "find", lambda: None)
+    librdkafka.load.cache_clear()
     try:
         with pytest.raises(EnvironmentProblem, match="without its own librdkafka"):
-            library.load()
+            librdkafka.load()
     finally:
-        library.load.cache_clear()
+        librdkafka.load.cache_clear()
 
 
 def test_settings_that_are_wrong_are_named_without_their_secrets() -> None:
     with pytest.raises(UsageProblem, match=r"no\.such\.setting"):
-        library.new_client(library.CONSUMER, {"no.such.setting": "1"}, hard={})
+        librdkafka.new_client(librdkafka.CONSUMER, {"no.such.setting": "1"}, hard={})
     config = {"sasl.password": "hunter2", "ssl.key.pem": "hunter2", "security.protocol": "ssl"}
     with pytest.raises(UsageProblem) as caught:
-        library.new_client(library.CONSUMER, config, hard={})
+        librdkafka.new_client(librdkafka.CONSUMER, config, hard={})
     assert "hunter2" not in str(caught.value)
 
 
