@@ -40,8 +40,13 @@ _READERS = 8
 #: Partitions asked for at once.
 _AT_ONCE = 500
 _ENDS = re.compile(r"broker end offset is (-?\d+) \(offset leader epoch (-?\d+)\)")
-# A record is all that is wanted of a partition.
-_LITTLE = {"fetch.message.max.bytes": "65536", "queued.min.messages": "1", "fetch.wait.max.ms": "10"}
+# A record is all that is wanted of a partition. By default a client whose queue is full pauses for a second.
+_LITTLE = {
+    "fetch.message.max.bytes": "65536",
+    "queued.min.messages": "1",
+    "fetch.queue.backoff.ms": "1",
+    "fetch.wait.max.ms": "10",
+}
 # Read of a file's end at first, then four times as much until a block begins in it.
 _TAIL = 1 << 17
 _HEADER = 1 << 16
@@ -132,7 +137,7 @@ def _first(
     last: KafkaError | None = None
     while waiting:
         answered = []
-        for message in client.consume(_AT_ONCE, 0.1):
+        for message in client.consume(len(waiting), 0.1):
             error = message.error()
             topic, partition = message.topic(), message.partition()
             if error and error.code() in PASSING and error.code() != PARTITION_EOF:
