@@ -38,11 +38,12 @@ def grouped(paths: Sequence[str], count: int) -> Groups:
 class FrameWriter:
     """For `mapInArrow` over rows of a table: writes them as files of it, one line of `ADDED` a file.
 
-    With `source` the batches are what that makes rows of.
+    `settings`: the table's. With `source` the batches are what that makes rows of.
     """
 
     catalog_uri: str
     table: str
+    settings: Mapping[str, str]
     source: RowSource | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -56,7 +57,7 @@ class FrameWriter:
         """Write rows in any process: a text a file, which `commit` makes visible."""
         storage = open_storage(self.catalog_uri)
         for table in in_chunks(rows, ARROW_SCHEMAS[self.table], ROWS_PER_FILE):
-            yield write_rows(storage, self.table, table)
+            yield write_rows(storage, self.table, table, self.settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,14 @@ from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row, table_of
 from lakebackup.rows.upkeep import Audit, Destination, Hold, Migration, Policy, PolicyTopics
 from lakebackup.rules import layout
 from lakebackup.sql_engine.delta.change import set_states
-from lakebackup.sql_engine.delta.table import SORTED_BY, append, commit, open_table
+from lakebackup.sql_engine.delta.table import (
+    SORTED_BY,
+    append,
+    append_files,
+    commit,
+    open_table,
+    settings_of,
+)
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.delta_append import (
@@ -135,9 +142,9 @@ class CatalogWriter(Catalog):
         """
         backup = manifest.backup
         with self._lease() as lease:
-            self._register(storage)
             small = _by_table(manifest.rows).items()
             _run_in_threads(
+                partial(self._register, storage),
                 *self._part_appends(storage, [manifest], backup.backup_id),
                 *(partial(append, self._storage, *some, backup.backup_id) for some in small),
             )
@@ -166,7 +173,8 @@ class CatalogWriter(Catalog):
 
         `source`: converts `rows` to rows of the table, in the task that writes them.
         """
-        added = self._write_with_spark(FrameWriter(self.catalog_uri, table, source), rows)
+        settings = settings_of(f"{self.catalog_uri}/{table}")
+        added = self._write_with_spark(FrameWriter(self.catalog_uri, table, settings, source), rows)
         with self._lease():
             commit(self._storage, table, added, transaction or uuid.uuid4().hex)
 
@@ -176,16 +184,17 @@ class CatalogWriter(Catalog):
 
     def append_read(self, table: str, source: PerNumber, tasks: int, transaction: str) -> None:
         """As `append_generated`, but a single task runs in this process, not in Spark."""
-        added = self._write_tasks(table, source, tasks)
+        added = self._write_tasks(table, source, tasks, settings_of(f"{self.catalog_uri}/{table}"))
         with self._lease():
             commit(self._storage, table, added, transaction)
 
-    def _write_tasks(self, table: str, source: PerNumber, tasks: int) -> list[str]:
+    def _write_tasks(
+        self, table: str, source: PerNumber, tasks: int, settings: Mapping[str, str]
+    ) -> list[str]:
         if tasks == 1:  # faster than starting Spark
-            return list(FrameWriter(self.catalog_uri, table).write(source.rows(0)))
-        return self._write_with_spark(
-            FrameWriter(self.catalog_uri, table, source), self._spark.range(0, tasks, 1, tasks)
-        )
+            return list(FrameWriter(self.catalog_uri, table, settings).write(source.rows(0)))
+        writer = FrameWriter(self.catalog_uri, table, settings, source)
+        return self._write_with_spark(writer, self._spark.range(0, tasks, 1, tasks))
 
     def _write_with_spark(self, writer: FrameWriter, rows: DataFrame) -> list[str]:
         with task_errors():
@@ -313,7 +322,8 @@ class CatalogWriter(Catalog):
             source = (
                 PartRows(storage.uri, groups) if table == "files" else ListedRows(storage.uri, table, groups)
             )
-            commit(self._storage, table, self._write_tasks(table, source, count), transaction)
+            write = partial(self._write_tasks, table, source, count)
+            append_files(self._storage, table, transaction, write)
 
         backups = [manifest.backup for manifest in manifests]
         yield partial(append_rows, "files", backups, sum(backup.files for backup in backups))
