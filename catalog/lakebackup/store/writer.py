@@ -33,7 +33,7 @@ from lakebackup.sql_engine.delta.table import (
     settings_of,
 )
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup.store.behind import current_catalog
+from lakebackup.store.behind import require_current
 from lakebackup.store.delta_append import (
     ADDED,
     LISTED_BY,
@@ -45,7 +45,7 @@ from lakebackup.store.delta_append import (
 )
 from lakebackup.store.lease import Lease
 from lakebackup.store.manifest import mark
-from lakebackup.store.reader import Catalog
+from lakebackup.store.reader import Catalog, CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_sql import load, names
 
@@ -101,7 +101,7 @@ class CatalogWriter(Catalog):
     def prepare(self) -> None:
         """Create or migrate the catalog, so that a run can add backups; Refused when it is out of date."""
         self.migrate()
-        current_catalog(self.home.uri, self.catalog_uri)
+        require_current(CatalogReader(self.home.uri, self.catalog_uri))
 
     @property
     def _spark(self) -> SparkSession:

@@ -37,7 +37,7 @@ _HINT = f"{FOLDER}/_last_checkpoint"
 _ENTRY = re.compile(r"(\d{20})\.(?:json|checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet)")
 _AT_ONCE = 16
 # Commits from checkpoint to checkpoint. In object storage each entry behind one is a request of every reader.
-_IN_FOLDER, _IN_OBJECT_STORAGE = 50, 10
+_IN_FOLDER, _IN_OBJECT_STORAGE = 20, 10
 _TRIES = 5
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -109,6 +109,17 @@ def needed(names: Iterable[str]) -> list[str]:
     return [name for name in entries if name[:20] >= since]
 
 
+def entries_of(uri: str) -> dict[str, bytes]:
+    """Name -> bytes of what the table at a URI is read from, the oldest first; what this process knows of it
+    in object storage will do."""
+    folder = folder_of(uri)
+    if folder is None:
+        found = remote_log(uri).entries(known=True)
+        return {name: found[name] for name in needed(found)}
+    log = folder / FOLDER
+    return {name: (log / name).read_bytes() for name in needed(os.listdir(log))}  # noqa: PTH208 - fast
+
+
 def put_entry(storage: Storage, table: str, version: int, actions: Iterable[Mapping[str, Any]]) -> None:
     """Commit a version of a table of the catalog: its actions, as Delta's protocol has them.
 
@@ -143,15 +154,10 @@ def put_checkpoint(storage: Storage, table: str, version: int) -> None:
     folder = folder_of(uri)
     if not version or version % (_IN_FOLDER if folder else _IN_OBJECT_STORAGE):
         return
-    if folder is None:
-        entries = remote_log(uri).entries(known=True)
-    else:
-        log = folder / FOLDER
-        entries = {name: (log / name).read_bytes() for name in needed(os.listdir(log))}  # noqa: PTH208 - fast
     from deltalake import DeltaTable
 
     try:
-        with _copied(entries) as copy:
+        with _copied(entries_of(uri)) as copy:
             DeltaTable(copy).create_checkpoint()
             for made in sorted(Path(copy, FOLDER).glob("*.checkpoint*.parquet")):
                 with suppress(AlreadyExists):

@@ -21,6 +21,7 @@ from lakebackup.rows.base import Row
 from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, as_row
 from lakebackup.sql_engine.delta.log import (
     FOLDER,
+    entries_of,
     folder_of,
     is_entry,
     local_log,
@@ -99,8 +100,17 @@ def newest_version(uri: str, *, known: bool = False) -> int:
 
 
 def versions_then(catalog_uri: str) -> dict[str, int]:
-    """Table -> version that it had when rows were last committed to `backups`, where that is known."""
+    """Table -> version that it had when rows were last committed to `backups`, where that is known.
+
+    The log of `backups` was verified when the table was opened.
+    """
     uri = f"{catalog_uri}/backups"
+    for name, data in reversed(entries_of(uri).items()):
+        actions = map(json.loads, data.splitlines()) if name.endswith(".json") else ()
+        ids = [action["txn"] for action in actions if "txn" in action]
+        found = {one["appId"]: one["version"] for one in ids if one["appId"].startswith(_VERSION_OF)}
+        if found:  # each commit has all of them
+            return {table.removeprefix(_VERSION_OF): version for table, version in found.items()}
     with local_log(uri, known=True) as folder:  # transaction versions are read from the log on demand
         backups = open_folder(uri, folder)
         found = {table: backups.transaction_version(_VERSION_OF + table) for table in _COMMITTED_BEFORE}
