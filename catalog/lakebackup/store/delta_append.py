@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules.kinds import KINDS
+from lakebackup.sql_engine.delta.log import opened
 from lakebackup.sql_engine.delta.table import write_rows
 from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle
 from lakebackup.storage import open_storage
@@ -55,7 +56,7 @@ class FrameWriter:
 
     def write(self, rows: Iterable[pa.RecordBatch]) -> Iterator[str]:
         """Write rows in any process: a text a file, which `commit` makes visible."""
-        storage = open_storage(self.catalog_uri)
+        storage = opened(self.catalog_uri)
         for table in in_chunks(rows, ARROW_SCHEMAS[self.table], ROWS_PER_FILE):
             yield write_rows(storage, self.table, table, self.settings)
 

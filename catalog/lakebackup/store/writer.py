@@ -113,20 +113,21 @@ class CatalogWriter(Catalog):
 
     def migrate(self) -> int:
         """Create or update the tables; can be repeated. Returns the schema version."""
-        if (self.version() or 0) < len(names("migrations")):
+        newest = len(names("migrations"))
+        if (self.version() or 0) < newest:
             from lakebackup.sql_engine.delta.ddl import create_table
 
             with self._lease() as lease:
-                for number, migration in enumerate(names("migrations"), 1):
-                    if number <= (self.version() or 0):
-                        continue
-                    folder = f"migrations/{migration}"
-                    made = ((table, load(folder, table)) for table in names(folder))
-                    _run_in_threads(*(partial(create_table, self._storage, *one) for one in made))
-                    lease.renew()
-                    row = Migration(version=number, name=migration, applied_at=_now())
-                    append(self._storage, "migrations", [row], f"migration-{number}")
-        return len(names("migrations"))
+                done = self.version() or 0
+                missing = dict(enumerate(names("migrations")[done:], done + 1))
+                folders = [f"migrations/{name}" for name in missing.values()]
+                tables = {table: load(folder, table) for folder in folders for table in names(folder)}
+                _run_in_threads(*(partial(create_table, self._storage, *one) for one in tables.items()))
+                lease.renew()
+                now = _now()
+                rows = [Migration(version=n, name=name, applied_at=now) for n, name in missing.items()]
+                append(self._storage, "migrations", rows, f"migration-{newest}")
+        return newest
 
     def require_writable(self) -> None:
         """Raises EnvironmentProblem when nothing can be written to the catalog."""
