@@ -84,6 +84,8 @@ _UPKEEP = {
 }
 _LEASE_TTL_S = 30.0
 _LEASE_WAIT_S = 300.0
+# Each waits for the disk or for object storage most of the time.
+_AT_ONCE = 8
 
 
 class CatalogWriter(Catalog):
@@ -364,7 +366,7 @@ def _by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 def _run_in_threads(*tasks: Callable[[], object]) -> None:
     """Run tasks in threads; when all are done, raise the first error."""
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
         for done in [pool.submit(task) for task in tasks]:
             done.result()
 

@@ -155,6 +155,7 @@ def put_checkpoint(storage: Storage, table: str, version: int) -> None:
     if not version or version % (_IN_FOLDER if folder else _IN_OBJECT_STORAGE):
         return
     from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
 
     try:
         with _copied(entries_of(uri)) as copy:
@@ -164,12 +165,11 @@ def put_checkpoint(storage: Storage, table: str, version: int) -> None:
                     put_summed(storage, f"{table}/{FOLDER}/{made.name}", made.read_bytes())
             hint = Path(copy, _HINT).read_bytes()
             storage.put(f"{table}/{_HINT}", hint)
-            if folder:
-                storage.put(_sums_path(f"{table}/{_HINT}"), sums_of(hint))
-    except EnvironmentProblem as error:
+        if folder:
+            storage.put(_sums_path(f"{table}/{_HINT}"), sums_of(hint))
+            _clean_up(folder)
+    except (EnvironmentProblem, DeltaError, OSError) as error:
         _warn("%s has no new checkpoint: %s", uri, error)
-    if folder:
-        _clean_up(folder)
 
 
 def _clean_up(folder: Path) -> None:

@@ -216,6 +216,20 @@ def test_a_checkpoint_comes_now_and_then_and_old_entries_go(
         delta.open_table(f"{storage.uri}/audit")
 
 
+def test_a_checkpoint_that_fails_does_not_fail_the_commit(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(_: DeltaTable) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(log, "_IN_FOLDER", 1)
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", full)
+    for number in range(3):
+        assert delta.append(storage, "audit", [entry(number)], f"{number}")
+    assert seen(storage) == [0, 1, 2]
+    assert "no new checkpoint: No space left" in caplog.text
+
+
 def test_all_tables_are_created_as_they_are_declared(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     for migration in names("migrations"):
