@@ -1,17 +1,16 @@
-"""Create the catalog's tables from their CREATE TABLE statements, without a JVM."""
+"""Create the catalog's tables from their CREATE TABLE statements, by delta-rs, without a JVM."""
 
 from __future__ import annotations
 
-import json
-import time
-import uuid
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlglot import exp, parse_one
 
-from lakebackup.sql_engine.delta.log import put_entry
+from lakebackup.sql_engine.delta.log import FOLDER, put_entry
 from lakebackup.sql_engine.delta.table import CONSTRAINT
 from lakebackup.storage import AlreadyExists
 from lakebackup_sql import load, names
@@ -19,10 +18,13 @@ from lakebackup_sql import load, names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from deltalake import Field
+
     from lakebackup.storage import Storage
 
-# Of Delta's protocol: a writer that does not know CHECK constraints must not write.
-_WITH_CONSTRAINTS = 3
+_FIRST_COMMIT = f"{0:020d}.json"
+# A writer that does not know CHECK constraints must not write.
+_WITH_CONSTRAINTS = {"delta.minReaderVersion": "1", "delta.minWriterVersion": "3"}
 _TYPES = {"TEXT": "string", "BIGINT": "long", "INT": "integer", "BOOLEAN": "boolean", "DOUBLE": "double"}
 
 
@@ -85,21 +87,29 @@ def _column(column: exp.ColumnDef) -> Column:
 
 def create_table(storage: Storage, table: str, statement: str) -> None:
     """Create the table that a CREATE TABLE IF NOT EXISTS statement declares below the catalog's `storage`."""
-    made, now = parse(statement), int(time.time() * 1000)
-    protocol = {"minReaderVersion": 1, "minWriterVersion": _WITH_CONSTRAINTS if made.constraints else 2}
-    fields = [
-        {"name": c.name, "type": c.type, "nullable": c.nullable, "metadata": {"comment": c.comment}}
-        for c in made.columns
-    ]
-    metadata = {
-        "id": str(uuid.uuid4()),
-        "description": made.comment,
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": fields}),
-        "partitionColumns": [],
-        "createdTime": now,
-        "configuration": made.properties,
-    }
-    info = {"timestamp": now, "operation": "CREATE TABLE", "operationParameters": {}}
+    with tempfile.TemporaryDirectory(prefix="lakebackup-table-") as folder:
+        _create(folder, parse(statement))
+        data = Path(folder, FOLDER, _FIRST_COMMIT).read_bytes()
     with suppress(AlreadyExists):
-        put_entry(storage, table, 0, [{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
+        put_entry(storage, table, _FIRST_COMMIT, data)
+
+
+def _create(folder: str, table: Definition) -> None:
+    from deltalake import DeltaTable, Schema
+
+    protocol = _WITH_CONSTRAINTS if table.constraints else {}
+    DeltaTable.create(
+        folder,
+        Schema([_field(c) for c in table.columns]),
+        description=table.comment,
+        configuration={**table.properties, **protocol},
+        raise_if_key_not_exists=False,  # delta-rs does not know every property of Spark's
+    )
+
+
+def _field(column: Column) -> Field:
+    from deltalake import Field
+    from deltalake.schema import PrimitiveType
+
+    metadata = {"comment": column.comment} if column.comment else {}
+    return Field(column.name, PrimitiveType(column.type), nullable=column.nullable, metadata=metadata)

@@ -1,9 +1,9 @@
-"""Where delta-rs finds a table's log: in the table's folder, or in a copy of what object storage holds.
+"""Where delta-rs finds a table's log: in the table's folder, or in a copy of it.
 
-delta-rs only reads logs, and never speaks to object storage. `Storage` does, with its own retries,
-credentials and checksums, and a commit is its conditional put, in a folder too: one way to reach S3, one way
-to lose or win a race. A look at a table there is one listing of what came after its last checkpoint; what was
-read stays in the process, for commits do not change.
+delta-rs writes into copies, and never speaks to object storage. `Storage` does, with its own retries,
+credentials and checksums, and a commit is its conditional put, synced, in a folder too: one way to reach S3,
+one way to lose or win a race. A look at a table there is one listing of what came after its last checkpoint;
+what was read stays in the process, for commits do not change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 from lakebackup.errors import Busy, EnvironmentProblem, NotFound
 from lakebackup.sql_engine.delta.sums import sums_of
@@ -109,27 +109,29 @@ def needed(names: Iterable[str]) -> list[str]:
     return [name for name in entries if name[:20] >= since]
 
 
-def entries_of(uri: str) -> dict[str, bytes]:
-    """Name -> bytes of what the table at a URI is read from, the oldest first; what this process knows of it
-    in object storage will do."""
+@contextmanager
+def copied_log(uri: str) -> Iterator[str]:
+    """A folder with a copy of what the table at a URI is read from, in which delta-rs writes the next entry;
+    what this process knows of a table in object storage will do."""
     folder = folder_of(uri)
     if folder is None:
         found = remote_log(uri).entries(known=True)
-        return {name: found[name] for name in needed(found)}
-    log = folder / FOLDER
-    return {name: (log / name).read_bytes() for name in needed(os.listdir(log))}  # noqa: PTH208 - fast
+    else:
+        log = folder / FOLDER
+        names = os.listdir(log)  # noqa: PTH208 - fast
+        found = {name: (log / name).read_bytes() for name in needed(names)}
+    with _copied(found) as copy:
+        yield copy
 
 
-def put_entry(storage: Storage, table: str, version: int, actions: Iterable[Mapping[str, Any]]) -> None:
-    """Commit a version of a table of the catalog: its actions, as Delta's protocol has them.
+def put_entry(storage: Storage, table: str, name: str, data: bytes) -> None:
+    """Commit a version of a table of the catalog: the entry that delta-rs wrote in a copy of the log.
 
     Raises AlreadyExists when another writer was faster, EnvironmentProblem.
     """
-    text = "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions)
-    name = f"{version:020d}.json"
-    put_summed(storage, f"{table}/{FOLDER}/{name}", text.encode())  # this alone is the commit
+    put_summed(storage, f"{table}/{FOLDER}/{name}", data)  # this alone is the commit
     if folder_of(storage.uri) is None:
-        remote_log(f"{storage.uri}/{table}").remember(name, text.encode())
+        remote_log(f"{storage.uri}/{table}").remember(name, data)
 
 
 def put_summed(storage: Storage, path: str, data: bytes) -> None:
@@ -158,7 +160,7 @@ def put_checkpoint(storage: Storage, table: str, version: int) -> None:
     from deltalake.exceptions import DeltaError
 
     try:
-        with _copied(entries_of(uri)) as copy:
+        with copied_log(uri) as copy:
             DeltaTable(copy).create_checkpoint()
             for made in sorted(Path(copy, FOLDER).glob("*.checkpoint*.parquet")):
                 with suppress(AlreadyExists):

@@ -2,8 +2,8 @@
 
 Whoever has rows writes them as a Parquet file of the table, on the driver or in a Spark task; one commit then
 makes all files visible. Spark's own writer needs more than a second for one row, this some milliseconds.
-pyarrow writes the file, because it adds a checksum to each page, which delta-rs' writer does not. A commit is
-a few lines of JSON, put if nobody else was faster: delta-rs does not sync what it writes to a folder.
+pyarrow writes the file, because it adds a checksum to each page, which delta-rs' writer does not. delta-rs
+writes the commit into a copy of the log, and the storage puts it: delta-rs does not sync what it writes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakebackup.rows.base import Row
 from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, as_row
 from lakebackup.sql_engine.delta.log import (
     FOLDER,
-    entries_of,
+    copied_log,
     folder_of,
     is_entry,
     local_log,
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
 #: What the names of the properties that hold CHECK constraints begin with.
 CONSTRAINT = "delta.constraints."
 TRIES = 5
-# Of the tables that the migrations create; Delta may state the same as features.
-_WRITER_VERSION = 3
-_WRITER_FEATURES = (7, {"appendOnly", "invariants", "checkConstraints"})
 # Within a file, so that a topic and time range touches few of its pages, and few of a table's files.
 SORTED_BY = ("source", "scope", "min_ts")
 # A backup's row comes last. Its commit keeps the versions of the tables before it, as Delta keeps those of an
@@ -100,17 +97,8 @@ def newest_version(uri: str, *, known: bool = False) -> int:
 
 
 def versions_then(catalog_uri: str) -> dict[str, int]:
-    """Table -> version that it had when rows were last committed to `backups`, where that is known.
-
-    The log of `backups` was verified when the table was opened.
-    """
+    """Table -> version that it had when rows were last committed to `backups`, where that is known."""
     uri = f"{catalog_uri}/backups"
-    for name, data in reversed(entries_of(uri).items()):
-        actions = map(json.loads, data.splitlines()) if name.endswith(".json") else ()
-        ids = [action["txn"] for action in actions if "txn" in action]
-        found = {one["appId"]: one["version"] for one in ids if one["appId"].startswith(_VERSION_OF)}
-        if found:  # each commit has all of them
-            return {table.removeprefix(_VERSION_OF): version for table, version in found.items()}
     with local_log(uri, known=True) as folder:  # transaction versions are read from the log on demand
         backups = open_folder(uri, folder)
         found = {table: backups.transaction_version(_VERSION_OF + table) for table in _COMMITTED_BEFORE}
@@ -229,41 +217,53 @@ def commit_once(
     gone: Sequence[str] = (),
 ) -> bool:
     """One try at a commit behind a table that was opened; False when another writer was faster."""
-    _require_writable(storage, table, opened)
+    from deltalake import CommitProperties, DeltaTable, Transaction
+    from deltalake.exceptions import DeltaError
+    from deltalake.transaction import AddAction, RemoveAction
+
     before, now = opened.version(), int(time.time() * 1000)
-    once = {} if transaction is None else {transaction: 1}
+    once = [] if transaction is None else [Transaction(transaction, 1)]
     if table == "backups":
         reached = {name: newest_version(f"{storage.uri}/{name}", known=True) for name in _COMMITTED_BEFORE}
-        once |= {_VERSION_OF + name: version for name, version in reached.items() if version > 0}
-    info = {"timestamp": now, "operation": "WRITE", "operationParameters": {"mode": "Append"}}
-    actions: list[dict[str, Any]] = [
-        {"commitInfo": info},
-        *({"txn": {"appId": name, "version": version}} for name, version in once.items()),
-        *({"remove": {"path": path, "dataChange": True, "deletionTimestamp": now}} for path in gone),
-        *(
-            {"add": {**json.loads(file), "partitionValues": {}, "modificationTime": now, "dataChange": True}}
-            for file in added
-        ),
-    ]
+        once += [Transaction(_VERSION_OF + name, version) for name, version in reached.items() if version > 0]
     put_checkpoint(storage, table, before)
+    name = f"{before + 1:020d}.json"
+    with copied_log(f"{storage.uri}/{table}") as copy:
+        behind = DeltaTable(copy)
+        if behind.version() != before:
+            return False
+        try:
+            behind.create_write_transaction(
+                [
+                    *(RemoveAction(path, data_change=True, deletion_timestamp=now) for path in gone),
+                    *(
+                        AddAction(
+                            path=file["path"],
+                            size=file["size"],
+                            partition_values={},
+                            modification_time=now,
+                            data_change=True,
+                            stats=file["stats"],
+                        )
+                        for file in map(json.loads, added)
+                    ),
+                ],
+                "append",
+                behind.schema(),
+                commit_properties=CommitProperties(app_transactions=once),
+            )
+        except DeltaError as error:
+            raise EnvironmentProblem(
+                f"A commit to the table at {storage.uri}/{table} cannot be made: {error}",
+                hint="Another program may have added features of Delta that lakebackup cannot write. "
+                "Move the catalog away and run `lakebackup catalog rebuild`.",
+            ) from error
+        data = Path(copy, FOLDER, name).read_bytes()
     try:
-        put_entry(storage, table, before + 1, actions)
+        put_entry(storage, table, name, data)
     except AlreadyExists:
         return False
     return True
-
-
-def _require_writable(storage: Storage, table: str, opened: DeltaTable) -> None:
-    """Raises EnvironmentProblem when a writer has to keep rules that this program does not know."""
-    protocol = opened.protocol()
-    version, features = _WRITER_FEATURES
-    if protocol.min_writer_version > _WRITER_VERSION and (
-        protocol.min_writer_version > version or set(protocol.writer_features or ()) - features
-    ):
-        raise EnvironmentProblem(
-            f"The table at {storage.uri}/{table} has features of Delta that lakebackup cannot write.",
-            hint="Another program added them. Move the catalog away and run `lakebackup catalog rebuild`.",
-        )
 
 
 def _check(table: str, batch: pa.Table, settings: Mapping[str, str]) -> None:
