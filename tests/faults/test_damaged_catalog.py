@@ -162,10 +162,10 @@ def with_checkpoint(written: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("checkpoint") / "catalog"
     shutil.copytree(written / "audit", folder / "audit")
     storage = open_storage(str(folder))
-    for number in range(60):
+    for number in range(25):
         rows = write_rows(storage, "audit", some_rows("audit", 1, 100 + number))
         assert commit(storage, "audit", [rows], f"t{number}")
-    assert len(on_duckdb(f"file://{folder}", "audit")) == 100
+    assert len(on_duckdb(f"file://{folder}", "audit")) == 65
     return folder
 
 
@@ -173,7 +173,6 @@ def with_checkpoint(written: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_a_damaged_checkpoint(damage: Callable[[Path], None], with_checkpoint: Path, tmp_path: Path) -> None:
     folder = tmp_path / "catalog"
     shutil.copytree(with_checkpoint, folder)
-    (checkpoint,) = (folder / "audit" / "_delta_log").glob("*.checkpoint.parquet")
-    damage(checkpoint)
+    damage(max((folder / "audit" / "_delta_log").glob("*.checkpoint.parquet")))
     with pytest.raises(Damaged):
         on_duckdb(f"file://{folder}", "audit")

@@ -24,9 +24,16 @@ from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row, table_of
 from lakebackup.rows.upkeep import Audit, Destination, Hold, Migration, Policy, PolicyTopics
 from lakebackup.rules import layout
 from lakebackup.sql_engine.delta.change import set_states
-from lakebackup.sql_engine.delta.table import SORTED_BY, append, commit, open_table
+from lakebackup.sql_engine.delta.table import (
+    SORTED_BY,
+    append,
+    append_files,
+    commit,
+    open_table,
+    settings_of,
+)
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup.store.behind import current_catalog
+from lakebackup.store.behind import require_current
 from lakebackup.store.delta_append import (
     ADDED,
     LISTED_BY,
@@ -38,7 +45,7 @@ from lakebackup.store.delta_append import (
 )
 from lakebackup.store.lease import Lease
 from lakebackup.store.manifest import mark
-from lakebackup.store.reader import Catalog
+from lakebackup.store.reader import Catalog, CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_sql import load, names
 
@@ -77,6 +84,8 @@ _UPKEEP = {
 }
 _LEASE_TTL_S = 30.0
 _LEASE_WAIT_S = 300.0
+# Each waits for the disk or for object storage most of the time.
+_AT_ONCE = 8
 
 
 class CatalogWriter(Catalog):
@@ -94,7 +103,7 @@ class CatalogWriter(Catalog):
     def prepare(self) -> None:
         """Create or migrate the catalog, so that a run can add backups; Refused when it is out of date."""
         self.migrate()
-        current_catalog(self.home.uri, self.catalog_uri)
+        require_current(CatalogReader(self.home.uri, self.catalog_uri))
 
     @property
     def _spark(self) -> SparkSession:
@@ -106,20 +115,21 @@ class CatalogWriter(Catalog):
 
     def migrate(self) -> int:
         """Create or update the tables; can be repeated. Returns the schema version."""
-        if (self.version() or 0) < len(names("migrations")):
+        newest = len(names("migrations"))
+        if (self.version() or 0) < newest:
             from lakebackup.sql_engine.delta.ddl import create_table
 
             with self._lease() as lease:
-                for number, migration in enumerate(names("migrations"), 1):
-                    if number <= (self.version() or 0):
-                        continue
-                    folder = f"migrations/{migration}"
-                    made = ((table, load(folder, table)) for table in names(folder))
-                    _run_in_threads(*(partial(create_table, self._storage, *one) for one in made))
-                    lease.renew()
-                    row = Migration(version=number, name=migration, applied_at=_now())
-                    append(self._storage, "migrations", [row], f"migration-{number}")
-        return len(names("migrations"))
+                done = self.version() or 0
+                missing = dict(enumerate(names("migrations")[done:], done + 1))
+                folders = [f"migrations/{name}" for name in missing.values()]
+                tables = {table: load(folder, table) for folder in folders for table in names(folder)}
+                _run_in_threads(*(partial(create_table, self._storage, *one) for one in tables.items()))
+                lease.renew()
+                now = _now()
+                rows = [Migration(version=n, name=name, applied_at=now) for n, name in missing.items()]
+                append(self._storage, "migrations", rows, f"migration-{newest}")
+        return newest
 
     def require_writable(self) -> None:
         """Raises EnvironmentProblem when nothing can be written to the catalog."""
@@ -135,9 +145,9 @@ class CatalogWriter(Catalog):
         """
         backup = manifest.backup
         with self._lease() as lease:
-            self._register(storage)
             small = _by_table(manifest.rows).items()
             _run_in_threads(
+                partial(self._register, storage),
                 *self._part_appends(storage, [manifest], backup.backup_id),
                 *(partial(append, self._storage, *some, backup.backup_id) for some in small),
             )
@@ -166,7 +176,8 @@ class CatalogWriter(Catalog):
 
         `source`: converts `rows` to rows of the table, in the task that writes them.
         """
-        added = self._write_with_spark(FrameWriter(self.catalog_uri, table, source), rows)
+        settings = settings_of(f"{self.catalog_uri}/{table}")
+        added = self._write_with_spark(FrameWriter(self.catalog_uri, table, settings, source), rows)
         with self._lease():
             commit(self._storage, table, added, transaction or uuid.uuid4().hex)
 
@@ -176,16 +187,17 @@ class CatalogWriter(Catalog):
 
     def append_read(self, table: str, source: PerNumber, tasks: int, transaction: str) -> None:
         """As `append_generated`, but a single task runs in this process, not in Spark."""
-        added = self._write_tasks(table, source, tasks)
+        added = self._write_tasks(table, source, tasks, settings_of(f"{self.catalog_uri}/{table}"))
         with self._lease():
             commit(self._storage, table, added, transaction)
 
-    def _write_tasks(self, table: str, source: PerNumber, tasks: int) -> list[str]:
+    def _write_tasks(
+        self, table: str, source: PerNumber, tasks: int, settings: Mapping[str, str]
+    ) -> list[str]:
         if tasks == 1:  # faster than starting Spark
-            return list(FrameWriter(self.catalog_uri, table).write(source.rows(0)))
-        return self._write_with_spark(
-            FrameWriter(self.catalog_uri, table, source), self._spark.range(0, tasks, 1, tasks)
-        )
+            return list(FrameWriter(self.catalog_uri, table, settings).write(source.rows(0)))
+        writer = FrameWriter(self.catalog_uri, table, settings, source)
+        return self._write_with_spark(writer, self._spark.range(0, tasks, 1, tasks))
 
     def _write_with_spark(self, writer: FrameWriter, rows: DataFrame) -> list[str]:
         with task_errors():
@@ -313,7 +325,8 @@ class CatalogWriter(Catalog):
             source = (
                 PartRows(storage.uri, groups) if table == "files" else ListedRows(storage.uri, table, groups)
             )
-            commit(self._storage, table, self._write_tasks(table, source, count), transaction)
+            write = partial(self._write_tasks, table, source, count)
+            append_files(self._storage, table, transaction, write)
 
         backups = [manifest.backup for manifest in manifests]
         yield partial(append_rows, "files", backups, sum(backup.files for backup in backups))
@@ -353,7 +366,7 @@ def _by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 def _run_in_threads(*tasks: Callable[[], object]) -> None:
     """Run tasks in threads; when all are done, raise the first error."""
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
         for done in [pool.submit(task) for task in tasks]:
             done.result()
 

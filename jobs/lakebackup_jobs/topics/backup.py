@@ -55,10 +55,10 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
     cluster = Groups(request.kafka)
     source = layout.check_source(request.source or f"kafka-{cluster.cluster_id()}")
     work = Workspace(request, source, reporter, spark)
-    reader = work.existing()
-    if reader:
-        require_current(reader)
     if request.dry_run:
+        reader = work.existing()
+        if reader:
+            require_current(reader)
         plan = plan_next(request, layout.new_backup_id(datetime.now(UTC)), source, cluster, reader)
         return {"dry_run": True, **summary(plan, source)}
     with work.lease() as lease:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp, parse_one
 
-from lakebackup.sql_engine.delta.log import FOLDER, folder_of
+from lakebackup.sql_engine.delta.log import FOLDER, put_entry
 from lakebackup.sql_engine.delta.table import CONSTRAINT
-from lakebackup.sql_engine.delta.verified import put_sums
 from lakebackup.storage import AlreadyExists
 from lakebackup_sql import load, names
 
@@ -88,14 +87,11 @@ def _column(column: exp.ColumnDef) -> Column:
 
 def create_table(storage: Storage, table: str, statement: str) -> None:
     """Create the table that a CREATE TABLE IF NOT EXISTS statement declares below the catalog's `storage`."""
-    path = f"{table}/{FOLDER}/{_FIRST_COMMIT}"
     with tempfile.TemporaryDirectory(prefix="lakebackup-table-") as folder:
         _create(folder, parse(statement))
         data = Path(folder, FOLDER, _FIRST_COMMIT).read_bytes()
     with suppress(AlreadyExists):
-        storage.put(path, data, if_absent=True)
-        if folder_of(storage.uri):
-            put_sums(storage, path, data)
+        put_entry(storage, table, _FIRST_COMMIT, data)
 
 
 def _create(folder: str, table: Definition) -> None:
