@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from lakebackup.errors import LakebackupError, NotFound
+from lakebackup.sql_engine.arrow import leave_pandas_out
 from lakebackup.sql_engine.delta.log import folder_of, opened, per_process, pool
 from lakebackup.sql_engine.failures import passed_on
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakebackup.storage import Storage
+
+leave_pandas_out()
 
 _NAMED = re.compile(r"part-[0-9a-f]{32}-([0-9a-f]{64})\.parquet")
 _CRC_HEADER = struct.Struct(">4si")
