@@ -80,7 +80,7 @@ def check_select(sql: str, relations: Mapping[str, Sequence[str]], *, records: b
 
 
 class _Known(Mapping[str, "Collection[str]"]):
-    """Columns of relations, all in lower case; worked out for those that are asked for. `own`: known at once."""
+    """Columns of relations, all in lower case, looked up when they are asked for; `own` are known at once."""
 
     def __init__(self, relations: Mapping[str, Sequence[str]]) -> None:
         self._names = {name.lower(): name for name in relations}
@@ -88,11 +88,9 @@ class _Known(Mapping[str, "Collection[str]"]):
         self.own: dict[str, Collection[str]] = {}
 
     def __getitem__(self, name: str) -> Collection[str]:
-        return (
-            self.own[name]
-            if name in self.own
-            else {column.lower() for column in self._relations[self._names[name]]}
-        )
+        if name in self.own:
+            return self.own[name]
+        return {column.lower() for column in self._relations[self._names[name]]}
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self._names, **self.own})
