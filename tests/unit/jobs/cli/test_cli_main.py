@@ -283,6 +283,30 @@ def test_a_quick_command_loads_nothing_slow(folder: Path, arguments: list[str], 
     assert loaded_by(*arguments) & HEAVY == allowed
 
 
+#: What verbs with a dry run import before they have a plan.
+PLANNING = [
+    "logs.restore.job", "query.record_diff", "snapshots.backup", "snapshots.restore", "topics.backup",
+    "topics.compact", "topics.merge", "topics.restore", "upkeep.policies", "upkeep.prune",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("modules", "never"),
+    [
+        (PLANNING, {"pyspark", "py4j", "numba", "pandas", "pyarrow.dataset", "sqlglot"}),
+        (["queues.backup.job", "queues.restore.job"], {"pyspark", "py4j", "pandas", "sqlglot"}),
+    ],
+)
+def test_what_plans_a_job_loads_neither_spark_nor_compiled_code(modules: list[str], never: set[str]) -> None:
+    """Without pyspark no JVM can start."""
+    program = (
+        "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]; print(*sys.modules)"
+    )
+    done = run("-c", program, *(f"lakebackup_jobs.{module}" for module in modules))
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) & never == set()
+
+
 def test_one_verb_is_imported_of_all() -> None:
     files = {f"lakebackup_jobs.cli.{name}" for name in ("restore.topics", "restore.point", "keep.prune")}
     assert loaded_by("restore", "topics", "--help") & files == {"lakebackup_jobs.cli.restore.topics"}
