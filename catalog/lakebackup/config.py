@@ -6,6 +6,7 @@ Kafka and Spark properties may hold secrets. They live in `Properties`, which ne
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +17,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, PlainSerializer, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
-)
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.rules.times import parse_duration
@@ -118,12 +112,10 @@ class LogOptions(BaseModel):
     tries: int = Field(default=6, description="how often a job tries what failed before it pauses", ge=1)
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Everything that can be set once instead of typed each time. Build it with `load`."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="LAKEBACKUP_",
-        env_nested_delimiter="__",
+    model_config = ConfigDict(
         extra="forbid",
         frozen=True,
         arbitrary_types_allowed=True,
@@ -214,14 +206,12 @@ class Settings(BaseSettings):
         60.0, description="a run that is silent this long has lost its source: 60s, 2m", gt=0
     )
 
-    @classmethod
-    def settings_customise_sources(cls, *_: Any, **sources: Any) -> tuple[PydanticBaseSettingsSource, ...]:
-        # `load` has merged all that there is.
-        return (sources["init_settings"],)
-
     def shown(self) -> dict[str, Any]:
         """Every setting with secrets masked, ready for JSON."""
         return self.model_dump(mode="json")
+
+
+_TABLES_AND_LISTS = ("always", "kafka", "log", "s3", "schema_topics", "spark", "storage")
 
 
 def load(flags: Mapping[str, Any], config: str | PathLike[str] | None = None) -> Settings:
@@ -240,13 +230,25 @@ def load(flags: Mapping[str, Any], config: str | PathLike[str] | None = None) ->
         return Settings(**_merged(table, _from_environment(), given))
     except ValidationError as error:
         raise UsageProblem(_explain(error, given, table, path)) from None
-    except (SettingsError, ValueError) as error:
+    except ValueError as error:
         raise UsageProblem(f"An environment variable LAKEBACKUP_… is not readable: {error}.") from None
 
 
 def _from_environment() -> dict[str, Any]:
-    """LAKEBACKUP_KAFKA__SASL_PASSWORD is the property `sasl.password`: no client property has underscores."""
-    found = EnvSettingsSource(Settings)()
+    """What variables set: LAKEBACKUP_S3__SSE is `sse` of the table `s3`; a table or a list may be JSON.
+
+    LAKEBACKUP_KAFKA__SASL_PASSWORD is the property `sasl.password`: no client property has underscores.
+    """
+    found: dict[str, Any] = {}
+    for variable in sorted(environ):  # a table before its entries
+        name, _, entry = variable.lower().removeprefix("lakebackup_").partition("__")
+        if not variable.upper().startswith("LAKEBACKUP_") or name not in Settings.model_fields:
+            continue
+        value = environ[variable]
+        if entry:
+            found[name] = {**found.get(name, {}), entry: value}
+        else:
+            found[name] = json.loads(value) if name in _TABLES_AND_LISTS else value
     for name in found.keys() & {"kafka", "spark"}:
         found[name] = {key.replace("_", "."): value for key, value in _flat(found[name]).items()}
     return found

@@ -78,7 +78,7 @@ def meanings(relation: str) -> Mapping[str, str]:
     for read in _read_by(relation):
         for column, meaning in meanings(read).items():
             found.setdefault(column, meaning)
-    return {column: found[column] for column in view_types()[relation] if column in found}
+    return {column: found[column] for column in view_types(relation) if column in found}
 
 
 def _read_by(view: str) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ def _views() -> Iterator[str]:
             known = meanings(view)
             yield f"#### {view}\n\n{describe(load('views', view)).text}\n"
             yield "| column | type | meaning |\n|---|---|---|"
-            for column, kind in view_types()[view].items():
+            for column, kind in view_types(view).items():
                 yield _row(f"`{column}`", _TYPES.get(kind, kind), known[column])
             yield ""
 

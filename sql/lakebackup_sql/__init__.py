@@ -1,17 +1,30 @@
 """The catalog's SQL, one statement a file, in Spark's dialect, values only as `:name` parameters.
 
 Views and queries lie in folders by area. A name is unique in its kind, so callers need not know its area.
+`duckdb/` has the same folders, with each statement's text on DuckDB as sqlglot translates it: loading sqlglot
+and translating a few statements takes longer than running them. A test compares them.
 """
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from importlib.resources.abc import Traversable
+
+_LOADED: dict[str, tuple[str, str]] = {}
+"""Text of a statement that was loaded -> its kind and name."""
+
+
+class Translation(NamedTuple):
+    """A statement's text on DuckDB, and the relations that it reads."""
+
+    relations: frozenset[str]
+    duckdb: str
 
 
 @cache
@@ -20,7 +33,38 @@ def load(kind: str, name: str) -> str:
     found = _statements(kind).get(name)
     if found is None:
         raise KeyError(f"there is no statement {kind}/{name}")
-    return found[1].read_text(encoding="utf-8")
+    text = found[1].read_text(encoding="utf-8")
+    _LOADED[text] = kind, name
+    return text
+
+
+@cache
+def translation(text: str) -> Translation | None:
+    """The recorded translation of a statement that `load` gave; None for another text, or when the statement
+    was changed since it was recorded."""
+    kind, name = _LOADED.get(text, ("", ""))
+    if kind not in ("queries", "views"):
+        return None
+    try:
+        head, _, duckdb = translation_file(kind, name).read_text(encoding="utf-8").partition("\n")
+    except FileNotFoundError:
+        return None
+    _, digest, *relations = head.split()
+    return Translation(frozenset(relations), duckdb.rstrip("\n")) if digest == _digest(text) else None
+
+
+def translation_file(kind: str, name: str) -> Traversable:
+    """Where the translation of a statement is recorded."""
+    return files(__name__).joinpath("duckdb", kind, *area(kind, name).split("/"), f"{name}.sql")
+
+
+def recording(text: str, translated: Translation) -> str:
+    """What is recorded of a statement."""
+    return f"-- {' '.join([_digest(text), *sorted(translated.relations)])}\n{translated.duckdb}\n"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @cache

@@ -34,15 +34,16 @@ import pytest
 import yaml
 from tests.support.rows import nothing
 
+import lakebackup_sql
 from lakebackup.plan.snapshots.restore import chosen_schema
 from lakebackup.plan.upkeep.import_backups import numbered_schema
 from lakebackup.plan.upkeep.prune import Cut, Held, columns_of, in_force_schema, leaving_schema
 from lakebackup.recovery.import_reader import import_schema
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES
 from lakebackup.rules.retention import Rule
-from lakebackup.sql_engine import KEPT, RAW, relations_in, steps, steps_for, to_duckdb
+from lakebackup.sql_engine import KEPT, RAW, relations_in, steps, steps_for, translate
 from lakebackup.sql_engine.duck import DuckEngine
-from lakebackup_sql import area, load, names
+from lakebackup_sql import area, load, names, recording, translation, translation_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+TRANSLATIONS = ROOT / "sql/lakebackup_sql/duckdb"
 PLACES = {"destination": "d", "source": "prod", "scope": "orders", "epoch": "e1", "region": "0"}
 # What columns of these names hold unless a case, or OWN for a table, says otherwise.
 USUAL = {
@@ -235,13 +237,13 @@ def statements() -> list[tuple[str, str]]:
     return [(kind, name) for kind in ("queries", "views") for name in names(kind)]
 
 
-def recorded(folder: str, kind: str, name: str, ending: str) -> Path:
-    return HERE / folder / kind / area(kind, name) / f"{name}.{ending}"
+def cases_file(kind: str, name: str) -> Path:
+    return HERE / "cases" / kind / area(kind, name) / f"{name}.yml"
 
 
 @cache
 def cases_of(kind: str, name: str) -> list[dict[str, Any]]:
-    file = recorded("cases", kind, name, "yml")
+    file = cases_file(kind, name)
     cases, shared = [], dict[str, Any]()
     for entry in loaded(file) if file.exists() else []:
         if "every case" in entry:
@@ -308,7 +310,7 @@ def changed() -> frozenset[tuple[str, str]]:
     base = os.environ.get("LAKEBACKUP_TEST_BASE") or _git("merge-base", "HEAD", "origin/main", check=False)
     if not base:
         return frozenset()
-    folders = ("sql/lakebackup_sql", "tests/sql/cases", "tests/sql/snapshots")
+    folders = ("sql/lakebackup_sql", "tests/sql/cases")
     found = _git("diff", "--name-only", "-M100%", "--diff-filter=r", base, "--", *folders).splitlines()
     found += _git("ls-files", "--others", "--exclude-standard", "--", *folders).splitlines()
     return frozenset(statement_of(path) for path in found)
@@ -425,10 +427,10 @@ def test_every_statement_has_a_case() -> None:
     assert [name for kind, name in statements() if not cases_of(kind, name)] == []
 
 
-@pytest.mark.parametrize(("folder", "ending"), [("cases", ".yml"), ("snapshots", ".duckdb.sql")])
-def test_every_file_is_of_a_statement(folder: str, ending: str) -> None:
-    files = {path for path in (HERE / folder).rglob("*") if path.is_file()}
-    assert files == {recorded(folder, kind, name, ending[1:]) for kind, name in statements()}
+def test_every_file_is_of_a_statement() -> None:
+    for folder, file_of in ((HERE / "cases", cases_file), (TRANSLATIONS, translation_file)):
+        files = {str(path) for path in folder.rglob("*") if path.is_file()}
+        assert files == {str(file_of(kind, name)) for kind, name in statements()}
 
 
 def test_no_folder_of_statements_is_long() -> None:
@@ -447,7 +449,7 @@ def test_every_query_that_spark_runs_is_found() -> None:
         ("sql/lakebackup_sql/queries/prune/topics/prune_cuts.sql", ("queries", "prune_cuts")),
         ("sql/lakebackup_sql/queries/restore/topics/restore_files.sql", ("queries", "restore_files")),
         ("tests/sql/cases/queries/prune/topics/prune_cuts.yml", ("queries", "prune_cuts")),
-        ("tests/sql/snapshots/views/restore/coverage.duckdb.sql", ("views", "coverage")),
+        ("sql/lakebackup_sql/duckdb/views/restore/coverage.sql", ("views", "coverage")),
     ],
 )
 def test_a_changed_file_is_of_a_statement(path: str, statement: tuple[str, str]) -> None:
@@ -528,14 +530,21 @@ def naive(value: Any) -> Any:
 
 @pytest.mark.parametrize(("kind", "name"), statements())
 def test_the_duckdb_text_is_the_recorded_one(kind: str, name: str) -> None:
-    """A new sqlglot must not change what runs unseen. To record: delete the file and run the test."""
-    snapshot = recorded("snapshots", kind, name, "duckdb.sql")
-    text = to_duckdb(load(kind, name)) + "\n"
-    if not snapshot.exists():
-        snapshot.parent.mkdir(parents=True, exist_ok=True)
-        snapshot.write_text(text, encoding="utf-8")
-        pytest.fail(f"{snapshot.name} was not there and has been recorded: read it, then run again")
-    assert snapshot.read_text(encoding="utf-8") == text
+    """It is what runs; a new sqlglot must not change it unseen. To record: delete the file and run this."""
+    file, text = Path(str(translation_file(kind, name))), load(kind, name)
+    wanted = recording(text, translate(text))
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(wanted, encoding="utf-8")
+        pytest.fail(f"{file.name} was not there and has been recorded: read it, then run again")
+    assert file.read_text(encoding="utf-8") == wanted
+
+
+def test_a_changed_statement_is_translated_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = load("queries", "list_backups")
+    assert translation(text) == translate(text)
+    monkeypatch.setitem(lakebackup_sql._LOADED, f"{text} ", ("queries", "list_backups"))
+    assert translation(f"{text} ") is None
 
 
 def test_queries_read_known_relations_only() -> None:

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from lakebackup_sql import area, load, names
+from lakebackup_sql import Translation, area, load, names, translation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -109,14 +109,9 @@ class SqlEngine(Protocol):
         ...
 
 
-@cache
 def relations_in(text: str) -> frozenset[str]:
     """The relations that a SELECT in Spark's dialect reads, those that it defines itself left out."""
-    from sqlglot import exp
-
-    tree = _parsed(text)
-    own = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
-    return frozenset(table.name for table in tree.find_all(exp.Table)) - own
+    return _translation(text).relations
 
 
 @cache
@@ -165,10 +160,24 @@ def _of_now(view: str) -> str:
     return tree.sql(dialect="spark", comments=False)
 
 
-@cache
 def to_duckdb(text: str) -> str:
     """The same statement in DuckDB's dialect, `:name` as `$name`."""
-    return _parsed(text).sql(dialect="duckdb", pretty=True, comments=False)
+    return _translation(text).duckdb
+
+
+@cache
+def _translation(text: str) -> Translation:
+    return translation(text) or translate(text)
+
+
+def translate(text: str) -> Translation:
+    """The translation of a statement in Spark's dialect, by sqlglot."""
+    from sqlglot import exp
+
+    tree = _parsed(text)
+    own = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
+    relations = frozenset(table.name for table in tree.find_all(exp.Table)) - own
+    return Translation(relations, tree.sql(dialect="duckdb", pretty=True, comments=False))
 
 
 @cache

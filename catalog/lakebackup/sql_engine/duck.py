@@ -7,6 +7,7 @@ others read a flipped bit without a word.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
@@ -31,15 +32,15 @@ from lakebackup.sql_engine import (
     view_text,
 )
 from lakebackup.sql_engine.delta.as_of import open_then, require_then
-from lakebackup.sql_engine.delta.dataset import dataset
+from lakebackup.sql_engine.delta.dataset import small_or_dataset
 from lakebackup.sql_engine.delta.log import folder_of, prefetch, until_fork
 from lakebackup.sql_engine.delta.table import newest_version, versions_then
 from lakebackup.sql_engine.failures import damaged_table, error_in
 from lakebackup.sql_engine.limits import Limits
-from lakebackup_sql import load, names
+from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
     from deltalake import DeltaTable
@@ -216,7 +217,7 @@ class DuckEngine(SqlEngine):
                 rows = (
                     ARROW_SCHEMAS[table].empty_table()
                     if opened is None
-                    else dataset(f"{self._uri}/{table}", opened)
+                    else small_or_dataset(f"{self._uri}/{table}", opened)
                 )
             self._connection.register(step, rows)
         else:
@@ -271,30 +272,41 @@ def _database(as_written: bool) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-@cache
-def view_columns(*, now: bool = False) -> Mapping[str, tuple[str, ...]]:
+def view_columns(*, now: bool = False) -> Mapping[str, Sequence[str]]:
     """Names of the columns, in order, of each shown view, with `now_<view>` too when asked; no catalog is
     opened."""
-    then = {view: tuple(view_types()[view]) for view in shown_views()}
-    return {**then, **{f"{NOW}{view}": columns for view, columns in then.items()}} if now else then
+    return _ViewColumns([*shown_views(), *(f"{NOW}{view}" for view in shown_views() if now)])
+
+
+class _ViewColumns(Mapping[str, "Sequence[str]"]):
+    """Looked up when a view's are asked for: a SELECT names few of the views."""
+
+    def __init__(self, views: Sequence[str]) -> None:
+        self._views = dict.fromkeys(views)
+
+    def __getitem__(self, view: str) -> Sequence[str]:
+        if view not in self._views:
+            raise KeyError(view)
+        return tuple(view_types(view.removeprefix(NOW)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._views)
+
+    def __len__(self) -> int:
+        return len(self._views)
 
 
 @cache
-def view_types() -> Mapping[str, Mapping[str, str]]:
-    """Name of each view -> name of each of its columns -> DuckDB's type of it; no catalog is opened."""
-    with duckdb.connect(":memory:") as connection:
-        for macro in _MACROS:
-            connection.execute(macro)
-        for table, schema in ARROW_SCHEMAS.items():
-            connection.register(f"{RAW}{table}", schema.empty_table())
-        for view in steps_for(names("views")):
-            if not view.startswith(RAW):
-                connection.execute(f"CREATE VIEW {_name(view)} AS {to_duckdb(load('views', view))}")
-        described = {view: connection.table(view) for view in names("views")}
-        return {
-            view: dict(zip(rows.columns, map(str, rows.types), strict=True))
-            for view, rows in described.items()
-        }
+def view_types(view: str) -> Mapping[str, str]:
+    """Name of each column of a view -> DuckDB's type of it; no catalog is opened."""
+    with _database(as_written=False).cursor() as connection:
+        for step in steps_for([view]):
+            if step.startswith(RAW):
+                connection.register(step, ARROW_SCHEMAS[step.removeprefix(RAW)].empty_table())
+            else:
+                connection.execute(f"CREATE TEMP VIEW {_name(step)} AS {to_duckdb(load('views', step))}")
+        described = connection.table(view)
+        return dict(zip(described.columns, map(str, described.types), strict=True))
 
 
 def _name(relation: str) -> str:

@@ -58,8 +58,6 @@ def _run(arguments: list[str], spark: SparkSession | None) -> int:
         # Outside its standalone mode typer returns the code of an Exit and lets errors through.
         code = _commands()(arguments or ["--help"], prog_name="lakebackup", obj=spark, standalone_mode=False)
     except typer.TyperException as error:
-        if not error.format_message():  # a group without a verb has shown its help
-            return UsageProblem.exit_code
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "lakebackup"
         raise UsageProblem(error.format_message(), hint=f"See: {command} --help") from None

@@ -1,41 +1,161 @@
-"""The tree of commands. One file a verb; none imports anything slow before it runs."""
+"""The tree of commands. One file a verb; only the file of the verb that is called is imported."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from lakebackup_jobs.cli import archive, backup, catalog, log, restore
+from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags.options import examples, option
-from lakebackup_jobs.cli.keep import compact, config, due, manage, merge, policy, prune, verify
-from lakebackup_jobs.cli.look import diff, files, list_, report, serve, show, sql
-from lakebackup_jobs.cli.verb import Verb, add
+from lakebackup_jobs.cli.output.help import PlainHelp, write_sections
+from lakebackup_jobs.cli.verb import Verb
+
+
+class Commands(Mapping[str, Any]):
+    """The commands of a group by their names, each made when it is asked for.
+
+    `modules`: of a verb its module in this package; or a group. `hidden`: the module of a hidden verb.
+    """
+
+    def __init__(self, modules: Mapping[str, str | Group], hidden: str) -> None:
+        self._hidden = hidden.rpartition(".")[2]
+        self._modules = {**modules, **({self._hidden: hidden} if hidden else {})}
+        self._made: dict[str, Any] = {}
+
+    def find(self, name: str) -> Verb | Group:
+        """What goes by a name. Raises KeyError."""
+        found = self._modules[name]
+        if isinstance(found, Group):
+            return found
+        module = vars(import_module(f"lakebackup_jobs.cli.{found}"))
+        return next(one for one in module.values() if isinstance(one, Verb) and one.name == name)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            found = self.find(name)
+            self._made[name] = found if isinstance(found, Group) else found.command()
+            self._made[name].hidden = name == self._hidden
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+class Group(PlainHelp, TyperGroup):
+    """A command that has commands, in panels of help; and one that is not shown."""
+
+    def __init__(
+        self, panels: Mapping[str, Mapping[str, str | Group]], unshown: str = "", **attributes: Any
+    ) -> None:
+        super().__init__(**{"rich_markup_mode": None, **attributes})
+        self.panels = panels
+        shown = {name: one for panel in panels.values() for name, one in panel.items()}
+        self.made = Commands(shown, unshown)
+        self.commands = self.made  # type: ignore[assignment]  # typer only reads it
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(UsageProblem.exit_code)
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        rows = [
+            (title, (name, (self.made.find(name).help or "").partition("\n\n")[0]))
+            for title, panel in self.panels.items()
+            for name in panel
+        ]
+        write_sections(formatter, rows)
+
+
+def _verbs(package: str, *names: str) -> Mapping[str, str]:
+    """Verbs, each of which has its own module in a package."""
+    return {name: f"{package}.{name}" for name in names}
+
+
+def _group(name: str, help_: str, verbs: Mapping[str, str]) -> Mapping[str, Group]:
+    return {name: Group({"Commands": verbs}, name=name, help=help_)}
+
 
 # In the order in which a person meets them.
-_PANELS: dict[str, list[Verb | typer.Typer]] = {
-    "Back up and restore": [backup.app, restore.app, log.app, verify.verify],
-    "Look": [list_.list_, show.show, files.files, diff.diff, sql.sql, report.report, serve.app],
-    "Keep": [
-        compact.compact, merge.merge, prune.prune, policy.app, policy.hold, due.due, archive.app, catalog.app,
-        config.config,
-    ],
+_PANELS: Mapping[str, Mapping[str, str | Group]] = {
+    "Back up and restore": {
+        **_group("backup", "Take a backup.", _verbs("backup", "topics", "queue", "snapshot")),
+        **_group(
+            "restore",
+            "Bring data back.",
+            _verbs("restore", "topics", "groups", "queue", "snapshot", "point"),
+        ),
+        **_group(
+            "log",
+            "Capture a change feed without an end, and restore it to any moment.",
+            _verbs(
+                "log", "start", "status", "pause", "resume", "stop", "restore", "snapshot", "merge", "run",
+                "compact", "truncate",
+            ),
+        ),
+        **_verbs("keep", "verify"),
+    },
+    "Look": {
+        "list": "look.list_",
+        **_verbs("look", "show", "files", "diff", "sql", "report"),
+        **_group(
+            "serve",
+            "Serve the catalog, and log tasks, to other programs.",
+            dict.fromkeys(("thrift", "connect", "http"), "look.serve"),
+        ),
+    },
+    "Keep": {
+        **_verbs("keep", "compact", "merge", "prune"),
+        **_group(
+            "policy",
+            "Set how often to back up a source, and how long to keep the backups.",
+            dict.fromkeys(("set", "show", "remove"), "keep.policy"),
+        ),
+        "hold": "keep.policy",
+        **_verbs("keep", "due"),
+        **_group(
+            "archive",
+            "Archives in cbbackup's format: take in, restore, write.",
+            {"import": "archive.import_", **_verbs("archive", "restore", "export")},
+        ),
+        **_group(
+            "catalog",
+            "Maintain the catalog's tables.",
+            {
+                "manifest": "catalog.manifest",
+                "import-manifest": "catalog.manifest",
+                **_verbs("catalog", "rebuild", "init", "export"),
+                "import": "catalog.import_",
+                "optimize": "catalog.optimize",
+                "break-lease": "catalog.break_lease",
+            },
+        ),
+        **_verbs("keep", "config"),
+    },
 }  # fmt: skip
 
 
-_ORDER = [one.name if isinstance(one, Verb) else one.info.name for panel in _PANELS.values() for one in panel]
+class _Root(Group):
+    """All of them."""
 
-
-class _InOrder(TyperGroup):
-    """Commands in their order, hidden ones last; typer puts groups last."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(super().list_commands(ctx), key=[*_ORDER, manage.manage.name].index)
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(_PANELS, unshown="keep.manage", **attributes)
 
 
 app = typer.Typer(
-    cls=_InOrder,
+    cls=_Root,
     name="lakebackup",
     help="Back up Kafka topics into files and a catalog you can query; restore them to any covered time.",
     epilog=examples(
@@ -43,16 +163,11 @@ app = typer.Typer(
         "lakebackup list --from ./backups\n"
         "lakebackup restore topics orders --from ./backups --to kafka://localhost:9092 --to-time -2h"
     ),
-    no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-for _panel, _commands in _PANELS.items():
-    for _command in _commands:
-        add(app, _command, rich_help_panel=_panel)
-add(app, manage.manage, hidden=True)
 
 
 def _version(wanted: bool) -> None:

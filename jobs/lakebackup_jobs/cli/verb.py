@@ -17,13 +17,14 @@ from functools import cached_property
 from inspect import Parameter, Signature, getdoc, signature
 from itertools import chain
 from os import environ
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import typer
 
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.values import instant, required
 from lakebackup_jobs.cli.output.explain import explain
+from lakebackup_jobs.cli.output.help import PlainCommand
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -247,11 +248,47 @@ _SAME = ("source", "codec", "compression_level", "remote")
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A command: its name, the function that typer calls, and the examples that end its help."""
+    """A command: its name, its function, and the shared flags that it takes."""
 
     name: str
-    run: Callable[..., Any]
-    examples: str
+    function: Callable[..., Any]
+    taken: Sequence[options.Flag]
+
+    @property
+    def help(self) -> str:
+        """The function's docstring without the examples."""
+        return self._text()[0]
+
+    def command(self) -> PlainCommand:
+        """The command as typer runs it."""
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        epilog = options.examples(self._text()[1])
+        app.command(self.name, cls=PlainCommand, epilog=epilog)(self._callback())
+        return cast("PlainCommand", typer.main.get_command(app))
+
+    def _text(self) -> tuple[str, str]:
+        text, _, examples = (getdoc(self.function) or "").partition("\n\nExamples:\n")
+        return text, examples
+
+    def _callback(self) -> Callable[..., Any]:
+        """What typer calls. Its signature has the verb's own flags, then the shared ones."""
+
+        def run(context: typer.Context, **values: Any) -> Any:
+            shared = {flag.name: values.pop(flag.name) for flag in self.taken}
+            spelled = {one.name: one.opts[0].strip("-") for one in context.command.params}
+            given = [
+                spelled[one.name] for one in own if values[one.name] not in (one.default.default, None, [])
+            ]
+            with ExitStack() as stack:
+                return self.function(Call(self.taken, shared, values, given, context.obj, stack), **values)
+
+        _, *own = signature(self.function, eval_str=True).parameters.values()
+        context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        parameters = [context, *own, *(flag.parameter for flag in self.taken)]
+        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__doc__ = self.help
+        return run
 
 
 def verb(*groups: options.Flag | Sequence[options.Flag]) -> Callable[[Callable[..., Any]], Verb]:
@@ -265,37 +302,6 @@ def verb(*groups: options.Flag | Sequence[options.Flag]) -> Callable[[Callable[.
     taken = sorted(named.values(), key=lambda flag: _ORDER[flag.name])
 
     def decorate(function: Callable[..., Any]) -> Verb:
-        def run(context: typer.Context, **values: Any) -> Any:
-            shared = {flag.name: values.pop(flag.name) for flag in taken}
-            spelled = {one.name: one.opts[0].strip("-") for one in context.command.params}
-            given = [
-                spelled[one.name] for one in own if values[one.name] not in (one.default.default, None, [])
-            ]
-            with ExitStack() as stack:
-                return function(Call(taken, shared, values, given, context.obj, stack), **values)
-
-        _, *own = signature(function, eval_str=True).parameters.values()
-        context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-        parameters = [context, *own, *(flag.parameter for flag in taken)]
-        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
-        run.__doc__, _, examples = (getdoc(function) or "").partition("\n\nExamples:\n")
-        return Verb(function.__name__.strip("_").replace("_", "-"), run, examples)
+        return Verb(function.__name__.strip("_").replace("_", "-"), function, taken)
 
     return decorate
-
-
-def group(name: str, help_: str, *verbs: Verb) -> typer.Typer:
-    """A command that has verbs."""
-    app = typer.Typer(name=name, help=help_, no_args_is_help=True)
-    for one in verbs:
-        add(app, one)
-    return app
-
-
-def add(app: typer.Typer, one: Verb | typer.Typer, **shown: Any) -> None:
-    """Add a verb, or a command that has verbs."""
-    if isinstance(one, Verb):
-        app.command(one.name, epilog=options.examples(one.examples), **shown)(one.run)
-    else:
-        app.add_typer(one, **shown)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from lakebackup_jobs.runtime.terminal_text import visible, visible_lines
+from lakebackup_jobs.runtime.terminal_text import bold, table_lines, visible, visible_lines, widths_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 _JSON_INTERVAL_S = 1.0
-UNFOLDED = 100_000
-"""Width of a console that neither cuts nor folds: an id must stay one word, to copy it or to grep for it."""
 
 
 class Reporter:
@@ -189,12 +187,8 @@ def human_bytes(size: int) -> str:
 
 def print_result(values: Mapping[str, Any], out: TextIO) -> None:
     """A result for people: one line a scalar, a table for each list of mappings."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(file=out, highlight=False, markup=False, width=UNFOLDED)
-    scalars = Table(box=None, show_header=False, pad_edge=False)
-    tables = []
+    scalars: list[list[str]] = []
+    tables: dict[str, list[list[str]]] = {}
     for name, value in values.items():
         if (
             isinstance(value, Sequence)
@@ -202,17 +196,14 @@ def print_result(values: Mapping[str, Any], out: TextIO) -> None:
             and value
             and isinstance(value[0], Mapping)
         ):
-            table = Table(
-                *map(visible, value[0]), title=_label(name), title_justify="left", box=None, pad_edge=False
-            )
-            for row in value:
-                table.add_row(*(display(key, cell) for key, cell in row.items()))
-            tables.append(table)
+            rows = [[display(key, cell) for key, cell in row.items()] for row in value]
+            tables[_label(name)] = [[*map(visible, value[0])], *rows]
         elif value is not None and value != []:
-            scalars.add_row(_label(name), display(name, value), style=None)
-    for part in (scalars, *tables):
-        if part.row_count:
-            console.print(part)
+            scalars.append([_label(name), display(name, value)])
+    out.writelines(table_lines(scalars, widths_of(scalars)))
+    for title, table in tables.items():
+        header, *lines = table_lines(table, widths_of(table))
+        out.writelines([f"{title}\n", bold(header, out), *lines])
 
 
 # In ms beyond any calendar: a ts of a timestamp oracle, which has its ms in the upper bits.

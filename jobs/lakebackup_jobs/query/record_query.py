@@ -15,12 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
+from typing import TYPE_CHECKING, TypeVar
 
 from lakebackup.errors import LakebackupError
 from lakebackup.plan.records import RecordsPlan, plan_records
@@ -28,8 +23,10 @@ from lakebackup.sql_engine.guard.check import check_select
 from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
+    import pyarrow as pa
+    import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.sql_engine.guard.check import Checked
@@ -76,6 +73,8 @@ def select(reader: CatalogReader, sql: str) -> Answer:
     Raises UsageProblem (it is not just that), NotFound (topic, backup), Refused (a time not covered);
     reading the rows raises Damaged (a file is not what was backed up).
     """
+    import pyarrow as pa
+
     checked = check_select(sql, reader.relations(), records=True)
     relations = [Records(reader, plan) for plan in _plans(reader, checked)]
     with given(reader, *relations):
@@ -176,8 +175,9 @@ class Records:
     def dataset(self) -> ds.Dataset:
         """For DuckDB, which asks a dataset for a scanner with some columns and conditions."""
         from lakebackup_jobs.kafka.format.read_records import schema_of
+        from lakebackup_jobs.query.lazy_dataset import LazyDataset
 
-        return _Lazy(schema_of(self.plan.call.columns).empty_table(), self.scan)
+        return LazyDataset(schema_of(self.plan.call.columns).empty_table(), self.scan)
 
     def scan(self) -> Iterator[pa.RecordBatch]:
         """All wanted records. An error is kept: DuckDB makes a text of it."""
@@ -211,6 +211,9 @@ class _Files:
     """Rows of record_files, kept in a deleted temporary file: there may be millions of them."""
 
     def __init__(self, rows: pa.RecordBatchReader) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         from lakebackup_jobs.kafka.format.read_records import RecordFile
 
         self._kind = RecordFile
@@ -232,30 +235,6 @@ class _Files:
         for number in range(self._file.num_record_batches):
             for row in self._file.get_batch(number).to_pylist():
                 yield self._kind(**row)
-
-
-class _Lazy(ds.InMemoryDataset):  # type: ignore[misc]
-    """A dataset whose batches come from a function, as DuckDB reads one."""
-
-    def __init__(self, rows: pa.Table, scan: Callable[[], Iterator[pa.RecordBatch]]) -> None:
-        super().__init__(rows)
-        self._scan = scan
-
-    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:  # noqa: A002
-        names = self.schema.names if columns is None else list(columns)
-        schema = pa.schema([self.schema.field(name) for name in names])
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            for batch in self._scan():
-                kept = pa.Table.from_batches([batch])
-                if filter is not None:
-                    kept = kept.filter(filter)
-                yield from kept.select(names).to_batches()
-
-        return SimpleNamespace(
-            projected_schema=schema,
-            to_reader=lambda: pa.RecordBatchReader.from_batches(schema, batches()),
-        )
 
 
 def _ahead(

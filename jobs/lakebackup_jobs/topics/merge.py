@@ -38,7 +38,6 @@ from lakebackup_jobs.lifecycle.tasks.part import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics.resume import tasks_done
-from lakebackup_jobs.topics.tasks.merge import MergedFile, write_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
+    from lakebackup_jobs.topics.tasks.merge import MergedFile
 
 # More tasks than this share Spark's.
 MOST_TASKS = 2_000
@@ -143,6 +143,8 @@ class TopicsMerge(Source[InProgress]):
         rolls = {topic.scope: roll_ms(topic_settings.in_force(topic.settings), None) for topic in topics}
         made = group_files(self._files(), self.request.target_bytes, rolls)
         folder = layout.backup_folder(self.workspace.source, draft.backup_id)
+        from lakebackup_jobs.topics.tasks.merge import write_tasks  # loads numba; a dry run does without
+
         return replace(draft, tasks=write_tasks(self.workspace.storage, folder, made))
 
     def resume_blocker(self, draft: InProgress) -> str | None:
@@ -162,6 +164,8 @@ class TopicsMerge(Source[InProgress]):
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def _files(self) -> Iterator[MergedFile]:
+        from lakebackup_jobs.topics.tasks.merge import MergedFile
+
         for batch in self.reader.query("merge_files", **self._of):
             for row in batch.to_pylist():
                 yield MergedFile(**row)

@@ -34,7 +34,6 @@ from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
 from lakebackup_jobs.lifecycle.tasks.splits import write_splits
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.targets.kafka import target_of
-from lakebackup_jobs.targets.records import Records
 from lakebackup_jobs.topics.groups import GroupsRequest, move, short_of
 
 if TYPE_CHECKING:
@@ -128,6 +127,8 @@ def _carry_out(
     reporter.start(made.entries, made.bytes, "restore")
     try:
         with splits.task_progress().watched(reporter.update):
+            from lakebackup_jobs.targets.records import Records  # loads numba; a dry run does without
+
             outcomes = target.write(Records(work.spark, splits, made, restore_id, roots))
         reporter.update(made.entries, made.bytes)
     except LakebackupError as error:

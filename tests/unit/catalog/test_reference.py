@@ -38,14 +38,14 @@ def test_a_flag_is_no_name_of_a_file(
 def test_every_column_of_a_view_is_described(view: str) -> None:
     described = describe(load("views", view))
     assert described.text.endswith(".")
-    assert set(described.columns) <= set(view_types()[view])
-    assert list(meanings(view)) == list(view_types()[view])
+    assert set(described.columns) <= set(view_types(view))
+    assert list(meanings(view)) == list(view_types(view))
 
 
 @pytest.mark.parametrize("view", shown_views())
 def test_every_instant_has_a_timestamp_beside_it(view: str) -> None:
     """`*_ts` and `*_at` are numbers; a person reads the TIMESTAMP."""
-    types = view_types()[view]
+    types = view_types(view)
     instants = {
         name
         for name in types

@@ -1,4 +1,5 @@
-"""A Delta table as a dataset of Arrow: pruned by the log's statistics, every file verified."""
+"""A Delta table as Arrow has it, every file verified: a dataset pruned by the log's statistics, or, if the
+table is small, its rows."""
 
 from __future__ import annotations
 
@@ -10,12 +11,46 @@ from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.failures import damaged_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
     from deltalake import DeltaTable
+
+# A dataset of so little costs more to make and to load than its rows.
+_SMALL_BYTES = 4 << 20
+_SMALL_FILES = 64
+
+
+def small_or_dataset(uri: str, table: DeltaTable) -> pa.Table | ds.Dataset:
+    """A Delta table opened from `uri` for DuckDB: all rows of a small one. Raises Damaged."""
+    files = table.get_add_actions()
+    sizes = files.column("size_bytes").to_pylist()
+    plain = table.protocol().min_reader_version == 1
+    if plain and len(sizes) <= _SMALL_FILES and sum(sizes) <= _SMALL_BYTES:
+        return _read(uri, table, list(files.column("path").to_pylist()))
+    return dataset(uri, table)
+
+
+def _read(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from lakebackup.sql_engine.delta.verified import VerifiedFiles
+
+    verified = VerifiedFiles(uri)
+    try:
+        if verified.remote:
+            verified.expect(paths, _SMALL_BYTES)
+        files = [
+            pq.ParquetFile(verified.open_input_file(path), page_checksum_verification=True) for path in paths
+        ]
+        # What a column lacks that came with a migration is NULL.
+        none = pa.schema(table.schema().to_arrow()).empty_table()
+        return pa.concat_tables([none, *(file.read() for file in files)], promote_options="default")
+    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+        raise damaged_table(uri, error) from error
 
 
 def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
@@ -46,8 +81,13 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
 def rows_of(uri: str, opened: DeltaTable | None = None) -> pa.Table:
     """All rows of the table at `uri` (`opened`: at that version), for a small one.
     Raises NotFound, Damaged."""
+    import pyarrow as pa
+
+    found = small_or_dataset(uri, opened or open_table(uri))
+    if isinstance(found, pa.Table):
+        return found
     try:
-        return dataset(uri, opened or open_table(uri)).scanner().to_reader().read_all()
+        return found.scanner().to_reader().read_all()
     except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
         raise damaged_table(uri, error) from error
 

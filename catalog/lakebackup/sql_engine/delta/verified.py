@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from lakebackup.errors import LakebackupError, NotFound
+from lakebackup.sql_engine.arrow import leave_pandas_out
 from lakebackup.sql_engine.delta.log import folder_of, opened, per_process, pool
 from lakebackup.sql_engine.delta.sums import is_whole
 from lakebackup.sql_engine.failures import passed_on
@@ -27,6 +28,8 @@ from lakebackup.sql_engine.failures import passed_on
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from concurrent.futures import Future
+
+leave_pandas_out()
 
 _NAMED = re.compile(r"part-[0-9a-f]{32}-([0-9a-f]{64})\.parquet")
 _KEPT_BYTES = 128 << 20

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import unicodedata
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -19,7 +20,7 @@ from lakebackup.sql_engine.guard.allowed import FUNCTIONS, JOIN_KINDS, OPTIONS, 
 from lakebackup.sql_engine.guard.records import COLUMNS, USAGE, arguments, is_call, take_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
@@ -55,12 +56,12 @@ def check_select(sql: str, relations: Mapping[str, Sequence[str]], *, records: b
     """
     from sqlglot.errors import SqlglotError
 
-    known = {name.lower(): {column.lower() for column in columns} for name, columns in relations.items()}
+    known = _Known(relations)
     _characters(sql)
     try:
         tree = _parse(sql)
         calls = _records(tree, allowed=records)
-        known |= {call.relation: set(COLUMNS) for call in calls}
+        known.own |= {call.relation: set(COLUMNS) for call in calls}
         used = _Check(tree, known).run() - {call.relation for call in calls}
         _strict_casts(tree)
         spark = _write(tree, "spark")
@@ -76,6 +77,26 @@ def check_select(sql: str, relations: Mapping[str, Sequence[str]], *, records: b
             "The SQL is nested too deeply.", hint="Use IN, a CTE or a join instead."
         ) from error
     return Checked(spark, duckdb, tuple(sorted(used)), calls)
+
+
+class _Known(Mapping[str, "Collection[str]"]):
+    """Columns of relations, all in lower case, looked up when they are asked for; `own` are known at once."""
+
+    def __init__(self, relations: Mapping[str, Sequence[str]]) -> None:
+        self._names = {name.lower(): name for name in relations}
+        self._relations = relations
+        self.own: dict[str, Collection[str]] = {}
+
+    def __getitem__(self, name: str) -> Collection[str]:
+        if name in self.own:
+            return self.own[name]
+        return {column.lower() for column in self._relations[self._names[name]]}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._names, **self.own})
+
+    def __len__(self) -> int:
+        return len({**self._names, **self.own})
 
 
 def _records(tree: exp.Expr, *, allowed: bool) -> tuple[RecordsCall, ...]:
@@ -183,13 +204,13 @@ def _place(error: SqlglotError) -> str:
 class _Check:
     """One walk over a tree; `known` maps relations to their columns, all in lower case."""
 
-    def __init__(self, tree: exp.Expr, known: Mapping[str, set[str]]) -> None:
+    def __init__(self, tree: exp.Expr, known: Mapping[str, Collection[str]]) -> None:
         self.tree = tree
         self.known = known
         self.ctes: list[str] = []
         self.used: set[str] = set()
         self.aliases: set[str] = set()  # of columns
-        self.sources: dict[str, set[str] | None] = {}  # names before a dot; None: columns not known
+        self.sources: dict[str, Collection[str] | None] = {}  # names before a dot; None: columns not known
 
     def run(self) -> set[str]:
         """The relations that are read."""
@@ -311,8 +332,9 @@ class _Check:
         columns = self.sources[node.table.lower()] if node.table else None
         if columns is None:
             columns = set().union(*(self.known[name] for name in self.used))
-        if node.name.lower() not in columns | self.aliases:
-            self._unknown("column", node.name, columns | self.aliases)
+        found = {*columns, *self.aliases}
+        if node.name.lower() not in found:
+            self._unknown("column", node.name, found)
 
     def _not_allowed(self, node: exp.Expr, kind: str) -> NoReturn:
         from sqlglot import exp

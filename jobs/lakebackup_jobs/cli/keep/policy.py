@@ -8,7 +8,7 @@ from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import instant, one_of, required, span
-from lakebackup_jobs.cli.verb import Call, group, verb
+from lakebackup_jobs.cli.verb import Call, verb
 
 _DAY_MS = 86_400_000
 _KINDS: dict[str, Literal["differential", "cumulative"]] = {
@@ -132,8 +132,3 @@ def _days(window: str | None) -> int | None:
     if ms % _DAY_MS or not ms:
         raise UsageProblem(f"--window {window!r} is not a whole number of days.", hint="Write 14d, 4w; none.")
     return ms // _DAY_MS
-
-
-app = group(
-    "policy", "Set how often to back up a source, and how long to keep the backups.", set_, show, remove
-)

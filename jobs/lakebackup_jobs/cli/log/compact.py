@@ -19,7 +19,7 @@ def compact(
     lz4: bool = switch("--lz4", "Compress with LZ4 instead of Zstandard."),
     encrypt: bool | None = option(
         "--encrypt/--no-encrypt",
-        "Encrypt with the current key of \\[log] keys_file.",
+        "Encrypt with the current key of [log] keys_file.",
         show_default="as the files it reads",
     ),
 ) -> None:

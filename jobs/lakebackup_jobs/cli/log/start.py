@@ -36,7 +36,7 @@ def start(
     flush_every: str = option("--flush-every SPAN", "Most age of events that are not stored yet.", "5min"),
     flush_bytes: str = option("--flush-bytes SIZE", "Flush when about this much is waiting.", "128MiB"),
     codec: Literal["zstd", "lz4", "none"] = option("--codec", "Codec of the log files.", "zstd"),
-    encrypt: bool = switch("--encrypt", "Encrypt log files with the current key of \\[log] keys_file."),
+    encrypt: bool = switch("--encrypt", "Encrypt log files with the current key of [log] keys_file."),
     allow_gaps: bool = switch(
         "--allow-gaps", "Continue although the feed lost events that were not read yet."
     ),

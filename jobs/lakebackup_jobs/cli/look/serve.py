@@ -10,7 +10,7 @@ from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
-from lakebackup_jobs.cli.verb import Call, group, verb
+from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,6 +140,3 @@ def _until_stopped(runs: Callable[[], bool]) -> None:
         while not stop.wait(1):
             if not runs():
                 raise EnvironmentProblem("The server ended by itself; its log is in the cache's folder logs.")
-
-
-app = group("serve", "Serve the catalog, and log tasks, to other programs.", thrift, connect, http)

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from lakebackup_jobs.cli.output.rows import json_line, reader_may_leave
-from lakebackup_jobs.lifecycle.progress import UNFOLDED, display
+from lakebackup_jobs.lifecycle.progress import display
 from lakebackup_jobs.runtime.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
 Row = dict[str, Any]
+_UNFOLDED = 100_000
+"""Width of a console that neither cuts nor folds: an id must stay one word, to copy it or to grep for it."""
 
 
 def in_order(rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
@@ -58,7 +60,7 @@ def _draw(rows: Sequence[Row]) -> None:
     from rich.console import Console
     from rich.tree import Tree
 
-    console = Console(file=sys.stdout, highlight=False, markup=False, width=UNFOLDED)
+    console = Console(file=sys.stdout, highlight=False, markup=False, width=_UNFOLDED)
     for source in dict.fromkeys(row["source"] for row in rows):
         top = Tree(visible(source))
         last: list[Tree] = []  # at each depth

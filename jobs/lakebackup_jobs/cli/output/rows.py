@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.lifecycle.progress import UNFOLDED, display
-from lakebackup_jobs.runtime.terminal_text import visible
+from lakebackup_jobs.lifecycle.progress import display
+from lakebackup_jobs.runtime.terminal_text import bold, table_lines, visible, widths_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,27 +109,18 @@ def _no_formula(text: str) -> str:
 
 def _table(rows: pa.RecordBatchReader, columns: Sequence[str] | None) -> None:
     from pyarrow import types
-    from rich.console import Console
-    from rich.table import Table
 
-    console = Console(file=sys.stdout, highlight=False, markup=False, width=UNFOLDED)
-    names = columns or rows.schema.names
-    fields = [rows.schema.field(name) for name in names]
+    names = list(columns or rows.schema.names)
+    kinds = [rows.schema.field(name).type for name in names]
+    numbers = [
+        any(is_a(kind) for is_a in (types.is_integer, types.is_floating, types.is_decimal)) for kind in kinds
+    ]
     cells = (
         [display(name, row[name]) if columns else visible(_cell(row[name])) for name in names]
         for row in _rows(rows)
     )
-    part = list(islice(cells, _FIRST_ROWS))
-    widths = [max(map(len, column)) for column in zip(names, *part, strict=True)]
-    header = True
-    while part or header:
-        table = Table(box=None, pad_edge=False, show_header=header, header_style="bold")
-        for field, width in zip(fields, widths, strict=True):
-            number = any(is_a(field.type) for is_a in (types.is_integer, types.is_floating, types.is_decimal))
-            table.add_column(visible(field.name), justify="right" if number else "left", min_width=width)
-        for line in part:
-            table.add_row(*line)
-        with console.capture() as text:
-            console.print(table)
-        sys.stdout.write(text.get())  # rich itself would end the program when the reader leaves
-        header, part = False, list(islice(cells, _FIRST_ROWS))
+    header, first = [*map(visible, names)], list(islice(cells, _FIRST_ROWS))
+    widths = widths_of([header, *first])
+    (line,) = table_lines([header], widths, numbers)
+    sys.stdout.write(bold(line, sys.stdout))
+    sys.stdout.writelines(table_lines(chain(first, cells), widths, numbers))

@@ -21,8 +21,6 @@ from lakebackup.errors import EnvironmentProblem, LakebackupError, UsageProblem
 from lakebackup.plan.topics.forks import EpochEnd
 from lakebackup_jobs.kafka.admin.problems import PARTITION_EOF, PASSING, fatal_event, problem
 from lakebackup_jobs.kafka.client.librdkafka import READING
-from lakebackup_jobs.kafka.format.container import FileReader
-from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH, OFFSET, TIMESTAMP, VALUE, VALUE_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -163,6 +161,10 @@ def _first(
 
 def _last(storage: Storage, path: str, size: int) -> Record | None:
     """The last record of a data file, read from its end; None when it cannot be read."""
+    # They load numba, which a run does without whose topics were never backed up.
+    from lakebackup_jobs.kafka.format.container import FileReader
+    from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH, OFFSET, TIMESTAMP, VALUE, VALUE_LENGTH
+
     try:
         header = storage.get(path, start=0, length=min(size, _HEADER))
         begins = FileReader(io.BytesIO(header), path).position

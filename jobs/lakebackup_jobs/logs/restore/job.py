@@ -19,10 +19,7 @@ from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.scratch import open_scratch
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.logs.restore import apply
-from lakebackup_jobs.logs.restore.splits import write_splits
 from lakebackup_jobs.targets import Held, is_done, open_target, require_same
-from lakebackup_jobs.targets.change_topics import ChangeTopics
 from lakebackup_jobs.targets.delta import DeltaTarget
 from lakebackup_sql import load
 
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.targets import Target
+    from lakebackup_jobs.targets.change_topics import ChangeTopics
 
 _TABLES_SHOWN = 50
 
@@ -48,7 +46,7 @@ def run(
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
-    target = open_target(request.target, partial(ChangeTopics, request))
+    target = open_target(request.target, partial(_change_topics, request))
     before = target.held()
     if upon := _upon(request):
         request = replace(
@@ -88,6 +86,12 @@ def run(
     return work.timed({**summary, **written})
 
 
+def _change_topics(request: LogRestoreRequest, rest: str) -> ChangeTopics:
+    from lakebackup_jobs.targets.change_topics import ChangeTopics
+
+    return ChangeTopics(request, rest)
+
+
 def bring(
     request: LogRestoreRequest,
     work: Workspace,
@@ -98,6 +102,10 @@ def bring(
     after: Held,
 ) -> dict[str, int]:
     """Read the planned files and write the target, while no prune may delete them; the target's summary."""
+    # They load pyspark and numba; a dry run does without.
+    from lakebackup_jobs.logs.restore import apply
+    from lakebackup_jobs.logs.restore.splits import write_splits
+
     spark, reporter = work.spark, work.reporter
     folder = layout.restore_folder(layout.new_backup_id(datetime.now(UTC)))
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
@@ -144,6 +152,7 @@ def _upon(request: LogRestoreRequest) -> Held | None:
 def _full(
     spark: SparkSession, reader: CatalogReader, made: LogRestorePlan, request: LogRestoreRequest
 ) -> DataFrame | None:
+    from lakebackup_jobs.logs.restore import apply
 
     if request.upon is not None:
         rows = spark.read.format("delta").load(request.upon)

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from rich.text import Text
 
 from lakebackup import config, errors
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.cli.app import app
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.verb import Call
 from lakebackup_jobs.runtime import session
@@ -258,28 +256,71 @@ def test_version() -> None:
     assert re.fullmatch(r"lakebackup \d+\.\d+\.\d+\n", done.stdout)
 
 
-def test_help_loses_nothing_to_markup() -> None:
-    """`[log]` would be taken for a style."""
-
-    def commands(command: Any) -> Iterator[Any]:
-        yield command
-        for inner in getattr(command, "commands", {}).values():
-            yield from commands(inner)
-
-    for command in commands(typer.main.get_command(app)):
-        for text in (command.help, command.epilog, *(getattr(p, "help", "") for p in command.params)):
-            assert Text.from_markup(text or "").plain == (text or "").replace("\\[", "["), command.name
+HEAVY = {
+    "boto3", "confluent_kafka", "duckdb", "numba", "numpy", "pandas", "pyarrow", "pydantic",
+    "pydantic_settings", "pyspark", "rich.console", "sqlglot",
+}  # fmt: skip
+CATALOG = {"duckdb", "numpy", "pyarrow", "pydantic"}
 
 
-def test_help_loads_nothing_slow() -> None:
-    """Quick by construction, whatever the machine: none of the heavy libraries is imported."""
-    slow = ["pyspark", "pyarrow", "duckdb", "deltalake", "sqlglot", "confluent_kafka", "pydantic_settings"]
+@pytest.mark.parametrize(
+    ("arguments", "allowed"),
+    [
+        (["--help"], set[str]()),
+        (["restore", "--help"], {"pydantic"}),
+        (["restore", "topics", "--help"], {"pydantic"}),
+        (["config"], {"pydantic"}),
+        (["list"], CATALOG),
+        (["show", "--tree"], {*CATALOG, "rich.console"}),
+        (["sql", "SELECT * FROM files"], {*CATALOG, "sqlglot"}),
+    ],
+)
+def test_a_quick_command_loads_nothing_slow(folder: Path, arguments: list[str], allowed: set[str]) -> None:
+    """Quick by construction, whatever the machine."""
+    if allowed >= CATALOG:
+        CatalogWriter(None, str(folder)).migrate()
+        arguments = [*arguments, "--from", str(folder)]
+    assert loaded_by(*arguments) & HEAVY == allowed
+
+
+#: What verbs with a dry run import before they have a plan.
+PLANNING = [
+    "logs.restore.job", "query.record_diff", "snapshots.backup", "snapshots.restore", "topics.backup",
+    "topics.compact", "topics.merge", "topics.restore", "upkeep.policies", "upkeep.prune",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("modules", "never"),
+    [
+        (PLANNING, {"pyspark", "py4j", "numba", "pandas", "pyarrow.dataset", "sqlglot"}),
+        (["queues.backup.job", "queues.restore.job"], {"pyspark", "py4j", "pandas", "sqlglot"}),
+    ],
+)
+def test_what_plans_a_job_loads_neither_spark_nor_compiled_code(modules: list[str], never: set[str]) -> None:
+    """Without pyspark no JVM can start."""
     program = (
-        "import sys; from lakebackup_jobs.cli import main; code = main(['restore', 'topics', '--help']);"
-        f"slow = set({slow}) & set(sys.modules); sys.exit(f'imports {{slow}}' if slow else code)"
+        "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]; print(*sys.modules)"
     )
-    done = run("-c", program)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = run("-c", program, *(f"lakebackup_jobs.{module}" for module in modules))
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) & never == set()
+
+
+def test_one_verb_is_imported_of_all() -> None:
+    files = {f"lakebackup_jobs.cli.{name}" for name in ("restore.topics", "restore.point", "keep.prune")}
+    assert loaded_by("restore", "topics", "--help") & files == {"lakebackup_jobs.cli.restore.topics"}
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """The modules that a command has loaded when it is done."""
+    program = (
+        "import sys; from lakebackup_jobs.cli import main; code = main(sys.argv[1:]);"
+        "print(*sys.modules, file=sys.stderr); sys.exit(code)"
+    )
+    done = run("-c", program, *arguments)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
 
 
 def test_a_piped_process_is_quiet_and_carries_the_code(folder: Path) -> None:

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 from tests.support.rows import filled
-from typer import Typer
 
 from lakebackup.plan.logs.flush import Flush, Newest
 from lakebackup.rows.backups import Gap, Position
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.log import pause, stop
 from lakebackup_jobs.cli.log.common import place_of
-from lakebackup_jobs.cli.verb import Call, add, verb
+from lakebackup_jobs.cli.verb import Call, verb
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -148,13 +147,13 @@ def test_where_a_task_was_paused_or_stopped() -> None:
 
 def test_flags_that_a_job_gets(tmp_path: Path) -> None:
     """Those of the command that starts it, but for those that `launch` adds and those of its output."""
-    app, places = Typer(), []
+    places = []
 
     @verb(options.FROM, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
     def start(call: Call) -> None:
         places.append((place_of(call, run=True, metrics_port=9), place_of(call)))
 
-    add(app, start)
+    app = start.command()
     where = ["--from", str(tmp_path), "--catalog", "c", "--json"]
     flags = ["--lease-ttl", "5s", "-X", "a=b", "--master", "local"]
     flags += ["--spark-conf", "c=d", "--spark-conf", "e=f"]

@@ -1,0 +1,36 @@
+"""Rows that are made while they are read, as a dataset that DuckDB asks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+class LazyDataset(ds.InMemoryDataset):  # type: ignore[misc]
+    """A dataset whose batches come from a function, as DuckDB reads one."""
+
+    def __init__(self, rows: pa.Table, scan: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+        super().__init__(rows)
+        self._scan = scan
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:  # noqa: A002
+        names = self.schema.names if columns is None else list(columns)
+        schema = pa.schema([self.schema.field(name) for name in names])
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in self._scan():
+                kept = pa.Table.from_batches([batch])
+                if filter is not None:
+                    kept = kept.filter(filter)
+                yield from kept.select(names).to_batches()
+
+        return SimpleNamespace(
+            projected_schema=schema,
+            to_reader=lambda: pa.RecordBatchReader.from_batches(schema, batches()),
+        )

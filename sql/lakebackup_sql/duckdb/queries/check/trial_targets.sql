@@ -1,0 +1,28 @@
+-- 2ad2170089ba8ffd raw_backups restore_points
+SELECT
+  t.source,
+  b.source_kind,
+  t.destination,
+  t.backup_id,
+  MAX(t.kind) AS kind,
+  MAX(t.covers_to) AS to_ts,
+  ARRAY_TO_STRING(
+    LIST_SORT(ARRAY_AGG(t.scope) FILTER(WHERE t.scope IS NOT NULL), 'ASC', 'NULLS FIRST'),
+    ','
+  ) AS scopes
+FROM restore_points AS t
+JOIN raw_backups AS b
+  ON t.backup_id = b.backup_id
+WHERE
+  (
+    $backup_ids = '' AND t.newest
+  )
+  OR ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), t.backup_id)
+GROUP BY
+  t.source,
+  b.source_kind,
+  t.destination,
+  t.backup_id
+ORDER BY
+  t.source NULLS FIRST,
+  t.backup_id NULLS FIRST

@@ -1,0 +1,19 @@
+-- db4ea5a6a2d1d8aa policies
+SELECT
+  p.source,
+  p.full_schedule,
+  p.incremental_schedule,
+  p.incremental_kind,
+  p.level,
+  p.window_days,
+  p.redundancy,
+  p.min_redundancy,
+  p.patterns,
+  p.note,
+  p.actor,
+  p.time
+FROM policies AS p
+WHERE
+  TRY_CAST($source AS TEXT) IS NULL OR p.source = $source
+ORDER BY
+  p.source NULLS FIRST

@@ -1,0 +1,30 @@
+-- 11966c68413c5f46 restore_points
+SELECT
+  p.source,
+  p.scope,
+  p.epoch,
+  p.base,
+  p.link,
+  p.generation,
+  p.settings,
+  p.covers_to
+FROM (
+  SELECT
+    t.source,
+    t.scope,
+    t.epoch,
+    t.base,
+    t.link,
+    t.generation,
+    t.settings,
+    t.covers_to,
+    ROW_NUMBER() OVER (PARTITION BY t.source, t.scope, t.epoch ORDER BY t.place DESC, t.number DESC) AS nth
+  FROM restore_points AS t
+  WHERE
+    t.source = $source
+) AS p
+WHERE
+  p.nth = 1
+ORDER BY
+  p.scope NULLS FIRST,
+  p.epoch NULLS FIRST

@@ -1,0 +1,9 @@
+-- 1c101393453a2d6a audit
+SELECT
+  a.detail
+FROM audit AS a
+WHERE
+  a.action = 'skip message' AND a.subject = $source
+ORDER BY
+  a."at" NULLS FIRST,
+  a.detail NULLS FIRST

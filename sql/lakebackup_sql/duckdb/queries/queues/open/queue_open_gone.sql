@@ -1,0 +1,10 @@
+-- c00b8c0a7a204fa6 queue_found queue_lows
+SELECT DISTINCT
+  f.transaction_id
+FROM queue_found AS f
+LEFT JOIN queue_lows AS l
+  ON f.scope = l.scope AND f.epoch = l.epoch AND f.region = l.region
+WHERE
+  $whole AND (
+    l.low_position IS NULL OR f.first_position < l.low_position
+  )

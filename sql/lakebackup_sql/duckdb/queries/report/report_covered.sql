@@ -1,0 +1,18 @@
+-- ef410753acbccae5 coverage
+SELECT
+  c.source,
+  c.scope,
+  c.epoch,
+  c.region,
+  CASE WHEN c.reason = 'pruned' THEN 'pruned' ELSE c.status END AS status,
+  c.reason,
+  COALESCE(EPOCH_MS(c.from_time), c.from_ts) AS from_ts,
+  COALESCE(EPOCH_MS(c.to_time), c.to_ts) AS to_ts,
+  c.from_position,
+  c.to_position
+FROM coverage AS c
+ORDER BY
+  c.source NULLS FIRST,
+  c.scope NULLS FIRST,
+  c.region NULLS FIRST,
+  c.to_ts NULLS FIRST

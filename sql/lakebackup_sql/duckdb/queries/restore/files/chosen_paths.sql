@@ -1,0 +1,31 @@
+-- f1d2b37615488985 chosen files
+SELECT
+  f.path,
+  MAX(f.source) AS source,
+  MAX(f.scope) AS scope,
+  MAX(f.epoch) AS epoch,
+  MAX(f.region) AS region,
+  MAX(f.generation) AS generation,
+  MAX(f.backup_id) AS backup_id,
+  MAX(f.destination) AS destination,
+  MAX(f.format) AS format,
+  MAX(f.codec) AS codec,
+  MAX(f.bytes) AS bytes,
+  MAX(f.raw_bytes) AS raw_bytes,
+  MAX(f.sha256) AS sha256,
+  MAX(f.entries) AS entries,
+  MAX(f.start_position) AS start_position,
+  MAX(f.end_position) AS end_position,
+  MAX(f.min_ts) AS min_ts,
+  MAX(f.max_ts) AS max_ts
+FROM files AS f
+JOIN (
+  SELECT DISTINCT
+    c.path
+  FROM chosen AS c
+) AS w
+  ON f.path = w.path
+GROUP BY
+  f.path
+HAVING
+  COUNT(DISTINCT f.destination) = 1

@@ -1,0 +1,37 @@
+-- 032c2bdc5bd26f38 chosen files raw_files raw_removals selected
+SELECT
+  r.reason,
+  COUNT(*) AS files,
+  MIN(r.path) AS path,
+  MAX(r.prune_id) AS prune_id
+FROM (
+  SELECT
+    c.path,
+    MAX(m.prune_id) AS prune_id,
+    CASE
+      WHEN COUNT(m.path) > 0
+      THEN 'pruned'
+      WHEN COUNT(DISTINCT g.destination) > 1
+      THEN 'ambiguous'
+      WHEN COUNT(f.path) > 0
+      THEN 'no backup'
+      ELSE 'unknown'
+    END AS reason
+  FROM chosen AS c
+  LEFT JOIN selected AS s
+    ON c.path = s.path
+  LEFT JOIN raw_files AS f
+    ON c.path = f.path
+  LEFT JOIN files AS g
+    ON f.destination = g.destination AND f.path = g.path
+  LEFT JOIN raw_removals AS m
+    ON f.destination = m.destination AND f.path = m.path
+  WHERE
+    s.path IS NULL
+  GROUP BY
+    c.path
+) AS r
+GROUP BY
+  r.reason
+ORDER BY
+  r.reason NULLS FIRST

@@ -1,0 +1,30 @@
+-- 3848ab1e8437ccf7 backups files restore_points
+SELECT
+  b.backup_id,
+  COUNT(*) AS files,
+  TRY_CAST(SUM(f.bytes) AS BIGINT) AS bytes,
+  TRY_CAST(SUM(f.entries) AS BIGINT) AS entries
+FROM restore_points AS t
+JOIN files AS f
+  ON t.source = f.source
+  AND t.scope = f.scope
+  AND t.epoch = f.epoch
+  AND t.generation = f.generation
+JOIN backups AS b
+  ON f.backup_id = b.backup_id
+WHERE
+  t.backup_id = $backup_id
+  AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), t.scope)
+  AND b.state = 'complete'
+  AND b.place <= t.place
+  AND f.role = 'data'
+  AND (
+    TRY_CAST($from_ts AS BIGINT) IS NULL OR f.max_ts > TRY_CAST($from_ts AS BIGINT)
+  )
+  AND (
+    TRY_CAST($to_ts AS BIGINT) IS NULL OR f.min_ts <= TRY_CAST($to_ts AS BIGINT)
+  )
+GROUP BY
+  b.backup_id
+ORDER BY
+  b.backup_id NULLS FIRST

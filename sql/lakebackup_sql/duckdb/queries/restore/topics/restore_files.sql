@@ -1,0 +1,50 @@
+-- 23cfc26a98fdce19 backups files restore_points
+SELECT
+  f.source,
+  f.scope,
+  f.epoch,
+  f.region,
+  f.generation,
+  f.backup_id,
+  f.destination,
+  f.path,
+  f.format,
+  f.codec,
+  f.bytes,
+  f.raw_bytes,
+  f.sha256,
+  f.entries,
+  f.start_position,
+  f.end_position,
+  f.min_ts,
+  f.max_ts
+FROM files AS f
+JOIN backups AS b
+  ON f.backup_id = b.backup_id
+JOIN restore_points AS t
+  ON f.source = t.source
+  AND f.scope = t.scope
+  AND f.epoch = t.epoch
+  AND f.generation = t.generation
+  AND b.base = t.base
+  AND b.link <= t.link
+  AND t.link < b.unlinked
+WHERE
+  f.source = $source
+  AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), f.scope)
+  AND t.source = $source
+  AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), t.scope)
+  AND f.backup_id BETWEEN $first_backup AND $last_backup
+  AND b.state = 'complete'
+  AND f.role = 'data'
+  AND CASE
+    WHEN TRY_CAST($to_ts AS BIGINT) IS NULL
+    THEN t.newest
+    ELSE $to_ts > t.covers_from AND $to_ts <= t.covers_to
+  END
+  AND (
+    TRY_CAST($from_ts AS BIGINT) IS NULL OR f.max_ts > TRY_CAST($from_ts AS BIGINT)
+  )
+  AND (
+    TRY_CAST($to_ts AS BIGINT) IS NULL OR f.min_ts <= TRY_CAST($to_ts AS BIGINT)
+  )

@@ -1,0 +1,128 @@
+-- f1e86755d5888bb8 faults snapshot_files snapshot_hashed snapshot_listed
+WITH live AS (
+  SELECT
+    f.scope,
+    f.region,
+    f.name,
+    f.bytes,
+    f.mtime_ms,
+    f.sha256,
+    f.added_in,
+    f.stored AND c.path IS NULL AS whole
+  FROM snapshot_files AS f
+  LEFT JOIN faults AS c
+    ON f.destination = c.destination AND f.path = c.path
+  WHERE
+    f.source = $source AND f.gone_in IS NULL
+), compared AS (
+  SELECT
+    COALESCE(l.scope, v.scope) AS scope,
+    COALESCE(l.region, v.region) AS region,
+    COALESCE(l.name, v.name) AS name,
+    l.role,
+    l.folder,
+    l.bytes,
+    l.mtime_ns,
+    l.mtime_ms,
+    l.mode,
+    l.links,
+    l.device,
+    l.inode,
+    h.sha256,
+    v.added_in,
+    CASE
+      WHEN l.name IS NULL
+      THEN 'gone'
+      WHEN v.name IS NULL
+      THEN 'new'
+      WHEN v.bytes IS NULL OR v.bytes <> l.bytes OR v.mtime_ms <> l.mtime_ms
+      THEN 'changed'
+      WHEN $copy_all OR l.always OR NOT v.whole
+      THEN 'again'
+      WHEN h.sha256 <> v.sha256
+      THEN 'unlike'
+      WHEN NOT h.sha256 IS NULL AND v.sha256 IS NULL
+      THEN 'again'
+      ELSE 'unchanged'
+    END AS change
+  FROM snapshot_listed AS l
+  FULL OUTER JOIN live AS v
+    ON l.scope = v.scope AND l.region = v.region AND l.name = v.name
+  LEFT JOIN snapshot_hashed AS h
+    ON l.scope = h.scope AND l.region = h.region AND l.name = h.name
+), same AS (
+  SELECT
+    f.bytes,
+    f.sha256,
+    f.destination,
+    f.path,
+    f.position
+  FROM (
+    SELECT
+      s.bytes,
+      s.sha256,
+      s.destination,
+      s.path,
+      s.position,
+      ROW_NUMBER() OVER (
+        PARTITION BY s.bytes, s.sha256
+        ORDER BY s.added_in DESC, s.path NULLS FIRST, s.position NULLS FIRST
+      ) AS place
+    FROM snapshot_files AS s
+    JOIN (
+      SELECT DISTINCT
+        sha256
+      FROM snapshot_hashed
+    ) AS w
+      ON s.sha256 = w.sha256
+    LEFT JOIN faults AS c
+      ON s.destination = c.destination AND s.path = c.path
+    WHERE
+      s.source = $source AND s.stored AND c.path IS NULL AND $find_same AND NOT $copy_all
+  ) AS f
+  WHERE
+    f.place = 1
+), found AS (
+  SELECT
+    c.*,
+    s.destination AS same_destination,
+    s.path AS same_path,
+    s.position AS same_position,
+    CASE
+      WHEN NOT c.change IN ('gone', 'unchanged') AND s.path IS NULL AND c.links > 1
+      THEN ''
+      ELSE c.scope || '/' || c.region || '/' || c.name
+    END AS alone
+  FROM compared AS c
+  LEFT JOIN same AS s
+    ON c.change IN ('new', 'changed', 'unlike')
+    AND c.bytes = s.bytes
+    AND c.sha256 = s.sha256
+)
+SELECT
+  f.scope,
+  f.region,
+  f.name,
+  f.role,
+  f.folder,
+  f.bytes,
+  f.mtime_ns,
+  f.mtime_ms,
+  f.mode,
+  f.links,
+  f.device,
+  f.inode,
+  f.added_in,
+  f.change,
+  f.same_destination,
+  f.same_path,
+  f.same_position,
+  CASE WHEN NOT f.same_path IS NULL THEN f.sha256 END AS same_sha256,
+  FIRST_VALUE(f.scope) OVER links AS first_scope,
+  FIRST_VALUE(f.region) OVER links AS first_region,
+  FIRST_VALUE(f.name) OVER links AS first_name
+FROM found AS f
+WINDOW links AS (
+  PARTITION BY f.device, f.inode, f.bytes, f.mtime_ns, f.alone
+  ORDER BY f.scope NULLS FIRST, f.region NULLS FIRST, f.name NULLS FIRST
+)

@@ -1,0 +1,23 @@
+-- acd4b87ff25a98e5 groups
+SELECT
+  g.group_id,
+  g.protocol,
+  g.state,
+  g.scope,
+  g.epoch,
+  g.region,
+  g.position,
+  g.leader_epoch,
+  g.metadata,
+  g.ts
+FROM groups AS g
+WHERE
+  g.source = $source
+  AND g.backup_id = $backup_id
+  AND (
+    g.epoch IS NULL OR ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), g.scope)
+  )
+ORDER BY
+  g.group_id NULLS FIRST,
+  g.scope NULLS FIRST,
+  TRY_CAST(g.region AS BIGINT) NULLS FIRST

@@ -1,0 +1,44 @@
+-- 717a958d704f8587 files raw_backups suspected
+SELECT
+  place,
+  scope,
+  epoch,
+  region,
+  position,
+  leader_epoch,
+  destination,
+  path,
+  bytes
+FROM (
+  SELECT
+    s.place,
+    s.scope,
+    s.epoch,
+    s.region,
+    s.position,
+    s.leader_epoch,
+    f.destination,
+    f.path,
+    f.bytes,
+    ROW_NUMBER() OVER (
+      PARTITION BY s.scope, s.epoch, s.region, s.position
+      ORDER BY f.end_position DESC, f.added_in DESC
+    ) AS nth
+  FROM suspected AS s
+  JOIN files AS f
+    ON s.scope = f.scope
+    AND s.epoch = f.epoch
+    AND s.region = f.region
+    AND f.end_position <= s.position
+  JOIN raw_backups AS b
+    ON f.backup_id = b.backup_id
+  WHERE
+    f.source = $source AND f.role = 'data' AND b.state = 'complete'
+) AS n
+WHERE
+  nth = 1
+ORDER BY
+  scope NULLS FIRST,
+  epoch NULLS FIRST,
+  region NULLS FIRST,
+  position NULLS FIRST

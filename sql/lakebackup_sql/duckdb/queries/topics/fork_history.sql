@@ -1,0 +1,38 @@
+-- fe92f85d6af0bfd1 backups raw_positions suspected
+SELECT
+  place,
+  scope,
+  epoch,
+  region,
+  position,
+  leader_epoch
+FROM (
+  SELECT
+    b.place,
+    b.number,
+    p.scope,
+    p.epoch,
+    p.region,
+    p.end_position AS position,
+    p.leader_epoch,
+    ROW_NUMBER() OVER (PARTITION BY p.scope, p.epoch, p.region ORDER BY b.place DESC, b.number DESC) AS nth
+  FROM raw_positions AS p
+  JOIN backups AS b
+    ON p.backup_id = b.backup_id
+  JOIN suspected AS s
+    ON p.scope = s.scope AND p.epoch = s.epoch AND p.region = s.region
+  WHERE
+    p.source = $source
+    AND b.source = $source
+    AND b.state = 'complete'
+    AND b.intact
+    AND b.place <= s.place
+) AS n
+WHERE
+  TRY_CAST($last AS BIGINT) IS NULL OR nth <= $last
+ORDER BY
+  scope NULLS FIRST,
+  epoch NULLS FIRST,
+  region NULLS FIRST,
+  place NULLS FIRST,
+  number NULLS FIRST

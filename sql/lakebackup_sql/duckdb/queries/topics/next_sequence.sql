@@ -1,0 +1,17 @@
+-- f7f7b06f05e168ed raw_files
+SELECT
+  scope,
+  epoch,
+  region,
+  MAX(TRY_CAST(REGEXP_EXTRACT(path, '-([0-9]+)[.]data$', 1) AS BIGINT)) + 1 AS next_sequence
+FROM raw_files
+WHERE
+  source = $source AND role = 'data'
+GROUP BY
+  scope,
+  epoch,
+  region
+ORDER BY
+  scope NULLS FIRST,
+  epoch NULLS FIRST,
+  TRY_CAST(region AS BIGINT) NULLS FIRST

@@ -1,0 +1,37 @@
+-- 51bc42a8f15d7f26 raw_backups raw_files raw_removals
+SELECT
+  f.*,
+  TIMESTAMP_MILLIS(
+    CASE
+      WHEN f.min_ts >= 0
+      THEN f.min_ts // CASE f.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END
+    END
+  ) AS min_time,
+  TIMESTAMP_MILLIS(
+    CASE
+      WHEN f.max_ts >= 0
+      THEN f.max_ts // CASE f.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END
+    END
+  ) AS max_time,
+  TIMESTAMP_MILLIS(
+    CASE
+      WHEN f.min_begin_ts >= 0
+      THEN f.min_begin_ts // CASE f.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END
+    END
+  ) AS min_begin_time,
+  TIMESTAMP_MILLIS(
+    CASE
+      WHEN f.resolved_ts >= 0
+      THEN f.resolved_ts // CASE f.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END
+    END
+  ) AS resolved_time
+FROM raw_files AS f
+JOIN raw_backups AS b
+  ON b.backup_id = f.backup_id
+ANTI JOIN raw_removals AS r
+  ON r.destination = f.destination AND r.path = f.path
+WHERE
+  b.state IN ('complete', 'out_of_sync')
+  OR (
+    b.state = 'deleted' AND b.source_kind = 'snapshot'
+  )

@@ -1,0 +1,28 @@
+-- 5a1acc91ffd8a9ec backups
+SELECT
+  b.source,
+  b.kind,
+  b.backup_id,
+  b.number,
+  b.level,
+  b.base,
+  b.end_ts,
+  b.end_time,
+  b.started_at,
+  b.finished_at,
+  b.started_time,
+  b.finished_time,
+  EPOCH_MS(CURRENT_TIMESTAMP) - TRY_CAST(FLOOR(b.finished_at / NULLIF(1000, 0)) AS BIGINT) AS age_ms,
+  b.files,
+  b.bytes,
+  b.entries
+FROM (
+  SELECT
+    g.*,
+    ROW_NUMBER() OVER (PARTITION BY g.source, g.kind ORDER BY g.place DESC, g.number DESC) AS nth
+  FROM backups AS g
+  WHERE
+    g.state = 'complete' AND g.intact
+) AS b
+WHERE
+  b.nth = 1

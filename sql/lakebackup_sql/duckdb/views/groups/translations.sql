@@ -1,0 +1,6 @@
+-- 03c3c70147ec09b9 raw_translations
+SELECT
+  t.*,
+  TIMESTAMP_MICROS(t."at") AS time,
+  CASE WHEN t.to_ts >= 0 THEN TIMESTAMP_MILLIS(t.to_ts) END AS to_time
+FROM raw_translations AS t

@@ -1,0 +1,9 @@
+-- 33127e628a9b7ad0 raw_backups
+SELECT DISTINCT
+  l.source,
+  l.place
+FROM raw_backups AS l
+JOIN raw_backups AS e
+  ON l.source = e.source AND l.end_ts = e.end_ts AND e.number < l.number
+WHERE
+  l.number = l.place

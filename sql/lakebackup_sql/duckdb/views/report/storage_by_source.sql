@@ -1,0 +1,61 @@
+-- 785866c1125d7080 files raw_removals
+SELECT
+  COALESCE(h.source, r.source) AS source,
+  COALESCE(h.destination, r.destination) AS destination,
+  COALESCE(h.files, 0) AS files,
+  COALESCE(h.bytes, 0) AS bytes,
+  COALESCE(h.raw_bytes, 0) AS raw_bytes,
+  COALESCE(h.entries, 0) AS entries,
+  COALESCE(h.backups, 0) AS backups,
+  h.oldest_ts,
+  h.newest_ts,
+  TIMESTAMP_MILLIS(h.oldest_ts // CASE h.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS oldest_time,
+  TIMESTAMP_MILLIS(h.newest_ts // CASE h.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS newest_time,
+  COALESCE(r.pruned_files, 0) AS pruned_files,
+  COALESCE(r.pruned_bytes, 0) AS pruned_bytes
+FROM (
+  SELECT
+    f.source,
+    f.destination,
+    TRY_CAST(SUM(f.files) AS BIGINT) AS files,
+    TRY_CAST(SUM(f.bytes) AS BIGINT) AS bytes,
+    TRY_CAST(SUM(f.raw_bytes) AS BIGINT) AS raw_bytes,
+    TRY_CAST(SUM(f.entries) AS BIGINT) AS entries,
+    COUNT(DISTINCT f.backup_id) AS backups,
+    MIN(f.oldest_ts) AS oldest_ts,
+    MAX(f.newest_ts) AS newest_ts,
+    MIN(f.ts_domain) AS ts_domain
+  FROM (
+    SELECT
+      source,
+      destination,
+      backup_id,
+      COUNT(*) AS files,
+      SUM(bytes) AS bytes,
+      SUM(raw_bytes) AS raw_bytes,
+      SUM(entries) AS entries,
+      MIN(CASE WHEN min_ts >= 0 AND role = 'data' AND format <> 'delta' THEN min_ts END) AS oldest_ts,
+      MAX(CASE WHEN max_ts >= 0 AND role = 'data' AND format <> 'delta' THEN max_ts END) AS newest_ts,
+      MIN(ts_domain) AS ts_domain
+    FROM files
+    GROUP BY
+      source,
+      destination,
+      backup_id
+  ) AS f
+  GROUP BY
+    f.source,
+    f.destination
+) AS h
+FULL OUTER JOIN (
+  SELECT
+    source,
+    destination,
+    COUNT(*) AS pruned_files,
+    TRY_CAST(SUM(bytes) AS BIGINT) AS pruned_bytes
+  FROM raw_removals
+  GROUP BY
+    source,
+    destination
+) AS r
+  ON h.source = r.source AND h.destination = r.destination

@@ -1,0 +1,128 @@
+-- 8deca65335cab7de backups floors raw_scopes scope_floors
+SELECT
+  p.source,
+  p.scope,
+  p.epoch,
+  p.destination,
+  p.backup_id,
+  p.base,
+  p.number,
+  p.place,
+  p.link,
+  p.kind,
+  p.regions,
+  p.replication,
+  p.settings,
+  p.generation,
+  p.covers_from,
+  p.covers_to,
+  p.newest,
+  p.ts_domain,
+  TIMESTAMP_MILLIS(
+    CASE
+      WHEN p.covers_from >= 0
+      THEN p.covers_from // CASE p.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END
+    END
+  ) AS covers_from_time,
+  TIMESTAMP_MILLIS(p.covers_to // CASE p.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS covers_to_time
+FROM (
+  SELECT
+    e.source,
+    e.scope,
+    e.epoch,
+    e.destination,
+    e.backup_id,
+    e.base,
+    e.number,
+    e.place,
+    e.link,
+    e.kind,
+    e.regions,
+    e.replication,
+    e.settings,
+    e.generation,
+    e.ts_domain,
+    e.covers_to,
+    CASE
+      WHEN e.source_kind = 'snapshot' OR (
+        e.source_kind = 'queues' AND e.kind = 'full'
+      )
+      THEN e.covers_to - 1
+      WHEN e.source_kind = 'queues'
+      THEN e.start_ts
+      ELSE COALESCE(
+        LAG(e.covers_to) OVER (PARTITION BY e.source, e.scope ORDER BY e.place NULLS FIRST, e.number NULLS FIRST),
+        -1
+      )
+    END AS covers_from,
+    ROW_NUMBER() OVER (PARTITION BY e.source, e.scope ORDER BY e.place DESC, e.number DESC) = 1 AS newest
+  FROM (
+    SELECT
+      b.source,
+      b.source_kind,
+      s.scope,
+      s.epoch,
+      b.destination,
+      b.backup_id,
+      b.base,
+      b.number,
+      b.place,
+      b.link,
+      b.kind,
+      s.regions,
+      s.replication,
+      s.settings,
+      s.generation,
+      b.ts_domain,
+      b.start_ts,
+      CASE
+        WHEN b.source_kind IN ('snapshot', 'queues')
+        THEN b.end_ts
+        WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.place NULLS FIRST, b.number NULLS FIRST) = b.end_ts
+        THEN b.end_ts - 1
+        ELSE b.end_ts
+      END AS covers_to
+    FROM raw_scopes AS s
+    JOIN backups AS b
+      ON s.backup_id = b.backup_id
+    LEFT JOIN scope_floors AS l
+      ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
+    WHERE
+      b.state = 'complete'
+      AND b.intact
+      AND b.source_kind <> 'changes'
+      AND s.generation >= COALESCE(l.generation, 0)
+  ) AS e
+  UNION ALL
+  SELECT
+    c.source,
+    '-' AS scope,
+    '-' AS epoch,
+    c.destination,
+    c.backup_id,
+    c.base,
+    c.number,
+    c.place,
+    c.link,
+    c.kind,
+    1 AS regions,
+    0 AS replication,
+    '{}' AS settings,
+    0 AS generation,
+    c.ts_domain,
+    c.end_ts AS covers_to,
+    CASE WHEN c.kind = 'full' THEN c.end_ts - 1 ELSE GREATEST(c.start_ts, c.low) END AS covers_from,
+    ROW_NUMBER() OVER (PARTITION BY c.source ORDER BY c.end_ts DESC, c.kind DESC, c.place DESC) = 1 AS newest
+  FROM (
+    SELECT
+      b.*,
+      COALESCE(f.low_position, 0) AS low
+    FROM backups AS b
+    LEFT JOIN floors AS f
+      ON b.source = f.source AND f.scope = '-'
+    WHERE
+      b.source_kind = 'changes' AND b.state = 'complete' AND b.intact
+  ) AS c
+  WHERE
+    c.kind = 'full' OR c.end_ts > GREATEST(c.start_ts, c.low)
+) AS p

@@ -1,9 +1,0 @@
-SELECT
-  *
-FROM changes
-ORDER BY
-  change NULLS FIRST,
-  scope NULLS FIRST,
-  region NULLS FIRST,
-  path NULLS FIRST,
-  old_path NULLS FIRST

@@ -1,8 +1,0 @@
-SELECT
-  c.scope,
-  TRY_CAST(SUM(CASE WHEN c.change = 'added' THEN 1 ELSE 0 END) AS BIGINT) AS added,
-  TRY_CAST(SUM(CASE WHEN c.change = 'gone' THEN 1 ELSE 0 END) AS BIGINT) AS gone,
-  TRY_CAST(SUM(CASE WHEN c.change = 'changed' THEN 1 ELSE 0 END) AS BIGINT) AS changed
-FROM record_changed AS c
-GROUP BY
-  c.scope

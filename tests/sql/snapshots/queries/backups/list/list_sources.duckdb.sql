@@ -1,5 +1,0 @@
-SELECT DISTINCT
-  t.source
-FROM restore_points AS t
-ORDER BY
-  t.source NULLS FIRST

@@ -1,7 +1,0 @@
-SELECT DISTINCT
-  b.source_kind
-FROM backups AS b
-WHERE
-  b.source = $source
-ORDER BY
-  b.source_kind NULLS FIRST

@@ -1,5 +1,0 @@
-SELECT
-  *
-FROM parents
-WHERE
-  backup_id = $backup_id

@@ -1,6 +1,0 @@
-SELECT
-  a."at",
-  a.detail
-FROM audit AS a
-WHERE
-  a.action = 'rebuild left out' AND a.subject = $backup_id

@@ -1,5 +1,0 @@
-SELECT
-  *
-FROM backups
-WHERE
-  backup_id = $backup_id

@@ -1,8 +1,0 @@
-SELECT DISTINCT
-  p.snapshot_id
-FROM raw_queue_points AS p
-WHERE
-  NOT p.snapshot_id IS NULL
-  AND ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), p.backup_id)
-ORDER BY
-  p.snapshot_id NULLS FIRST

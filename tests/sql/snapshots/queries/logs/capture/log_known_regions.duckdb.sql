@@ -1,9 +1,0 @@
-SELECT
-  region,
-  store,
-  resolved_ts,
-  closed,
-  successors
-FROM log_regions
-WHERE
-  source = $source

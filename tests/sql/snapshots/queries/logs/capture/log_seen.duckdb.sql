@@ -1,5 +1,0 @@
-SELECT
-  MAX(max_ts) AS seen_ts
-FROM files
-WHERE
-  source = $source AND format = 'log-regions'

@@ -1,5 +1,0 @@
-SELECT
-  *
-FROM holds AS h
-WHERE
-  h.backup_id = $backup_id

@@ -1,5 +1,0 @@
-SELECT
-  *
-FROM policies AS p
-WHERE
-  p.source = $source

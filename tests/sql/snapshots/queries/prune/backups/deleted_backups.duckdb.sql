@@ -1,5 +1,0 @@
-SELECT
-  b.backup_id
-FROM raw_backups AS b
-WHERE
-  b.source = $source AND b.state = 'deleted'

@@ -1,5 +1,0 @@
-SELECT
-  MAX(b.finished_at) AS finished_at
-FROM raw_backups AS b
-WHERE
-  b.source = $source

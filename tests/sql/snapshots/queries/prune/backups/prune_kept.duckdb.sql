@@ -1,9 +1,0 @@
-SELECT
-  o.backup_id
-FROM obsolete_backups AS o
-WHERE
-  o.source = $source
-  AND o.reason IN ('held', 'inherited', 'window', 'redundancy', 'minimum')
-  AND o.status <> 'OBSOLETE'
-ORDER BY
-  o.backup_id NULLS FIRST

@@ -1,8 +1,0 @@
-SELECT
-  a.detail
-FROM audit AS a
-WHERE
-  a.action = 'skip message' AND a.subject = $source
-ORDER BY
-  a."at" NULLS FIRST,
-  a.detail NULLS FIRST

@@ -1,9 +1,0 @@
-SELECT
-  version,
-  from_tid
-FROM raw_queue_schemas
-WHERE
-  backup_id = $backup_id
-ORDER BY
-  from_tid NULLS FIRST,
-  version NULLS FIRST

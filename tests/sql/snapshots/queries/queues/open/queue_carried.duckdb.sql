@@ -1,7 +1,0 @@
-SELECT DISTINCT
-  transaction_id
-FROM raw_queue_transactions
-WHERE
-  backup_id = $backup_id
-ORDER BY
-  transaction_id NULLS FIRST

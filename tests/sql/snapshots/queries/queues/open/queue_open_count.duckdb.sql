@@ -1,3 +1,0 @@
-SELECT
-  COUNT(DISTINCT transaction_id) AS transactions
-FROM queue_unended

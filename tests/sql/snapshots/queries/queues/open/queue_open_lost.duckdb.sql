@@ -1,7 +1,0 @@
-SELECT
-  g.transaction_id,
-  COUNT(*) OVER () AS transactions
-FROM queue_gone AS g
-ORDER BY
-  g.transaction_id NULLS FIRST
-LIMIT 3

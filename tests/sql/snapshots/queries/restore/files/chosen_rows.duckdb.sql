@@ -1,3 +1,0 @@
-SELECT
-  COUNT(*) AS rows_chosen
-FROM chosen AS c

@@ -1,3 +1,0 @@
-SELECT
-  MAX(f.link) AS link
-FROM selected AS f

@@ -1,7 +1,0 @@
-SELECT DISTINCT
-  b.source
-FROM backups AS b
-WHERE
-  b.source_kind = 'snapshot' AND b.state = 'complete'
-ORDER BY
-  b.source NULLS FIRST

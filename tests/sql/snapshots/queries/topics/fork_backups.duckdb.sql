@@ -1,8 +1,0 @@
-SELECT
-  backup_id
-FROM raw_backups
-WHERE
-  source = $source AND state = 'complete' AND place >= $place
-ORDER BY
-  place DESC,
-  number DESC

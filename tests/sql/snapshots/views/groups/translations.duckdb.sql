@@ -1,5 +1,0 @@
-SELECT
-  t.*,
-  TIMESTAMP_MICROS(t."at") AS time,
-  CASE WHEN t.to_ts >= 0 THEN TIMESTAMP_MILLIS(t.to_ts) END AS to_time
-FROM raw_translations AS t

@@ -1,9 +1,0 @@
-SELECT
-  f.*,
-  c.outcome,
-  c.detail,
-  c.check_id,
-  c."at" AS found_at
-FROM faults AS c
-JOIN files AS f
-  ON c.destination = f.destination AND c.path = f.path

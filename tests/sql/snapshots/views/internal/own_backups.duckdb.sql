@@ -1,5 +1,0 @@
-SELECT
-  b.*
-FROM backups AS b
-WHERE
-  b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'changes', 'queues')

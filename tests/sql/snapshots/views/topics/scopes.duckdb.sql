@@ -1,7 +1,0 @@
-SELECT
-  s.*
-FROM raw_scopes AS s
-JOIN raw_backups AS b
-  ON b.backup_id = s.backup_id
-WHERE
-  b.state IN ('complete', 'out_of_sync')
