@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.benchmarks import changelog_restore, ours, peers, queues, snapshots
 from tests.benchmarks.data import DataSet, fill, new_name
-from tests.benchmarks.measure import Job, Sample, rounds
+from tests.benchmarks.measure import Job, Sample, attempt, rounds
 from tests.benchmarks.ours import COLD
 from tests.benchmarks.queue_load import Queues, Store
 from tests.benchmarks.report import COST, cost, markdown, ratio
@@ -98,7 +98,7 @@ class Cold:
             return tools[name].step(step, source, place, target)
 
         for name in (COLD, "restic"):
-            step(name, BACKUP)
+            attempt(f"{name}, backup", partial(step, name, BACKUP))
         files = f"{count:,} files, {count * each / 1e9:.1f} GB"
         return {
             f"`restore snapshot`, {files}": (partial(step, COLD, RESTORE), "10.6", "restic's"),

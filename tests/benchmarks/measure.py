@@ -65,19 +65,25 @@ Samples = dict[Key, list[Sample | str]]
 
 
 def rounds(jobs: Mapping[Key, Job], runs: int) -> Samples[Key]:
-    """The samples of jobs that run in turn, round by round; what fails goes on failing in its own row."""
+    """The samples of jobs that run in turn, round by round."""
     samples: Samples[Key] = {name: [] for name in jobs}
     for number in range(1 - UNCOUNTED, runs + 1):
         for name, job in jobs.items():
-            try:
-                found = job()
-            except MeasuringError as failure:
-                progress(f"{name}: {failure}")
-                found = FAILED
-            progress(f"round {number}, {name}: {found}")
+            found = attempt(f"round {number}, {name}", job)
             if number > 0:
                 samples[name].append(found)
     return samples
+
+
+def attempt(name: str, job: Job) -> Sample | str:
+    """A job's sample; that it failed, and why, goes into its row and to standard error alone."""
+    try:
+        found = job()
+    except MeasuringError as failure:
+        progress(str(failure))
+        found = FAILED
+    progress(f"{name}: {found}")
+    return found
 
 
 class Tree:

@@ -8,10 +8,11 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from tests.benchmarks import measure, ours, peers
-from tests.benchmarks.measure import MeasuringError, Run, Sample, Samples, progress
+from tests.benchmarks.measure import MeasuringError, Run, Sample, Samples, attempt, progress
 from tests.benchmarks.ours import COLD, WARM, Session
 from tests.benchmarks.report import phases, table
 from tests.benchmarks.topics import size
@@ -146,18 +147,21 @@ class Comparison:
         }
 
     def _step(self, title: str, step: str) -> None:
-        target = self.folder / "restored"
         for name, tool in self.tools.items():
             if step not in tool.words:
                 continue
-            sample = tool.step(step, self.source, self._place(name), target)
-            progress(f"  {title}, {name}: {sample}")
-            if step == RESTORE and isinstance(sample, Sample):
-                back = sum(found.stat().st_size == self.each for found in target.rglob("*.sst"))
-                if back != len(self.files):
-                    raise MeasuringError(f"{name} restored {back} files, not {len(self.files)}")
-                shutil.rmtree(target)
+            sample = attempt(f"  {title}, {name}", partial(self._stepped, tool, step, self._place(name)))
             self.samples.setdefault(title, {}).setdefault(name, []).append(sample)
+
+    def _stepped(self, tool: Tool, step: str, place: Path) -> Sample | str:
+        target = self.folder / "restored"
+        shutil.rmtree(target, ignore_errors=True)
+        sample = tool.step(step, self.source, place, target)
+        if step == RESTORE and isinstance(sample, Sample):
+            back = sum(found.stat().st_size == self.each for found in target.rglob("*.sst"))
+            if back != len(self.files):
+                raise MeasuringError(f"{back} files were restored to {target}, not {len(self.files)}")
+        return sample
 
     def _place(self, name: str) -> Path:
         return self.folder / name.replace(" ", "-").replace(",", "")
