@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from pyspark.sql import SparkSession
 
 from lakebackup_jobs.cli import main as run_command
 from lakebackup_jobs.lifecycle import progress
@@ -51,8 +52,8 @@ class Timeline(progress.Reporter):
 class Living:
     """The session, and what can be asked of it."""
 
-    def __init__(self) -> None:
-        self.spark = spark_session()
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
 
     def answer(self, words: list[str]) -> dict[str, Any]:
         """What a command reported, its seconds and this process's own CPU seconds; or its exit code."""
@@ -99,7 +100,7 @@ def main() -> int:
     """Answers until its input ends. Standard output is for answers alone."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    living = Living()
+    living = Living(spark_session())
     print(json.dumps({}), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(living.answer(json.loads(line)), default=str), file=answers, flush=True)
