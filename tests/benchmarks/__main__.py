@@ -1,13 +1,14 @@
 """`python -m tests.benchmarks [CASE...]`: prints Markdown on standard output, what it does on standard error.
 
-PEER_KCAT and PEER_KAFKA_BACKUP name other tools' executables. Takes about half an hour and 8 GB of disk.
-The figures are worth something only on a machine that does nothing else.
+Other tools are taken from the path, or from where PEER_KCAT, PEER_KAFKA_BACKUP, PEER_RESTIC, PEER_RCLONE,
+PEER_RSYNC and PEER_KOPIA say. The figures are worth something only on a machine that does nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from tests.benchmarks.chains import chains
 from tests.benchmarks.changelog_capture import capturing
 from tests.benchmarks.changelog_restore import restoring
 from tests.benchmarks.changelog_rpo import rpo
+from tests.benchmarks.cold import cold
+from tests.benchmarks.cost import cost
 from tests.benchmarks.data import DataSet, fill
 from tests.benchmarks.measure import progress
 from tests.benchmarks.memory import driver_memory
@@ -33,7 +36,18 @@ from tests.benchmarks.upkeep import COMPACTED, MERGED, Chain
 from lakebackup_jobs.demo.broker import Broker
 
 SETS = {"small": (2_000_000, 200), "large": (100_000, 10_240)}
-BROKER = (*SETS, "compact", "merge", "memory", "capture", "rpo", "queue-ratio", "queue-writers")
+BROKER = (
+    "cold",
+    "cost",
+    *SETS,
+    "compact",
+    "merge",
+    "memory",
+    "capture",
+    "rpo",
+    "queue-ratio",
+    "queue-writers",
+)
 CASES = (*BROKER, "chains", "catalog", "snapshots", "log-restore")
 
 
@@ -65,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--keep", type=Path, help="make the catalogs here and leave them, to use them again")
     options = parser.parse_args(argv)
-    cases = options.cases or list(CASES)
+    cases, failed = options.cases or list(CASES), False
     if unknown := set(cases) - set(CASES):
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory(prefix="lakebackup-bench-") as name, ExitStack() as stack:
@@ -74,10 +88,13 @@ def main(argv: list[str] | None = None) -> int:
         broker = stack.enter_context(Broker(folder / "broker")) if set(BROKER) & set(cases) else None
         for case in [case for case in CASES if case in cases]:
             progress(case)
-            run = Run(case, folder, options, broker)
-            for title, text in run.tables():
-                print(f"\n### {title}\n\n{text}", flush=True)
-    return 0
+            try:
+                for title, text in Run(case, folder, options, broker).tables():
+                    print(f"\n### {title}\n\n{text}", flush=True)
+            except Exception:  # noqa: BLE001 - the other cases go on
+                failed = True
+                traceback.print_exc()
+    return int(failed)
 
 
 @dataclass(frozen=True)
@@ -104,13 +121,20 @@ class Run:
         records, value_bytes = SETS[size]
         return DataSet(name, round(records * self.options.scale), value_bytes)
 
+    def _cold(self) -> Iterator[tuple[str, str]]:
+        yield "Cold commands", cold(self.broker, self._place, self.options.runs, self.options.scale)
+
+    def _cost(self) -> Iterator[tuple[str, str]]:
+        with self._session() as session:
+            found = cost(self.broker, session, self._place, self.options.runs, self.options.scale)
+        yield "What n units of work cost", found
+
     def _set(self) -> Iterator[tuple[str, str]]:
         data, check = self._data(self.case, self.case), not self.options.no_check
         fill(self.broker.bootstrap, data)
         with self._session() as session:
             bench = Bench(self.broker, data, session, self._place, self.options.runs, check)
             yield f"Backup of {data}", bench.backup()
-            bench.check = check
             yield f"Restore of {data}", bench.restore()
 
     def _compact(self) -> Iterator[tuple[str, str]]:

@@ -33,7 +33,7 @@ SELECT 'd' AS destination,
   seq * 1000 AS start_position, seq * 1000 + 1000 AS end_position, printf('%08x', h % 1000000) AS start_key,
   printf('%08x', 3000000000 + h % 1000000) AS end_key, 0 AS null_keys, 0 AS tombstones, NULL AS cf,
   NULL AS op, CASE WHEN b = 1 THEN 0 ELSE 1 END AS level, NULL AS parent, 0 AS generation,
-  NULL AS keys_path, NULL AS keys_start, NULL AS keys_blocks, h, b
+  NULL AS keys_path, NULL AS keys_start, NULL AS keys_blocks, NULL AS min_tid, NULL AS max_tid, h, b
 FROM (
   SELECT *, (b - 1) * {FILES} + k AS seq, {START_MS} + (b - 1) * {SPAN_MS} + k * {SPAN_MS // FILES} AS least,
     (hash(b * 1000003 + t * 1009 + p * 17 + k) >> 2)::BIGINT AS h

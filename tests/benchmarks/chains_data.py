@@ -68,7 +68,7 @@ SELECT 'd' AS destination,
   NULL AS resolved_ts, (f + 1) * 1000 AS start_position, (h + 1) * 1000 AS end_position, NULL AS start_key,
   NULL AS end_key, 0 AS null_keys, 0 AS tombstones, NULL AS cf, NULL AS op,
   CASE WHEN i = 0 THEN 0 WHEN m OR i % {DAY} = 0 THEN 1 ELSE 2 END AS level, NULL AS parent, 0 AS generation,
-  NULL AS keys_path, NULL AS keys_start, NULL AS keys_blocks, n
+  NULL AS keys_path, NULL AS keys_start, NULL AS keys_blocks, NULL AS min_tid, NULL AS max_tid, n
 FROM ({_PARTITIONS})"""
 _POSITIONS = f"""
 SELECT {_ID.format(n="n")} AS backup_id, '{SOURCE}' AS source, printf('t%03d', t) AS scope,

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pyarrow as pa
-from tests.benchmarks.measure import progress
+from tests.benchmarks.measure import Sample, rounds
 from tests.benchmarks.ours import Session
-from tests.benchmarks.report import markdown
+from tests.benchmarks.report import COST, cost, made, markdown
 from tests.support.catalogs import backup_id, made_backup
 from tests.support.made_backups import MadeBackups
 
@@ -29,33 +30,29 @@ _EVENTS, _VALUE, _FILE = 1_000_000, 1_000, 50_000
 
 def restoring(session: Session, folder: Path, runs: int, scale: float) -> str:
     """Markdown: a million events of 1 KB, each key twice; values in the writes, and apart from them."""
-    cores = os.cpu_count() or 1
-    head = ["values", "seconds", "CPU s", "peak MB", "MB/s", "MB/s a core", "MB/s a CPU second"]
+    cores, out = os.cpu_count() or 1, folder / "out"
+
+    def restored(destination: Path) -> Sample | str:
+        shutil.rmtree(out, ignore_errors=True)
+        return session.run(["log", "restore", "bench", "--from", destination, "--to", f"delta:{out}"])
+
     rows = []
     for name, apart in (("in the writes", False), ("apart", True)):
-        made = folder / ("apart" if apart else "within")
-        size = _make(made, round(_EVENTS * scale), apart=apart)
-        costs = []
-        for number in range(-1, runs):  # the first is not counted: workers start
-            out = folder / "out"
-            cost, _ = session.measured("log_restore", destination=str(made), target=f"delta:{out}")
-            progress(f"round {number + 1}, values {name}: {cost.seconds:.2f} s")
-            shutil.rmtree(out)
-            if number >= 0:
-                costs.append(cost)
-        seconds, cpu = median(c.seconds for c in costs), median(c.cpu_s for c in costs)
-        peak = median(c.peak_bytes for c in costs) / 1e6
-        rate = size / 1e6 / seconds
-        row = [seconds, cpu, peak, rate, rate / cores, size / 1e6 / cpu]
-        rows.append([name, *(f"{figure:.1f}" for figure in row)])
-        shutil.rmtree(made)
-    return f"{markdown(head, rows)}\n\nMB are of records as captured. The goal is {NODE_MB_S} MB/s a node."
+        destination = folder / ("apart" if apart else "within")
+        mb = make(destination, round(_EVENTS * scale), apart=apart) / 1e6
+        found = rounds({name: partial(restored, destination)}, runs)[name]
+        rate = median(mb / one.cost.seconds for one in made(found))
+        of_cpu = median(mb / one.cost.cpu_s for one in made(found))
+        rows.append([name, *cost(found), f"{rate:.1f}", f"{rate / cores:.1f}", f"{of_cpu:.1f}"])
+        shutil.rmtree(destination)
+    told = markdown(["values", *COST, "MB/s", "MB/s a core", "MB/s a CPU second"], rows)
+    return f"{told}\n\nMB are of records as captured. The goal is {NODE_MB_S} MB/s a node."
 
 
-def _make(folder: Path, events: int, *, apart: bool) -> int:
+def make(folder: Path, events: int, *, apart: bool) -> int:
     """A log of so many events in one flush; their bytes before they were compressed."""
     folder.mkdir(parents=True)
-    made = MadeBackups(folder, "bench")
+    log = MadeBackups(folder, "bench")
     name, rng = backup_id(1), np.random.default_rng(1)
     size = 0
     for number, begin in enumerate(range(0, events, _FILE)):
@@ -81,11 +78,11 @@ def _make(folder: Path, events: int, *, apart: bool) -> int:
                 place = LogPlace("bench", name, 1 + number % 4, number, cf, PUT, "1")
                 writer = LogFileWriter(place, scratch)
                 writer.add(pa.RecordBatch.from_pydict(columns, stored_schema()))
-                row = writer.publish(made.storage)
+                row = writer.publish(log.storage)
             size += row["raw_bytes"]
-            made.add(DataFile(destination=made.destination, added_in=1, **row))
-    known = {"source": "bench", "source_kind": CHANGES, "destination": made.destination, "codec": "zstd"}
-    log = {"kind": "log", "level": 1, "ts_domain": "ms", "start_ts": 0, "end_ts": 2 * events + 10}
-    made.add(made_backup(1, **known, **log))
-    made.flush()
+            log.add(DataFile(destination=log.destination, added_in=1, **row))
+    known = {"source": "bench", "source_kind": CHANGES, "destination": log.destination, "codec": "zstd"}
+    kind = {"kind": "log", "level": 1, "ts_domain": "ms", "start_ts": 0, "end_ts": 2 * events + 10}
+    log.add(made_backup(1, **known, **kind))
+    log.flush()
     return size

@@ -7,8 +7,9 @@ while ids, amounts, times and trace ids do not. Keys name one of a million custo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 PARTITIONS = 4
 FIRST_TS = 1_735_689_600_000
 _CHUNK = 10_000
+_NUMBERS = count(1)
 _STATES = [b"created", b"paid", b"packed", b"shipped", b"delivered", b"returned"]
 _CITIES = [b"Oslo", b"Bern", b"Lisbon", b"Nairobi", b"Osaka", b"Quito", b"Tallinn", b"Utrecht", b"Winnipeg"]
 _WORDS = b" leave at the door, ring twice, fragile, gift, call before noon, weekday only, second floor "
@@ -129,6 +131,16 @@ def delete_topic(bootstrap: str, name: str) -> None:
     except KafkaException as error:
         if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise
+
+
+@contextmanager
+def new_name(bootstrap: str, data: DataSet) -> Iterator[str]:
+    """A name that no topic had yet, for a restore; behind the block there is no such topic."""
+    name = f"{data.topic}-restored-{next(_NUMBERS)}"
+    try:
+        yield name
+    finally:
+        delete_topic(bootstrap, name)
 
 
 def offsets(bootstrap: str, name: str) -> int:

@@ -28,7 +28,7 @@ def describe(folder: Path) -> str:
         "Versions": f"PySpark {version('pyspark')}, Delta {jars['delta-spark_4.0_2.13']}, "
         f"librdkafka {confluent_kafka.libversion()[0]}, fastavro {version('fastavro')}, "
         f"broker Apache Kafka {jars['kafka_2.13']} (one node, 256 MB heap, same machine)",
-        "Peers": f"{peers.version(peers.KAFKA_BACKUP)}; {peers.version(peers.KCAT)}",
+        "Peers": peers.versions(),
         "Load before": f"{os.getloadavg()[0]:.2f} (average of one minute)",
     }
     return "\n".join(f"- {name}: {value}" for name, value in lines.items())

@@ -16,7 +16,6 @@ from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.sql_engine.delta.table import commit, write_rows
 from lakebackup.storage import open_storage
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.runtime.session import spark_session
 
 LOOSE = 50  # the newest backups' rows are in files of their own, as commits leave them
 ROWS_A_FILE = 50_000  # of departures
@@ -44,11 +43,9 @@ def make(
     folder: Path, parts: Sequence[Part], rows: Callable[..., duckdb.DuckDBPyRelation], number: str
 ) -> list[int]:
     """A catalog of these parts; how many rows each has. `number`: the column with a backup's number."""
-    session = spark_session()
-    writer = CatalogWriter(session, str(folder))
+    writer = CatalogWriter(None, str(folder))
     writer.migrate()
     writer.register_home()
-    session.stop()
     storage = open_storage(writer.catalog_uri)
     with pool() as workers:
         made = list(workers.map(partial(_write, writer.catalog_uri, rows, number), parts))

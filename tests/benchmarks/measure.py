@@ -13,15 +13,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 import psutil
 
 SAMPLE_S = 0.05
+#: Rounds before those that count: workers start, compiled code is loaded, caches fill.
+UNCOUNTED = 1
+FAILED, NOT_RUN = "failed", "not run"
 _PR_SET_CHILD_SUBREAPER = 36
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 class MeasuringError(RuntimeError):
@@ -38,6 +44,46 @@ class Cost:
     seconds: float
     cpu_s: float
     peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One run of one tool. `written`: what it left on disk, in bytes; `said`: the result that it reported."""
+
+    cost: Cost
+    written: int = 0
+    said: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.cost.seconds:.2f} s, {self.cost.cpu_s:.2f} CPU s"
+
+
+#: Runs a command line; a string says why there is no sample.
+Run = Callable[[Sequence[object]], Sample | str]
+Job = Callable[[], Sample | str]
+Samples = dict[Key, list[Sample | str]]
+
+
+def rounds(jobs: Mapping[Key, Job], runs: int) -> Samples[Key]:
+    """The samples of jobs that run in turn, round by round."""
+    samples: Samples[Key] = {name: [] for name in jobs}
+    for number in range(1 - UNCOUNTED, runs + 1):
+        for name, job in jobs.items():
+            found = attempt(f"round {number}, {name}", job)
+            if number > 0:
+                samples[name].append(found)
+    return samples
+
+
+def attempt(name: str, job: Job) -> Sample | str:
+    """A job's sample; that it failed, and why, goes into its row and to standard error alone."""
+    try:
+        found = job()
+    except MeasuringError as failure:
+        progress(str(failure))
+        found = FAILED
+    progress(f"{name}: {found}")
+    return found
 
 
 class Tree:

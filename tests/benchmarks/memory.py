@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.benchmarks.data import DataSet, delete_topic, fill
 from tests.benchmarks.measure import progress
-from tests.benchmarks.ours import Session
+from tests.benchmarks.ours import Session, backup_topics, restore_topics
 from tests.benchmarks.report import markdown
 
 from lakebackup_jobs.demo.broker import Broker
@@ -28,19 +28,19 @@ def driver_memory(broker: Broker, folder: Path, scale: float) -> str:
         data = DataSet("memory", round(millions * 1_000_000 * scale), 100, compression="lz4")
         fill(broker.bootstrap, data, already)
         already = data.records
-        where = {"bootstrap": broker.bootstrap, "topic": data.topic}
-        where["destination"] = str(folder / f"memory-{millions}")
+        place, target = folder / f"memory-{millions}", f"{data.topic}-restored"
+        commands = {
+            "backup": backup_topics(broker.bootstrap, data.topic, place, "--groups", "none"),
+            "restore": restore_topics(broker.bootstrap, data.topic, place, target),
+        }
         with Session(folder / "memory.log") as session:
-            for verb, arguments in (
-                ("backup", where),
-                ("restore", {**where, "target": f"{data.topic}-restored"}),
-            ):
-                session.ask("forget_peak")
-                seconds = session.ask(verb, **arguments)["seconds"]
+            for verb, words in commands.items():
+                session.ask("forget-peak")
+                seconds = session.ask(*words)["seconds"]
                 seen = session.ask("memory")
                 figures = [f"{seen[column] / 1e6:.0f}" for column in _COLUMNS]
                 rows.append([f"{data.records / 1e6:g}", verb, f"{seconds:.1f}", *figures])
                 progress(f"{millions} M, {verb}: {seconds:.1f} s")
-            delete_topic(broker.bootstrap, f"{data.topic}-restored")
+        delete_topic(broker.bootstrap, target)
     delete_topic(broker.bootstrap, data.topic)
     return markdown(head, rows)

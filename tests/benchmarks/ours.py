@@ -1,31 +1,35 @@
-"""lakebackup: cold, as a command with its JVM's start and end, and warm, in a session that lives."""
+"""lakebackup: the same command cold, a process with its JVM's start and end, and warm in a living session."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.benchmarks.measure import Cost, MeasuringError, Tree, of_command
+from tests.benchmarks.measure import Cost, MeasuringError, Run, Sample, Tree, of_command
 
+COLD, WARM = "lakebackup, cold command", "lakebackup, warm session"
 COMMAND = [sys.executable, "-m", "lakebackup_jobs"]
 
 
-def cold_backup(bootstrap: str, topic: str, destination: Path, log: Path) -> Cost:
-    """`lakebackup backup topics`, a full one."""
-    # The peers save records alone, so groups are left out.
-    words = ["backup", "topics", topic, "--groups", "none", "--mode", "full"]
-    where = ["--bootstrap-servers", bootstrap, "--to", str(destination)]
-    return of_command([*COMMAND, *words, *where], log)
+def cold(log: Path) -> Run:
+    """Runs commands as processes of their own."""
+    return lambda words: Sample(of_command([*COMMAND, *map(str, words)], log))
 
 
-def cold_restore(bootstrap: str, topic: str, destination: Path, target: str, log: Path) -> Cost:
-    """`lakebackup restore topics` of all of it under another name."""
+def backup_topics(bootstrap: str, topic: str, destination: Path, *more: str) -> list[object]:
+    """The words of a backup of one topic."""
+    return ["backup", "topics", topic, "--bootstrap-servers", bootstrap, "--to", destination, *more]
+
+
+def restore_topics(bootstrap: str, topic: str, destination: Path, target: str) -> list[object]:
+    """The words of a restore of one topic to another name."""
     to = ["--to", f"kafka://{bootstrap}", "--map", f"{topic}={target}"]
-    return of_command([*COMMAND, "restore", "topics", topic, "--from", str(destination), *to], log)
+    return ["restore", "topics", topic, "--from", destination, *to]
 
 
 class Session:
@@ -41,28 +45,27 @@ class Session:
         self._tree = Tree(self._process.pid)
         self._answer()
 
-    def ask(self, verb: str, **arguments: Any) -> dict[str, Any]:
-        """The answer. Raises MeasuringError with the end of its log when the session died of it."""
-        assert self._process.stdin
-        self._process.stdin.write(json.dumps({"verb": verb, **arguments}) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def measured(self, verb: str, **arguments: Any) -> tuple[Cost, dict[str, Any]]:
-        """The answer and what it cost in the whole tree."""
+    def run(self, words: Sequence[object]) -> Sample:
+        """What a command reported, and its cost in the whole tree. Raises MeasuringError when it fails."""
         before = self._tree.cpu_s()
         with self._tree.sampled() as peak:
-            answer = self.ask(verb, **arguments)
-        return Cost(answer["seconds"], self._tree.cpu_s() - before, peak[0]), answer
+            said = self.ask(*words)
+        return Sample(Cost(said["seconds"], self._tree.cpu_s() - before, peak[0]), 0, said)
+
+    def ask(self, *words: object) -> dict[str, Any]:
+        """What a command reported, or the session itself (`warm.py` has the words)."""
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps([str(word) for word in words]) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout
         line = self._process.stdout.readline()
-        if not line:
-            raise MeasuringError(
-                f"The warm session ended:\n{self._log.read_text('utf-8', 'replace')[-3000:]}"
-            )
-        answer: dict[str, Any] = json.loads(line)
+        answer: dict[str, Any] = json.loads(line or '{"code": "no"}')
+        if answer.get("code"):
+            log = self._log.read_text("utf-8", "replace")[-3000:]
+            raise MeasuringError(f"the warm session answered with {answer['code']}:\n{log}")
         return answer
 
     def __enter__(self) -> Self:

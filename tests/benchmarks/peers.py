@@ -1,6 +1,6 @@
-"""Other tools, given by environment variables; a tool that is not given is not run.
+"""Other tools: on the path, or where PEER_KCAT, PEER_KAFKA_BACKUP, PEER_RESTIC and so on say.
 
-PEER_KCAT: kcat. PEER_KAFKA_BACKUP: github.com/osodevops/kafka-backup (Rust, MIT).
+A tool that is not there is not run. kafka-backup is github.com/osodevops/kafka-backup (Rust, MIT).
 """
 
 from __future__ import annotations
@@ -10,39 +10,63 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.data import DataSet
-from tests.benchmarks.measure import Cost, of_command
+from tests.benchmarks.measure import NOT_RUN, Run, Sample, of_command
 
-KCAT = "PEER_KCAT"
-KAFKA_BACKUP = "PEER_KAFKA_BACKUP"
+KCAT, KAFKA_BACKUP = "kcat", "kafka-backup"
+#: Each with the word that makes it tell its version.
+TOOLS = {
+    KAFKA_BACKUP: "--version",
+    KCAT: "-V",
+    "restic": "version",
+    "rclone": "version",
+    "rsync": "--version",
+    "kopia": "--version",
+    "sha256sum": "--version",
+}
 # Its restore sends this many records a request, whatever their size. With the default of 1,000 the
 # broker refuses 10-KB records, because a request then passes message.max.bytes (1 MiB).
 _RECORDS_A_REQUEST = {"default": 1000, "large": 64}
 
 
-def program(variable: str) -> str | None:
-    """Where the tool is, None when nobody said."""
-    name = os.environ.get(variable)
-    return shutil.which(name) if name else None
+def program(name: str) -> str | None:
+    """Where the tool is."""
+    return shutil.which(os.environ.get(f"PEER_{name.upper().replace('-', '_')}", name))
 
 
-def version(variable: str) -> str:
-    """What the tool says of itself, in one line."""
-    found = program(variable)
+def versions() -> str:
+    """What the tools say of themselves, in one line."""
+    return "; ".join(f"{name} {_version(name, word)}" for name, word in TOOLS.items())
+
+
+def _version(name: str, word: str) -> str:
+    found = program(name)
     if not found:
-        return "not run"
-    flag = "-V" if variable == KCAT else "--version"
-    said = subprocess.run([found, flag], capture_output=True, text=True, check=False).stdout
-    number = re.search(r"\d+\.\d+\.\d+", said)
-    return f"{Path(found).name} {number.group() if number else 'of unknown version'}"
+        return NOT_RUN
+    said = subprocess.run([found, word], capture_output=True, text=True, check=False).stdout
+    number = re.search(r"\d+(\.\d+)+", said)
+    return number.group() if number else "of unknown version"
 
 
-def kcat(bootstrap: str, data: DataSet, log: Path) -> Cost:
+def command(log: Path) -> Run:
+    """Runs other tools' commands; the first word is the tool's name."""
+
+    def run(words: Sequence[object]) -> Sample | str:
+        name, *others = map(str, words)
+        found = program(name)
+        return Sample(of_command([found, *others], log)) if found else NOT_RUN
+
+    return run
+
+
+def kcat(bootstrap: str, data: DataSet, log: Path) -> Sample | str:
     """Every value to /dev/null."""
     script = 'exec "$0" -q -C -e -b "$1" -t "$2" -o beginning >/dev/null'
-    return of_command(["/bin/sh", "-c", script, str(program(KCAT)), bootstrap, data.topic], log)
+    found = program(KCAT)
+    return command(log)(["sh", "-c", script, found, bootstrap, data.topic]) if found else NOT_RUN
 
 
 class KafkaBackup:
@@ -50,9 +74,9 @@ class KafkaBackup:
 
     def __init__(self, bootstrap: str, data: DataSet, folder: Path) -> None:
         self._bootstrap, self._data, self._folder = bootstrap, data, folder
-        self._log = folder.with_suffix(".log")
+        self._run_command = command(folder.with_suffix(".log"))
 
-    def backup(self) -> Cost:
+    def backup(self) -> Sample | str:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
         kafka = {"bootstrap_servers": [self._bootstrap], "topics": {"include": [self._data.topic]}}
@@ -64,7 +88,7 @@ class KafkaBackup:
         }
         return self._run("backup", {"source": kafka, "backup": options})
 
-    def restore(self, target: str, *, defaults: bool = False) -> Cost:
+    def restore(self, target: str, *, defaults: bool = False) -> Sample | str:
         kafka = {"bootstrap_servers": [self._bootstrap], "topics": {"include": [self._data.topic]}}
         size = "default" if defaults or self._data.value_bytes < 1000 else "large"
         options = {
@@ -73,7 +97,7 @@ class KafkaBackup:
         }
         return self._run("restore", {"target": kafka, "restore": options})
 
-    def _run(self, verb: str, parts: dict[str, object]) -> Cost:
+    def _run(self, verb: str, parts: dict[str, object]) -> Sample | str:
         config = {
             "mode": verb,
             "backup_id": "bench",
@@ -83,4 +107,4 @@ class KafkaBackup:
         }
         path = self._folder.with_suffix(".yaml")
         path.write_text(json.dumps(config), "utf-8")  # JSON is YAML
-        return of_command([str(program(KAFKA_BACKUP)), verb, "--config", str(path)], self._log)
+        return self._run_command([KAFKA_BACKUP, verb, "--config", path])

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from tests.benchmarks import measure
 from tests.benchmarks.measure import of_command, progress
 from tests.benchmarks.ours import Session
 from tests.benchmarks.queue_load import TICK_S, Queues, Store
-from tests.benchmarks.queues import asked, consume
+from tests.benchmarks.queues import consume, words
 from tests.benchmarks.report import markdown, spread
 
 from lakebackup_jobs.demo.broker import Broker
@@ -75,26 +76,23 @@ def effect(told: list[Told], alone: Span, during: Span) -> Effect:
     )
 
 
-def writing(
-    broker: Broker, session: Session, folder: Path, bytes_: int, runs: int, *, before: int = 1
-) -> str:
-    """Markdown: medians of `runs` rounds; in each the writers go on through all acts. So many before are
-    not counted."""
+def writing(broker: Broker, session: Session, folder: Path, bytes_: int, runs: int) -> str:
+    """Markdown: medians of `runs` rounds; in each the writers go on through all acts."""
     folder.mkdir(parents=True)
     store = Store(folder / "store")
     store.make(bytes_)
     found: dict[str, list[Effect]] = {}
-    for number in range(-before, runs):
-        queues = Queues(broker.bootstrap, f"writers{number + before}")
+    for number in range(1 - measure.UNCOUNTED, runs + 1):
+        queues = Queues(broker.bootstrap, f"writers{number}")
         queues.create()
         effects = _round(session, queues, store, folder)
         queues.delete()
         for name, each in effects.items():
             progress(
-                f"round {number + 1}, {name}: {each.seconds:.2f} s, writers {each.alone:,.0f} to "
+                f"round {number}, {name}: {each.seconds:.2f} s, writers {each.alone:,.0f} to "
                 f"{each.during:,.0f} messages/s, pause {each.pause_during * 1000:.0f} ms"
             )
-            if number >= 0:
+            if number > 0:
                 found.setdefault(name, []).append(each)
     store.delete()
     return _table(found)
@@ -103,10 +101,10 @@ def writing(
 def _round(session: Session, queues: Queues, store: Store, folder: Path) -> dict[str, Effect]:
     ours, copy, file = folder / "ours", folder / "copy", folder / "messages"
     shutil.rmtree(ours, ignore_errors=True)
-    session.ask("init", destination=str(ours))
+    session.ask("catalog", "init", "--from", ours)
     store.stands(queues)
     start = queues.ends()
-    session.ask("backup_queue", **asked(queues, store, ours, "full"))
+    session.ask(*words(queues, store, ours, "full"))
     spans: dict[str, tuple[Span, Span]] = {}
 
     @contextmanager
@@ -120,18 +118,17 @@ def _round(session: Session, queues: Queues, store: Store, folder: Path) -> dict
     with _writers(queues) as told:
         time.sleep(WARM_S)
         with act(DIFFERENTIAL):
-            session.ask("backup_queue", **asked(queues, store, ours, "differential"))
+            session.ask(*words(queues, store, ours, "differential"))
         ends = queues.ends()
         with act(CONSUMER):
             consume(queues.bootstrap, file, {place: (at, ends[place]) for place, at in start.items()})
         store.renew()
         with act(FULL):
             store.stands(queues)
-            session.ask("backup_queue", **asked(queues, store, ours, "full"))
+            session.ask(*words(queues, store, ours, "full"))
         with act(COPY):
             script = 'cp -r "$0" "$1" && sync -f "$1"'
-            words = ["/bin/sh", "-c", script, str(store.snapshot), str(copy)]
-            of_command(words, folder / "command.log")
+            of_command(["sh", "-c", script, str(store.snapshot), str(copy)], folder / "command.log")
     file.unlink()
     shutil.rmtree(copy)
     return {name: effect(told, *both) for name, both in spans.items()}

@@ -9,12 +9,12 @@ import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from tests.benchmarks.measure import Cost, MeasuringError, of_command, progress
-from tests.benchmarks.ours import COMMAND, Session
+from tests.benchmarks import measure, ours, peers
+from tests.benchmarks.measure import Cost, MeasuringError, Run, Sample, progress
+from tests.benchmarks.ours import Session
 from tests.benchmarks.queue_load import Queues, Ranges, Store
-from tests.benchmarks.report import markdown, spread
+from tests.benchmarks.report import COST, cost, made, markdown, ratio
 from tests.benchmarks.topics import size
 
 from lakebackup_jobs.demo.broker import Broker
@@ -26,15 +26,6 @@ COLD = "differential, 1 %, cold command"
 COPY, RSYNC, CONSUMER = "cp -r and sync", "rsync -a and sync", "plain consumer to a file"
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One run: its cost, the bytes that had changed (keys, values, headers), the bytes it left on disk."""
-
-    cost: Cost
-    changed: int
-    written: int
-
-
 @dataclass
 class Ratio:
     """A store and its queues, backed up over and over. A round begins with an empty destination."""
@@ -43,33 +34,33 @@ class Ratio:
     session: Session
     folder: Path
     bytes_: int
-    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    samples: dict[str, list[Sample | str]] = field(default_factory=dict)
+    changed: dict[str, int] = field(default_factory=dict)
 
-    def rounds(self, runs: int, *, before: int = 1) -> str:
-        """Markdown. So many rounds before are not counted: workers start, compiled code is loaded."""
+    def rounds(self, runs: int) -> str:
+        """Markdown."""
         self.folder.mkdir(parents=True)
         self.store = Store(self.folder / "store")
         count = self.store.make(self.bytes_)
-        for number in range(-before, runs):
-            progress(f"round {number + 1}")
-            self._queues = Queues(self.broker.bootstrap, f"{GRAPH}{number + before}")
+        for number in range(1 - measure.UNCOUNTED, runs + 1):
+            progress(f"round {number}")
+            if number <= 1:
+                self.samples.clear()
+            self._queues = Queues(self.broker.bootstrap, f"{GRAPH}{number}")
             self._queues.create()
             self._round()
             self._queues.delete()
-            if number < 0:
-                self.samples.clear()
         self.store.delete()
         said = f"{count} files of together {self.bytes_ / 1e9:.2f} GB, {len(self._queues.places)} partitions."
         return f"{said}\n\n{self._table()}\n\n{self._headline()}"
 
     def _round(self) -> None:
         shutil.rmtree(self._ours, ignore_errors=True)
-        self.session.ask("init", destination=str(self._ours))
+        self.session.ask("catalog", "init", "--from", self._ours)
         self.store.stands(self._queues)
         self._backup(FULL, "full", 0, self.bytes_)
-        self._copied(COPY, 'cp -r "$0" "$1" && sync -f "$1"')
-        if shutil.which("rsync"):
-            self._copied(RSYNC, 'rsync -a "$0/" "$1/" && sync -f "$1"')
+        self._copied(COPY, "cp", "-r", self.store.snapshot)
+        self._copied(RSYNC, "rsync", "-a", f"{self.store.snapshot}/")
         self._backup(AGAIN, "full", 0, 0)
         before = self._queues.ends()
         few, part = self._queues.change(self.bytes_ // 1000)
@@ -79,115 +70,96 @@ class Ratio:
         count, changed = few + more, part + rest
         self._backup(DIFFERENTIAL, "differential", count, changed)
         self._consumed(f"{CONSUMER}, 1 %", before, count, changed)
-        self._backup_cold(changed)
+        self._backup(COLD, "differential", count, changed, ours.cold(self._log))
         count, changed = self._queues.change(self.bytes_ // 100)
         self._backup(INCREMENTAL, "incremental", count, changed)
 
-    def _backup(self, name: str, mode: str, count: int, changed: int) -> None:
+    def _backup(self, name: str, mode: str, count: int, changed: int, run: Run | None = None) -> None:
         before = size(self._ours)
-        cost, said = self.session.measured("backup_queue", **self._asked(mode))
-        if mode != "full":
+        sample = (run or self.session.run)(words(self._queues, self.store, self._ours, mode))
+        assert isinstance(sample, Sample)
+        if sample.said and mode != "full":
             # The command's own process reads; what Spark's workers do or give back meanwhile is not of it.
-            cost = replace(cost, cpu_s=said["own_cpu_s"])
-        if said["entries"] != count:
-            raise MeasuringError(f"{name}: {said['entries']} messages backed up, not {count}")
-        self._note(name, Sample(cost, changed, size(self._ours) - before))
+            sample = replace(sample, cost=replace(sample.cost, cpu_s=sample.said["own_cpu_s"]))
+        if sample.said.get("entries", count) != count:
+            raise MeasuringError(f"{name}: {sample.said['entries']} messages backed up, not {count}")
+        self._note(name, replace(sample, written=size(self._ours) - before), changed)
 
-    def _backup_cold(self, changed: int) -> None:
-        asked = self._asked("differential")
-        topics = [word for topic in asked["topics"] for word in ("--topics", topic)]
-        command = [*COMMAND, "backup", "queue", GRAPH, *topics, "--mode", "differential"]
-        command += ["--config", asked["config"], "--schema", asked["schema"], "--to", asked["destination"]]
-        command += ["--bootstrap-server", asked["bootstrap"]]
-        before = size(self._ours)
-        cost = of_command(command, self.folder / "command.log")
-        self._note(COLD, Sample(cost, changed, size(self._ours) - before))
-
-    def _copied(self, name: str, script: str) -> None:
+    def _copied(self, name: str, tool: str, flag: str, source: object) -> None:
         place = self.folder / "copy"
-        words = ["/bin/sh", "-c", script, str(self.store.snapshot), str(place)]
-        cost = of_command(words, self.folder / "command.log")
-        self._note(name, Sample(cost, self.bytes_, size(place)))
-        shutil.rmtree(place)
+        script = '"$@" && sync -f "$0"'
+        found = peers.program(tool)
+        run = peers.command(self._log)
+        sample = run(["sh", "-c", script, place, found, flag, source, place]) if found else measure.NOT_RUN
+        if isinstance(sample, Sample):
+            sample = replace(sample, written=size(place))
+            shutil.rmtree(place)
+        self._note(name, sample, self.bytes_)
 
     def _consumed(self, name: str, before: dict[tuple[str, int], int], count: int, changed: int) -> None:
         ends = self._queues.ends()
         ranges = {place: (start, ends[place]) for place, start in before.items()}
         file = self.folder / "messages"
-        cost, found = consume(self.broker.bootstrap, file, ranges)
+        took, found = consume(self.broker.bootstrap, file, ranges)
         if found != count:
             raise MeasuringError(f"{name}: {found} messages read, not {count}")
-        self._note(name, Sample(cost, changed, file.stat().st_size))
+        self._note(name, Sample(took, file.stat().st_size), changed)
         file.unlink()
 
-    def _asked(self, mode: str) -> dict[str, Any]:
-        return asked(self._queues, self.store, self._ours, mode)
-
-    def _note(self, name: str, sample: Sample) -> None:
-        told = f"{sample.cost.seconds:.2f} s, {sample.cost.cpu_s:.2f} CPU s"
-        progress(f"  {name}: {told} ({sample.changed / 1e6:.1f} MB changed)")
+    def _note(self, name: str, sample: Sample | str, changed: int) -> None:
+        progress(f"  {name}: {sample} ({changed / 1e6:.1f} MB changed)")
         self.samples.setdefault(name, []).append(sample)
+        self.changed[name] = changed
 
     @property
     def _ours(self) -> Path:
         return self.folder / "ours"
 
+    @property
+    def _log(self) -> Path:
+        return self.folder / "command.log"
+
     def _table(self) -> str:
-        peers = {
+        against = {
             FULL: COPY,
             PART: f"{CONSUMER}, 0.1 %",
             DIFFERENTIAL: f"{CONSUMER}, 1 %",
             COLD: f"{CONSUMER}, 1 %",
             INCREMENTAL: f"{CONSUMER}, 1 %",
         }
-        head = ["", "changed MB", "seconds (least to most)", "CPU s", "written MB"]
-        head += ["CPU s per 100 MB changed", "full : it, time", "it : its peer, time", "CPU"]
+        head = ["", "changed MB", *COST, "written MB", "CPU s per 100 MB changed", "full : it, time"]
         rows = []
-        for name, found in self.samples.items():
-            cpu, changed = median(one.cost.cpu_s for one in found), median(one.changed for one in found)
-            peer = self._against(name, peers[name]) if name in peers else ["", ""]
+        for name, runs in self.samples.items():
+            samples, changed = made(runs), self.changed[name]
+            cpu = median(one.cost.cpu_s for one in samples) if samples else 0
             rows.append(
                 [
                     name,
                     f"{changed / 1e6:.1f}",
-                    spread([one.cost.seconds for one in found]),
-                    f"{cpu:.2f}",
-                    f"{median(one.written for one in found) / 1e6:.1f}",
-                    f"{cpu / changed * 1e8:.2f}" if changed else "",
-                    f"{self._ratio(FULL, name):.1f}" if changed and name != FULL else "",
-                    *peer,
+                    *cost(runs),
+                    f"{median(one.written for one in samples) / 1e6:.1f}" if samples else "",
+                    f"{cpu / changed * 1e8:.2f}" if changed and cpu else "",
+                    ratio(self.samples[FULL], runs)[0] if changed and name != FULL else "",
+                    *(ratio(runs, self.samples[against[name]]) if name in against else ["", ""]),
                 ]
             )
-        return markdown(head, rows)
-
-    def _against(self, name: str, peer: str) -> list[str]:
-        pairs = list(zip(self.samples[name], self.samples[peer], strict=True))
-        time = median(ours.cost.seconds / its.cost.seconds for ours, its in pairs)
-        return [f"{time:.2f}", f"{median(ours.cost.cpu_s / its.cost.cpu_s for ours, its in pairs):.2f}"]
-
-    def _ratio(self, name: str, other: str) -> float:
-        pairs = zip(self.samples[name], self.samples[other], strict=True)
-        return median(one.cost.seconds / another.cost.seconds for one, another in pairs)
+        return markdown([*head, "it : its peer, time", "CPU"], rows)
 
     def _headline(self) -> str:
+        full = self.samples[FULL]
         found = ", ".join(
-            f"{self._ratio(FULL, name):.1f} ({name})" for name in (PART, DIFFERENTIAL, INCREMENTAL)
+            f"{ratio(full, self.samples[name])[0]} ({name})" for name in (PART, DIFFERENTIAL, INCREMENTAL)
         )
         return f"Full to it, warm, seconds, medians of the rounds' ratios: {found}."
 
 
-def asked(queues: Queues, store: Store, destination: Path, mode: str) -> dict[str, Any]:
-    """What a warm session is asked for."""
-    return {
-        "source": GRAPH,
-        "bootstrap": queues.bootstrap,
-        "topics": list(queues.topics),
-        "destination": str(destination),
-        "mode": mode,
-        "snapshot": str(store.snapshot),
-        "config": str(store.config),
-        "schema": str(store.schema),
-    }
+def words(queues: Queues, store: Store, destination: Path, mode: str) -> list[object]:
+    """The words of a backup of an engine."""
+    topics = [word for topic in queues.topics for word in ("--topics", topic)]
+    snapshot = ["--snapshot", store.snapshot] if mode == "full" else []
+    files = ["--config", store.config, "--schema", store.schema, "--to", destination]
+    where = ["--bootstrap-servers", queues.bootstrap]
+    return ["backup", "queue", GRAPH, "--mode", mode, *topics, *snapshot, *files, *where]
 
 
 def consume(bootstrap: str, file: Path, ranges: Ranges) -> tuple[Cost, int]:

@@ -2,61 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from tests.benchmarks.measure import Cost
+from tests.benchmarks.measure import Sample
+
+COST = ("seconds (least to most)", "CPU s", "peak MB")
+_PHASES = ("before_s", "data_s", "after_s")
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One run of one tool. `written` is what it left on disk, in bytes; `phases` is seconds by name."""
-
-    cost: Cost
-    written: int
-    phases: Mapping[str, float]
-
-
-def table(
-    samples: Mapping[str, Sequence[Sample | None]], reference: str, failed: Collection[str] = ()
-) -> str:
-    """One row a tool. None stands for a run that was not made, or whose tool is among `failed`.
-
-    The last two columns are `reference` divided by the tool, run by run, then the median:
-    below 1 the reference is faster or cheaper.
-    """
-    head = ["", "seconds (least to most)", "CPU s", "peak MB", "written MB", "ours / it: time", "CPU"]
+def table(samples: Mapping[str, Sequence[Sample | str]], reference: str) -> str:
+    """One row a tool; the last two columns are `reference` divided by the tool."""
+    head = ["", *COST, "written MB", "ours / it: time", "CPU"]
     rows = []
     for name, runs in samples.items():
-        made = [run for run in runs if run is not None]
-        if not made:
-            rows.append([name, "failed" if name in failed else "not run", *[""] * (len(head) - 2)])
-            continue
-        pairs = [
-            (mine.cost, its.cost) for mine, its in zip(samples[reference], runs, strict=False) if mine and its
-        ]
-        same = name == reference or not pairs
+        written = [run.written for run in made(runs)]
         rows.append(
             [
                 name,
-                spread([run.cost.seconds for run in made]),
-                f"{median(run.cost.cpu_s for run in made):.2f}",
-                f"{median(run.cost.peak_bytes for run in made) / 1e6:.0f}",
-                f"{median(run.written for run in made) / 1e6:.0f}",
-                "" if same else f"{median(mine.seconds / its.seconds for mine, its in pairs):.2f}",
-                "" if same else f"{median(mine.cpu_s / its.cpu_s for mine, its in pairs):.2f}",
+                *cost(runs),
+                f"{median(written) / 1e6:.0f}" if written else "",
+                *(["", ""] if name == reference else ratio(samples[reference], runs)),
             ]
         )
     return markdown(head, rows)
 
 
-def phases(runs: Sequence[Sample | None]) -> str:
-    """One line: the median of each phase."""
-    made = [run.phases for run in runs if run is not None and run.phases]
-    if not made:
+def made(runs: Sequence[Sample | str]) -> list[Sample]:
+    """The runs that were made."""
+    return [run for run in runs if isinstance(run, Sample)]
+
+
+def cost(runs: Sequence[Sample | str]) -> list[str]:
+    """Medians of time, CPU and memory; without a run, why there is none."""
+    costs = [run.cost for run in made(runs)]
+    if not costs:
+        return [*(str(run) for run in runs[-1:]), "", ""]
+    return [
+        spread([one.seconds for one in costs]),
+        f"{median(one.cpu_s for one in costs):.2f}",
+        f"{median(one.peak_bytes for one in costs) / 1e6:.0f}",
+    ]
+
+
+def ratio(runs: Sequence[Sample | str], others: Sequence[Sample | str]) -> list[str]:
+    """Time and CPU of runs divided by those of others, round by round, then the median."""
+    pairs = [
+        (one.cost, other.cost)
+        for one, other in zip(runs, others, strict=True)
+        if isinstance(one, Sample) and isinstance(other, Sample)
+    ]
+    if not pairs:
+        return ["", ""]
+    time = median(one.seconds / other.seconds for one, other in pairs)
+    return [f"{time:.2f}", f"{median(one.cpu_s / other.cpu_s for one, other in pairs):.2f}"]
+
+
+def phases(runs: Sequence[Sample | str]) -> str:
+    """One line: the median of each phase that a warm session reported."""
+    said = [run.said for run in made(runs) if _PHASES[0] in run.said]
+    if not said:
         return ""
-    parts = [f"{name.removesuffix('_s')} {median(run[name] for run in made):.2f} s" for name in made[0]]
+    parts = [f"{name.removesuffix('_s')} {median(one[name] for one in said):.2f} s" for name in _PHASES]
     return f"Where the warm run's time goes (medians): {', '.join(parts)}."
 
 

@@ -1,4 +1,4 @@
-"""Backup and restore of a snapshot's files, beside restic, rclone, rsync and a loop in plain Python."""
+"""Backup, restore and verify of a snapshot's files, beside other tools and a loop in plain Python."""
 
 from __future__ import annotations
 
@@ -6,118 +6,104 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
-from tests.benchmarks.measure import Cost, MeasuringError, of_command, progress
-from tests.benchmarks.ours import COMMAND, Session
-from tests.benchmarks.report import Sample, phases, table
-from tests.benchmarks.topics import COLD, WARM, phases_of, size
+from tests.benchmarks import measure, ours, peers
+from tests.benchmarks.measure import MeasuringError, Run, Sample, Samples, attempt, progress
+from tests.benchmarks.ours import COLD, WARM, Session
+from tests.benchmarks.report import phases, table
+from tests.benchmarks.topics import size
 
 FOLDERS = 20
 CHANGED = 100  # one file of so many
 SETS = {"20,000 files of 100 kB": (20_000, 100_000), "200,000 files of 1 kB": (200_000, 1_000)}
-_PASSWORD = {"RESTIC_PASSWORD": "benchmark"}
 PLAIN = "stat, sha256 and copy in Python"
+BEGIN, BACKUP, RESTORE, VERIFY = "begin", "backup", "restore", "verify"
+OURS = {
+    BEGIN: ["catalog", "init", "--from", "{place}"],
+    BACKUP: ["backup", "snapshot", "{source}", "--source", "files", "--to", "{place}"],
+    RESTORE: ["restore", "snapshot", "--from", "{place}", "--to", "{target}"],
+    VERIFY: ["verify", "--from", "{place}"],
+}
+_PYTHON = [sys.executable, "-m", "tests.benchmarks.plain_snapshots"]
+_PEERS: dict[str, dict[str, list[str]]] = {
+    PLAIN: {BACKUP: [*_PYTHON, "{source}", "{place}"], RESTORE: ["cp", "-a", "{place}", "{target}"]},
+    "rsync": {
+        BACKUP: ["rsync", "-a", "{source}/", "{place}/"],
+        RESTORE: ["rsync", "-a", "{place}/", "{target}/"],
+    },
+    "rclone": {
+        BACKUP: ["rclone", "sync", "{source}", "{place}"],
+        RESTORE: ["rclone", "copy", "{place}", "{target}"],
+    },
+    "restic": {
+        BEGIN: ["restic", "-r", "{place}", "init"],
+        BACKUP: ["restic", "-r", "{place}", "backup", "-q", "{source}"],
+        RESTORE: ["restic", "-r", "{place}", "restore", "-q", "latest", "--target", "{target}"],
+        VERIFY: ["restic", "-r", "{place}", "check", "-q", "--read-data"],
+    },
+    "kopia": {
+        BEGIN: ["kopia", "repository", "create", "filesystem", "--path", "{place}"],
+        BACKUP: ["kopia", "snapshot", "create", "--no-progress", "{source}"],
+        RESTORE: ["kopia", "restore", "--no-progress", "{source}", "{target}"],
+        VERIFY: ["kopia", "snapshot", "verify", "--no-progress", "--verify-files-percent=100"],
+    },
+    "sha256sum": {VERIFY: ["find", "{source}", "-type", "f", "-exec", "sha256sum", "{{}}", "+"]},
+}
 
 
-class Tool(Protocol):
-    """What backs a folder up; a second backup goes to the same place. Phases are seconds by name."""
+@dataclass(frozen=True)
+class Tool:
+    """What backs a folder up, by its command lines: `{source}`, `{place}` and `{target}` are folders.
 
-    def backup(self, source: Path, place: Path) -> tuple[Cost, dict[str, float]]: ...
+    The first backup to a place begins with what makes the place; that is not counted.
+    """
 
-    def restore(self, place: Path, target: Path) -> tuple[Cost, dict[str, float]]: ...
+    run: Run
+    words: Mapping[str, Sequence[str]]
 
+    def step(self, step: str, source: Path, place: Path, target: Path) -> Sample | str:
+        """One step, and what it left at the place."""
+        if step == BACKUP and BEGIN in self.words and not place.exists():
+            self._run(BEGIN, source, place, target)
+        before, sample = size(place), self._run(step, source, place, target)
+        return replace(sample, written=size(place) - before) if isinstance(sample, Sample) else sample
 
-class Warm:
-    """lakebackup in a session that lives."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def backup(self, source: Path, place: Path) -> tuple[Cost, dict[str, float]]:
-        """`backup snapshot`; to make the catalog is not counted."""
-        if not place.exists():
-            self._session.ask("init", destination=str(place))
-        cost, said = self._session.measured("backup_snapshot", source=str(source), destination=str(place))
-        return cost, phases_of(said)
-
-    def restore(self, place: Path, target: Path) -> tuple[Cost, dict[str, float]]:
-        """`restore snapshot` of the newest."""
-        cost, said = self._session.measured("restore_snapshot", destination=str(place), target=str(target))
-        return cost, phases_of(said)
+    def _run(self, step: str, source: Path, place: Path, target: Path) -> Sample | str:
+        return self.run([word.format(source=source, place=place, target=target) for word in self.words[step]])
 
 
-class Commands:
-    """A tool by its command lines, one behind the other; `{source}`, `{place}` and `{target}` are folders."""
-
-    def __init__(
-        self, log: Path, backup: list[str], restore: list[str], begin: list[str] | None = None
-    ) -> None:
-        self._log, self._backup, self._restore, self._begin = log, backup, restore, begin
-
-    def backup(self, source: Path, place: Path) -> tuple[Cost, dict[str, float]]:
-        """The first backup to a place begins with what makes the place; that is not counted."""
-        if self._begin and not place.exists():
-            self._run(self._begin, place=place)
-        return self._run(self._backup, source=source, place=place), {}
-
-    def restore(self, place: Path, target: Path) -> tuple[Cost, dict[str, float]]:
-        """All of it."""
-        return self._run(self._restore, place=place, target=target), {}
-
-    def _run(self, words: list[str], **folders: Path) -> Cost:
-        return of_command([word.format(**folders) for word in words], self._log)
+def tools(folder: Path, session: Session | None = None) -> dict[str, Tool]:
+    """All tools, ours warm in the session if there is one; they keep their settings in the folder."""
+    log = folder / "command.log"
+    os.environ.update(RESTIC_PASSWORD="benchmark", KOPIA_PASSWORD="benchmark")
+    os.environ["KOPIA_CONFIG_PATH"] = str(folder / "kopia.config")
+    return {
+        **({WARM: Tool(session.run, OURS)} if session else {}),
+        COLD: Tool(ours.cold(log), OURS),
+        **{name: Tool(peers.command(log), words) for name, words in _PEERS.items()},
+    }
 
 
 def snapshots(session: Session, folder: Path, runs: int, scale: float) -> str:
-    """Markdown: for each set of files a first backup, one with a file in a hundred changed, a restore, and
-    one where nothing is new."""
+    """Markdown: for each set of files a first backup, one with a file in a hundred changed, one where nothing
+    is new, a verify and a restore."""
     folder.mkdir(parents=True, exist_ok=True)
-    os.environ.update(_PASSWORD)
-    tools = _tools(session, folder / "command.log")
     told = []
     for name, (count, each) in SETS.items():
         source = folder / "source" / "files"
-        files = _make(source, round(count * scale), each)
-        found = Comparison(tools, source, files, each, folder).rounds(runs)
+        files = make(source, round(count * scale), each)
+        found = Comparison(tools(folder, session), source, files, each, folder).rounds(runs)
         told += [f"#### {name}: {step}\n\n{text}" for step, text in found.items()]
         shutil.rmtree(source.parent)
     return "\n\n".join(told)
 
 
-def _tools(session: Session, log: Path) -> dict[str, Tool]:
-    plain = [sys.executable, "-m", "tests.benchmarks.plain_snapshots"]
-    tools: dict[str, Tool] = {
-        WARM: Warm(session),
-        COLD: Commands(
-            log,
-            [*COMMAND, "backup", "snapshot", "{source}", "--to", "{place}"],
-            [*COMMAND, "restore", "snapshot", "--from", "{place}", "--to", "{target}"],
-            [*COMMAND, "catalog", "init", "--from", "{place}"],
-        ),
-        PLAIN: Commands(log, [*plain, "{source}", "{place}"], ["cp", "-a", "{place}", "{target}"]),
-    }
-    peers = {
-        "rsync": Commands(
-            log, ["rsync", "-a", "{source}/", "{place}/"], ["rsync", "-a", "{place}/", "{target}/"]
-        ),
-        "rclone": Commands(
-            log, ["rclone", "sync", "{source}", "{place}"], ["rclone", "copy", "{place}", "{target}"]
-        ),
-        "restic": Commands(
-            log,
-            ["restic", "-r", "{place}", "backup", "-q", "{source}"],
-            ["restic", "-r", "{place}", "restore", "-q", "latest", "--target", "{target}"],
-            ["restic", "init", "-r", "{place}"],
-        ),
-    }
-    return tools | {name: tool for name, tool in peers.items() if shutil.which(name)}
-
-
-def _make(source: Path, count: int, each: int) -> list[Path]:
+def make(source: Path, count: int, each: int) -> list[Path]:
+    """So many files of so many bytes that compress to nothing smaller."""
     chance = random.Random(7)
     files = []
     for number in range(count):
@@ -130,53 +116,52 @@ def _make(source: Path, count: int, each: int) -> list[Path]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One set of files, backed up and restored by all tools in turn."""
+    """One set of files, backed up, verified and restored by all tools in turn."""
 
     tools: dict[str, Tool]
     source: Path
     files: list[Path]
     each: int
     folder: Path
-    samples: dict[str, dict[str, list[Sample | None]]] = field(default_factory=dict)
+    samples: dict[str, Samples[str]] = field(default_factory=dict)
 
     def rounds(self, runs: int) -> dict[str, str]:
-        """Markdown by step. The first round is not counted: workers start, compiled code is loaded."""
+        """Markdown by step."""
         chance = random.Random(11)
-        for number in range(-1, runs):
-            progress(f"round {number + 1}")
-            self._step("first backup", self._backup, counted=number >= 0)
+        for number in range(1 - measure.UNCOUNTED, runs + 1):
+            progress(f"round {number}")
+            if number <= 1:
+                self.samples.clear()
+            self._step("first backup", BACKUP)
             for file in chance.sample(self.files, len(self.files) // CHANGED):
                 file.write_bytes(chance.randbytes(self.each))
-            self._step("one file in a hundred changed", self._backup, counted=number >= 0)
-            self._step("nothing changed", self._backup, counted=number >= 0)
-            self._step("restore", self._restore, counted=number >= 0)
+            self._step("one file in a hundred changed", BACKUP)
+            self._step("nothing changed", BACKUP)
+            self._step("verify", VERIFY)
+            self._step("restore", RESTORE)
             for name in self.tools:
-                shutil.rmtree(self._place(name))
+                shutil.rmtree(self._place(name), ignore_errors=True)
         return {
             step: "\n\n".join(filter(None, [table(found, WARM), phases(found[WARM])]))
             for step, found in self.samples.items()
         }
 
-    def _step(self, step: str, act: Callable[[str], tuple[Cost, dict[str, float]]], *, counted: bool) -> None:
-        for name in self.tools:
-            before = size(self._place(name))
-            cost, said = act(name)
-            progress(f"  {step}, {name}: {cost.seconds:.2f} s")
-            if counted:
-                sample = Sample(cost, size(self._place(name)) - before, said)
-                self.samples.setdefault(step, {}).setdefault(name, []).append(sample)
+    def _step(self, title: str, step: str) -> None:
+        for name, tool in self.tools.items():
+            if step not in tool.words:
+                continue
+            sample = attempt(f"  {title}, {name}", partial(self._stepped, tool, step, self._place(name)))
+            self.samples.setdefault(title, {}).setdefault(name, []).append(sample)
 
-    def _backup(self, name: str) -> tuple[Cost, dict[str, float]]:
-        return self.tools[name].backup(self.source, self._place(name))
-
-    def _restore(self, name: str) -> tuple[Cost, dict[str, float]]:
+    def _stepped(self, tool: Tool, step: str, place: Path) -> Sample | str:
         target = self.folder / "restored"
-        done = self.tools[name].restore(self._place(name), target)
-        back = sum(found.stat().st_size == self.each for found in target.rglob("*.sst"))
-        if back != len(self.files):
-            raise MeasuringError(f"{name} restored {back} files, not {len(self.files)}")
-        shutil.rmtree(target)
-        return done
+        shutil.rmtree(target, ignore_errors=True)
+        sample = tool.step(step, self.source, place, target)
+        if step == RESTORE and isinstance(sample, Sample):
+            back = sum(found.stat().st_size == self.each for found in target.rglob("*.sst"))
+            if back != len(self.files):
+                raise MeasuringError(f"{back} files were restored to {target}, not {len(self.files)}")
+        return sample
 
     def _place(self, name: str) -> Path:
         return self.folder / name.replace(" ", "-").replace(",", "")

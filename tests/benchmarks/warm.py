@@ -1,6 +1,7 @@
-"""A living session that runs jobs on request: one JSON object a line in, one out.
+"""A living session that runs commands on request: a JSON list of words a line in, one JSON object out.
 
-The timeline comes from what a job tells its reporter: the data phase lasts from `start` to the last `update`.
+`forget-peak` and `memory` are asked of the session itself. The timeline comes from what a command tells its
+reporter: the data phase lasts from `start` to the last `update`.
 """
 
 from __future__ import annotations
@@ -10,35 +11,26 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import psutil
+from pyspark.sql import SparkSession
 
-from lakebackup.plan.logs.restore import LogRestoreRequest
-from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
-from lakebackup.plan.topics.request import RestoreRequest
-from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.progress import Reporter
-from lakebackup_jobs.logs.restore import job as restore_changes
-from lakebackup_jobs.queues.backup import job as backup_queue
-from lakebackup_jobs.queues.backup.request import QueueRequest
+from lakebackup_jobs.cli import main as run_command
+from lakebackup_jobs.lifecycle import progress
 from lakebackup_jobs.runtime.session import spark_session
-from lakebackup_jobs.snapshots import backup as backup_snapshot
-from lakebackup_jobs.snapshots import restore as restore_snapshot
-from lakebackup_jobs.topics import backup as backup_topics
-from lakebackup_jobs.topics import compact, merge
-from lakebackup_jobs.topics import restore as restore_topics
-from lakebackup_jobs.topics.request import BackupRequest
 
 
-class Timeline(Reporter):
-    """A reporter that only looks at the clock."""
+class Timeline(progress.Reporter):
+    """A reporter that only looks at the clock, and keeps the result."""
 
     def __init__(self) -> None:
         super().__init__(io.StringIO(), sys.stderr)
         self.started = time.perf_counter()
         self.data_from = self.data_to = 0.0
+        self.found: Mapping[str, Any] = {}
 
     def start(self, *_: object, **__: object) -> None:
         self.data_from = self.data_from or time.perf_counter()
@@ -46,86 +38,33 @@ class Timeline(Reporter):
     def update(self, *_: object, **__: object) -> None:
         self.data_to = time.perf_counter()
 
+    def result(self, values: Mapping[str, Any]) -> None:
+        self.found = values
+
     def phases(self) -> dict[str, float]:
-        """Seconds before, of and after the data phase; empty when the job told nothing."""
+        """Seconds before, of and after the data phase; empty when the command reported none."""
         if not self.data_from or not self.data_to:
             return {}
         before, data = self.data_from - self.started, self.data_to - self.data_from
         return {"before_s": before, "data_s": data, "after_s": time.perf_counter() - self.data_to}
 
 
-class Jobs:
-    """What can be asked for."""
+class Living:
+    """The session, and what can be asked of it."""
 
-    def __init__(self) -> None:
-        self.spark = spark_session()
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
 
-    def _run(self, job: Any, request: object) -> dict[str, Any]:
-        timeline = Timeline()
-        found: dict[str, Any] = job.run(request, spark=self.spark, reporter=timeline)
-        return found | timeline.phases()
-
-    def backup(
-        self, bootstrap: str, topic: str, destination: str, mode: Literal["auto", "full"] = "full"
-    ) -> dict[str, Any]:
-        """A backup of one topic."""
-        request = BackupRequest(
-            destination=destination,
-            topics=(topic,),
-            kafka={"bootstrap.servers": bootstrap},
-            mode=mode,
-            groups="none",  # the peers save records alone
-        )
-        return self._run(backup_topics, request)
-
-    def log_restore(self, destination: str, target: str) -> dict[str, Any]:
-        """All of a change feed's log."""
-        request = LogRestoreRequest(destination=destination, name="bench", target=target)
-        return self._run(restore_changes, request)
-
-    def restore(self, bootstrap: str, topic: str, destination: str, target: str) -> dict[str, Any]:
-        """One topic to another name on the same cluster."""
-        request = RestoreRequest(
-            destination=destination, topics=(topic,), maps={topic: target}, target=f"kafka://{bootstrap}"
-        )
-        return self._run(restore_topics, request)
-
-    def compact(self, destination: str) -> dict[str, Any]:
-        """All that a destination holds."""
-        request = compact.CompactRequest(destination=destination, patterns=(".*",), all_keyed=True)
-        return self._run(compact, request)
-
-    def merge(self, destination: str) -> dict[str, Any]:
-        """A full and all backups of level 1 that stand on it."""
-        request = merge.MergeRequest(destination=destination, level=1)
-        return self._run(merge, request)
-
-    def init(self, destination: str) -> dict[str, Any]:
-        """An empty catalog."""
-        return {"version": CatalogWriter(self.spark, destination).migrate()}
-
-    def backup_snapshot(self, source: str, destination: str) -> dict[str, Any]:
-        """The files below a folder."""
-        request = backup_snapshot.SnapshotRequest(destination=destination, paths=(source,), source="files")
-        return self._run(backup_snapshot, request)
-
-    def restore_snapshot(self, destination: str, target: str) -> dict[str, Any]:
-        """The newest snapshot, into a folder."""
-        request = SnapshotRestoreRequest(destination=destination, folder=target)
-        return self._run(restore_snapshot, request)
-
-    def backup_queue(
-        self, bootstrap: str, topics: list[str], mode: str, snapshot: str, **asked: str
-    ) -> dict[str, Any]:
-        """An engine's snapshot, or what came into its queues."""
-        request = QueueRequest(
-            topics=tuple(topics),
-            kafka={"bootstrap.servers": bootstrap},
-            mode=mode,  # type: ignore[arg-type]
-            snapshot=snapshot if mode == "full" else None,
-            **asked,
-        )
-        return self._run(backup_queue, request)
+    def answer(self, words: list[str]) -> dict[str, Any]:
+        """What a command reported, its seconds and this process's own CPU seconds; or its exit code."""
+        if words[0] in ("forget-peak", "memory"):
+            return self.forget_peak() if words[0] == "forget-peak" else self.memory()
+        timeline, used = Timeline(), time.process_time()
+        progress.reporter = lambda **_: timeline  # every command asks here for its reporter
+        if code := run_command(words, spark=self.spark):
+            return {"code": f"exit code {code}: {' '.join(words)}"}
+        seconds, own = time.perf_counter() - timeline.started, time.process_time() - used
+        return {**timeline.found, **timeline.phases(), "seconds": seconds, "own_cpu_s": own}
 
     def forget_peak(self) -> dict[str, Any]:
         """Start counting the driver's memory from now."""
@@ -161,16 +100,10 @@ def main() -> int:
     """Answers until its input ends. Standard output is for answers alone."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    jobs = Jobs()
+    living = Living(spark_session())
     print(json.dumps({}), file=answers, flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
-        verb = asked.pop("verb")
-        started, used = time.perf_counter(), time.process_time()
-        done = getattr(jobs, verb)(**asked)
-        own = time.process_time() - used
-        answer = {**done, "seconds": time.perf_counter() - started, "own_cpu_s": own}
-        print(json.dumps(answer, default=str), file=answers, flush=True)
+        print(json.dumps(living.answer(json.loads(line)), default=str), file=answers, flush=True)
     return 0
 
 

@@ -50,14 +50,16 @@ class Record:
 
 
 class MadeBackups:
-    """A destination and its catalog, to which backups are added one after another."""
+    """A destination and its catalog, to which backups are added one after another. A catalog that is there
+    already is used."""
 
     def __init__(self, folder: Path, source: str = "prod") -> None:
         self.folder, self.source = folder, source
         self.storage = open_storage(str(folder))
         self.catalog = open_storage(f"{folder}/catalog")
         self.destination = destination_id(self.storage)
-        for path, data in _empty_catalog().items():
+        made = (folder / "catalog").exists()
+        for path, data in () if made else _empty_catalog().items():
             file = folder / "catalog" / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)

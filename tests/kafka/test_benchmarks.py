@@ -1,20 +1,26 @@
-"""The benchmarks of queues at a small size: they count what came in, and figures come out of all tools."""
+"""The benchmarks at a small size: they count what came in, and figures come out of all tools."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.benchmarks import queue_writers
+from pyspark.sql import SparkSession
+from tests.benchmarks import __main__, changelog_rpo, cost, measure, memory, ours, queue_writers
+from tests.benchmarks.measure import Cost, MeasuringError, Sample
 from tests.benchmarks.ours import Session
 from tests.benchmarks.queue_load import TRANSACTION, messages
 from tests.benchmarks.queue_writers import Told, effect, writing
 from tests.benchmarks.queues import CONSUMER, COPY, DIFFERENTIAL, FULL, INCREMENTAL, PART, Ratio
+from tests.benchmarks.warm import Living
 
 from lakebackup_jobs.demo.broker import Broker
+from lakebackup_jobs.lifecycle import progress
 
 
 def figures(table: str) -> dict[str, list[float]]:
@@ -60,6 +66,54 @@ def test_the_effect_on_writers_compares_pauses_of_spans_that_are_as_long() -> No
     assert found.pause_during == pytest.approx(0.5)
 
 
+@pytest.fixture
+def every_round_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "UNCOUNTED", 0)
+
+
+class Here:
+    """The session of a benchmark in this process: no JVM is started."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._living = Living(spark)
+
+    def run(self, words: Sequence[object]) -> Sample:
+        said = self.ask(*words)
+        return Sample(Cost(said["seconds"], 1.0, 1), 0, said)
+
+    def ask(self, *words: object) -> dict[str, Any]:
+        said = self._living.answer([str(word) for word in words])
+        if "code" in said:
+            raise MeasuringError(said["code"])
+        return said
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.long
+@pytest.mark.usefixtures("every_round_counts")
+def test_every_other_case_has_figures(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other test sees that what a benchmark names or calls has moved. Real sessions are below."""
+    here = Here(spark)
+    monkeypatch.setattr(progress, "reporter", progress.reporter)  # a session replaces it
+    monkeypatch.setattr(ours, "cold", lambda _: here.run)
+    for module in (memory, __main__):
+        monkeypatch.setattr(module, "Session", lambda _: nullcontext(here))
+    monkeypatch.setattr(cost, "UNITS", (1, 2))
+    monkeypatch.setattr(changelog_rpo, "RATES", (1000,))
+    # The catalogs of the two left out are made for the plans of `cost` too.
+    cases = [
+        case for case in __main__.CASES if case not in ("queue-ratio", "queue-writers", "catalog", "chains")
+    ]
+    code = __main__.main([*cases, "--runs", "1", "--scale", "0.001"])
+    out, err = capfd.readouterr()
+    assert code == 0, err
+    assert f"| {measure.FAILED} " not in out, err
+    assert out.count("\n### ") == len(cases) + 3  # backups and restores of two sizes, merges of both
+
+
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     with Session(tmp_path_factory.mktemp("session") / "log") as living:
@@ -69,8 +123,9 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.long
+@pytest.mark.usefixtures("every_round_counts")
 def test_full_and_differential(broker: Broker, session: Session, tmp_path: Path) -> None:
-    found = figures(Ratio(broker, session, tmp_path / "ratio", 20_000_000).rounds(1, before=0))
+    found = figures(Ratio(broker, session, tmp_path / "ratio", 20_000_000).rounds(1))
     for name, changed in ((PART, 0.02), (DIFFERENTIAL, 0.2), (INCREMENTAL, 0.2)):
         assert found[name][0] == pytest.approx(changed, abs=0.03)
         assert found[f"{CONSUMER}, {'0.1' if name == PART else '1'} %"][0] == pytest.approx(changed, abs=0.03)
@@ -83,10 +138,11 @@ def test_full_and_differential(broker: Broker, session: Session, tmp_path: Path)
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.long
+@pytest.mark.usefixtures("every_round_counts")
 def test_writers(broker: Broker, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_writers, "ALONE_S", 1.0)
     monkeypatch.setattr(queue_writers, "WARM_S", 0.5)
-    found = figures(writing(broker, session, tmp_path / "writers", 10_000_000, 1, before=0))
+    found = figures(writing(broker, session, tmp_path / "writers", 10_000_000, 1))
     assert set(found) - {"meanwhile", "---"} == {
         queue_writers.DIFFERENTIAL, queue_writers.FULL, queue_writers.COPY, queue_writers.CONSUMER
     }  # fmt: skip

@@ -1,0 +1,140 @@
+"""What n units of work cost, cold and warm: what one more of them adds, and what none would cost."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import linear_regression, median
+
+from tests.benchmarks import chains_data, ours, snapshots
+from tests.benchmarks.data import DataSet, fill, new_name
+from tests.benchmarks.measure import Cost, MeasuringError, Run, Sample, progress, rounds
+from tests.benchmarks.ours import Session
+from tests.benchmarks.report import made, markdown
+from tests.benchmarks.snapshots import BACKUP, OURS, RESTORE, VERIFY, Tool
+from tests.support.made_backups import MadeBackups, Record
+
+from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.demo.broker import Broker
+
+UNITS = (1, 10, 100)
+RECORDS, FILES, BACKUPS = 10_000, 100, 100
+PARTITIONS = 8  # of what a prune deletes
+WINDOW = "14"
+
+Work = Callable[[int, Run], Sample | str]
+
+
+def cost(broker: Broker, session: Session, folder: Path, runs: int, scale: float) -> str:
+    """Markdown: the medians, and a line through all runs of a command."""
+    folder.mkdir(parents=True)
+    works = Works(broker.bootstrap, folder, scale).all()
+    kinds = {"cold": ours.cold(folder / "command.log"), "warm": session.run}
+    jobs = {
+        (*work, kind, count): partial(act, count, run)
+        for work, act in works.items()
+        for count in UNITS
+        for kind, run in kinds.items()
+    }
+    samples = rounds(jobs, runs)
+    rows = []
+    for work, kind in ((work, kind) for work in works for kind in kinds):
+        found = {count: [one.cost for one in made(samples[*work, kind, count])] for count in UNITS}
+        if all(found.values()):
+            rows.append([*work, kind, *_figures(found)])
+        else:
+            rows.append([*work, kind, *[str(samples[*work, kind, UNITS[-1]][-1])] * (len(UNITS) + 2)])
+    counts = [f"{count}: s (CPU s)" for count in UNITS]
+    return markdown(["", "one unit", "", *counts, "one more: ms (CPU ms)", "none: s (CPU s)"], rows)
+
+
+def _figures(found: dict[int, list[Cost]]) -> list[str]:
+    counts = [count for count, costs in found.items() for _ in costs]
+    costs = [cost for costs in found.values() for cost in costs]
+    time_, cpu = ([cost.seconds for cost in costs], [cost.cpu_s for cost in costs])
+    (more, none), (more_cpu, none_cpu) = (linear_regression(counts, values) for values in (time_, cpu))
+    medians = [
+        f"{median(one.seconds for one in costs):.2f} ({median(one.cpu_s for one in costs):.2f})"
+        for costs in found.values()
+    ]
+    return [*medians, f"{more * 1000:.1f} ({more_cpu * 1000:.1f})", f"{none:.2f} ({none_cpu:.2f})"]
+
+
+class Works:
+    """What is worked on, and how; all is made once, for each number of units."""
+
+    def __init__(self, bootstrap: str, folder: Path, scale: float) -> None:
+        self._bootstrap, self._folder = bootstrap, folder
+        records, self._files, self._backups = (
+            max(1, round(unit * scale)) for unit in (RECORDS, FILES, BACKUPS)
+        )
+        self._data = {count: DataSet(f"cost-{count}", records * count, 200) for count in UNITS}
+        for count, data in self._data.items():
+            progress(f"making {count} units")
+            fill(bootstrap, data)
+            snapshots.make(folder / f"source-{count}", self._files * count, 100_000)
+            self._make_deletable(count)
+            chains_data.make(self._catalog(count), self._backups * count)
+
+    def all(self) -> dict[tuple[str, str], Work]:
+        """By name and unit."""
+        records, files = f"{self._data[UNITS[0]].records:,} records", f"{self._files} files of 100 kB"
+        in_catalog = f"{self._backups} backups of {chains_data.TOPICS * chains_data.PARTITIONS} files"
+        return {
+            ("`backup topics`", records): self._backup,
+            ("`restore topics`", records): self._restore,
+            ("`backup snapshot`", files): partial(self._step, BACKUP),
+            ("`verify`", files): partial(self._step, VERIFY),
+            ("`restore snapshot`", files): partial(self._step, RESTORE),
+            ("`prune --delete`", f"a backup of {PARTITIONS} files"): self._prune,
+            ("plan of a restore", in_catalog): partial(
+                self._plan, ["restore", "topics", "t000", "--to", "dir:/nowhere", "--dry-run"]
+            ),
+            ("plan of a prune", in_catalog): partial(self._plan, ["prune", WINDOW]),
+        }
+
+    def _catalog(self, count: int) -> Path:
+        return self._folder / f"catalog-{count}"
+
+    def _make_deletable(self, count: int) -> None:
+        """So many fulls of 1970 that a prune deletes, one that the window begins in, and one of now."""
+        place = self._folder / f"old-{count}"
+        CatalogWriter(None, str(place)).migrate()
+        backups = MadeBackups(place)
+        for number in range(count + 2):
+            end_ts = time.time_ns() // 1_000_000 if number > count else None
+            rows = [[Record(partition, number, number)] for partition in range(PARTITIONS)]
+            backups.backup(rows, full=True, end_ts=end_ts)
+        backups.flush()
+
+    def _backup(self, count: int, run: Run) -> Sample | str:
+        place = self._folder / f"topics-{count}"
+        return run(ours.backup_topics(self._bootstrap, self._data[count].topic, place, "--mode", "full"))
+
+    def _restore(self, count: int, run: Run) -> Sample | str:
+        data, place = self._data[count], self._folder / f"topics-{count}"
+        with new_name(self._bootstrap, data) as target:
+            return run(ours.restore_topics(self._bootstrap, data.topic, place, target))
+
+    def _step(self, step: str, count: int, run: Run) -> Sample | str:
+        source, place, target = (self._folder / f"{name}-{count}" for name in ("source", "files", "target"))
+        shutil.rmtree(place if step == BACKUP else target, ignore_errors=True)
+        return Tool(run, OURS).step(step, source, place, target)
+
+    def _prune(self, count: int, run: Run) -> Sample | str:
+        here = self._folder / "pruned"
+        shutil.rmtree(here, ignore_errors=True)
+        shutil.copytree(self._folder / f"old-{count}", here)
+        sample = run(["prune", WINDOW, "--delete", "--source", "prod", "--from", here])
+        left = len(list(here.rglob("*.data")))
+        if left != 2 * PARTITIONS:
+            raise MeasuringError(f"a prune left {left} files, not {2 * PARTITIONS}")
+        return sample
+
+    def _plan(self, words: Sequence[str], count: int, run: Run) -> Sample | str:
+        where = ["--source", chains_data.SOURCE, "--from", self._catalog(count)]
+        # Beside a session larger catalogs would be asked by Spark: that would be two lines in one.
+        return run([*words, *where, "--engine", "duckdb"])
