@@ -26,7 +26,7 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.delta.change import set_states
 from lakebackup.sql_engine.delta.table import SORTED_BY, append, commit, open_table
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup.store.behind import current_catalog
+from lakebackup.store.behind import require_current
 from lakebackup.store.delta_append import (
     ADDED,
     LISTED_BY,
@@ -38,7 +38,7 @@ from lakebackup.store.delta_append import (
 )
 from lakebackup.store.lease import Lease
 from lakebackup.store.manifest import mark
-from lakebackup.store.reader import Catalog
+from lakebackup.store.reader import Catalog, CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_sql import load, names
 
@@ -91,10 +91,13 @@ class CatalogWriter(Catalog):
         super().__init__(destination, catalog)
         self._session = spark
 
-    def prepare(self) -> None:
-        """Create or migrate the catalog, so that a run can add backups; Refused when it is out of date."""
+    def prepare(self) -> CatalogReader:
+        """Create or migrate the catalog, so that a run can add backups; returns it as it is now. Refused when
+        it is out of date."""
         self.migrate()
-        current_catalog(self.home.uri, self.catalog_uri)
+        reader = CatalogReader(self.home.uri, self.catalog_uri)
+        require_current(reader)
+        return reader
 
     @property
     def _spark(self) -> SparkSession:

@@ -1,6 +1,6 @@
 SELECT
   a.detail
-FROM audit AS a
+FROM raw_audit AS a
 WHERE
   a.action = 'skip message' AND a.subject = $source
 ORDER BY
