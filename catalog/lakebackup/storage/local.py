@@ -30,6 +30,9 @@ _CHUNK = 1 << 20
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Never through a link, and without waiting for the writer of a FIFO.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+#: Folders whose own names this process has synced, each with its inode.
+_DURABLE: dict[Path, int] = {}
+_MOST_DURABLE = 10_000
 _STRAY_AFTER_S = 24 * 3600  # a writer that wrote nothing for a day is dead
 _HINTS = {
     errno.ENOSPC: "Free some space there, then run the same command again.",
@@ -57,7 +60,6 @@ class LocalStorage(Storage):
         self._root = Path(root).resolve()
         found: tuple[int | None, int | None] = modes() if private else (None, None)
         self._file_mode, self._folder_mode = found
-        self._durable: set[Path] = set()  # folders whose own names this process has synced
         self._swept = False
 
     @property
@@ -235,8 +237,9 @@ class LocalStorage(Storage):
         Another process may have made a folder and not synced it yet, so seeing one is not enough: every
         process syncs the names of the folders it uses, once.
         """
-        if folder in self._durable and folder.is_dir():
-            return
+        with suppress(FileNotFoundError):
+            if _DURABLE.get(folder) == folder.lstat().st_ino:
+                return
         if self._root in folder.parents or not folder.is_dir():
             self._make(folder.parent)
             with suppress(FileExistsError):
@@ -247,7 +250,9 @@ class LocalStorage(Storage):
                     folder.mkdir(0o700)
                     folder.chmod(self._folder_mode)  # mkdir leaves out what the umask has
             sync_folder(folder.parent)
-        self._durable.add(folder)
+        if len(_DURABLE) >= _MOST_DURABLE:
+            _DURABLE.clear()
+        _DURABLE[folder] = folder.lstat().st_ino
 
     def _sweep(self, folder: Path) -> None:
         """Remove what dead processes left, once a process."""
@@ -312,10 +317,12 @@ class LocalWriter(ObjectWriter):
 
 def _is_linked(path: Path) -> bool:
     """Whether some part of an absolute path is a symbolic link."""
-    try:
-        return path.resolve() != path
-    except RuntimeError:  # links in a circle, before Python 3.13
-        return True
+    text = os.fspath(path)
+    with suppress(OSError):  # whoever uses the path reports it
+        for end in (*(at for at, letter in enumerate(text) if letter == "/" and at), len(text)):
+            if stat.S_ISLNK(os.lstat(text[:end]).st_mode):
+                return True
+    return False
 
 
 def local_folder(folder: str, hint: str = "Give a folder.") -> Path:

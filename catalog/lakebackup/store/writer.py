@@ -100,10 +100,13 @@ class CatalogWriter(Catalog):
         super().__init__(destination, catalog)
         self._session = spark
 
-    def prepare(self) -> None:
-        """Create or migrate the catalog, so that a run can add backups; Refused when it is out of date."""
+    def prepare(self) -> CatalogReader:
+        """Create or migrate the catalog, so that a run can add backups; returns it as it is now. Refused when
+        it is out of date."""
         self.migrate()
-        require_current(CatalogReader(self.home.uri, self.catalog_uri))
+        reader = CatalogReader(self.home.uri, self.catalog_uri)
+        require_current(reader)
+        return reader
 
     @property
     def _spark(self) -> SparkSession:

@@ -108,8 +108,7 @@ def run(request: SnapshotRequest, *, spark: SparkSession | None = None, reporter
     if request.dry_run:
         return snapshots.preview()
     with work.lease() as lease:
-        work.writer().prepare()
-        snapshots.reader = work.reader()
+        snapshots.reader = work.writer().prepare()
         require_recorded(work.storage, source, snapshots.reader)
         chosen = snapshots.choose(plan.newest_of(snapshots.reader, source))
         snapshots.next = chosen[0] if chosen else None

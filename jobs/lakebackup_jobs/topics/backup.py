@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.topics.backup import BackupPlan, Prepared
     from lakebackup.rows.backups import Backup
+    from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.topics.request import BackupRequest
@@ -62,8 +63,7 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
         plan = plan_next(request, layout.new_backup_id(datetime.now(UTC)), source, cluster, reader)
         return {"dry_run": True, **summary(plan, source)}
     with work.lease() as lease:
-        work.writer().prepare()
-        topics = TopicsBackup(work, request, cluster)
+        topics = TopicsBackup(work, request, cluster, work.writer().prepare())
         life = Life(topics, lease)
         ended = life.settle()
         if ended and request.mode == "full":
@@ -71,6 +71,7 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
         if ended:
             # What came in since the positions of then; a cumulative one would read all again.
             topics.request = replace(request, mode="incr-diff", parent=None)
+            topics.reader = work.reader()
         draft = topics.plan()
         plan = draft.prepared.plan
         if ended and plan.idle:
@@ -96,18 +97,18 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
 
 
 class TopicsBackup(Source[InProgress]):
-    """The topics of one cluster."""
+    """The topics of one cluster. `reader`: the catalog before the backup."""
 
     DRAFT = TypeAdapter(InProgress)
 
-    def __init__(self, workspace: Workspace, request: BackupRequest, cluster: Groups) -> None:
+    def __init__(
+        self, workspace: Workspace, request: BackupRequest, cluster: Groups, reader: CatalogReader
+    ) -> None:
         super().__init__(workspace)
-        self.request, self.cluster = request, cluster
-        self.reader = workspace.reader()
+        self.request, self.cluster, self.reader = request, cluster, reader
 
     def plan(self) -> InProgress:
-        work, request = self.workspace, self.request
-        reader = self.reader = work.reader()
+        work, request, reader = self.workspace, self.request, self.reader
         if request.parent:
             tombstones.require_not_pruned(work.storage, work.source, reader.resolve_backup(request.parent))
         prepared = prepare(request, work.source, self.cluster, reader)

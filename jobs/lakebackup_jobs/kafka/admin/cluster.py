@@ -48,8 +48,10 @@ ADMIN_TIMEOUT_S = 30.0
 MARKERS_S = 60.0
 #: Once every broker refuses or drops connections; one that only answers slowly has the whole time above.
 ALL_DOWN_S = 8.0
-EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+#: Offsets of a partition that the broker knows.
+LOW = (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
+HIGH = (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
+STABLE = (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]
 
 # Where a setting in force comes from, by its source at the broker. Brokers report DEFAULT_CONFIG also for
 # times that were configured in hours.
@@ -110,6 +112,7 @@ class Cluster:
         self._servers = config.get("bootstrap.servers", "")
         self._events: list[KafkaError] = []
         self._connected = False
+        self._id = ""
         quiet: dict[str, Any] = {
             "log_level": 0,
             "socket.connection.setup.timeout.ms": "10000",
@@ -127,7 +130,7 @@ class Cluster:
 
     def cluster_id(self) -> str:
         """The cluster's own id, as its brokers report it."""
-        return str(self._described().cluster_id)
+        return self._id or str(self._described().cluster_id)
 
     def brokers(self) -> int:
         """How many brokers are up."""
@@ -168,9 +171,11 @@ class Cluster:
         if not names:
             return []
         ordered = sorted(names)
-        described = self._all(self._admin.describe_topics(TopicCollection(ordered)), "describe topics")
+        topics = self._admin.describe_topics(TopicCollection(ordered))
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in ordered]
-        answers = self._all(self._admin.describe_configs(resources), "read the topics' settings")
+        settings = self._admin.describe_configs(resources)
+        described = self._all(topics, "describe topics")
+        answers = self._all(settings, "read the topics' settings")
         configs = {resource.name: entries for resource, entries in answers.items()}
         return [
             TopicState(
@@ -196,9 +201,7 @@ class Cluster:
         partitions = [(t, TopicPartition(t.scope, p)) for t in topics for p in range(t.regions)]
         instant = time.time_ns() // 1_000_000
         places = [tp for _, tp in partitions]
-        stable = self._offsets(places, LATEST, IsolationLevel.READ_COMMITTED)
-        high = self._offsets(places, LATEST)
-        low = self._offsets(places, EARLIEST)
+        stable, high, low = self._offsets(places, STABLE, HIGH, LOW)
 
         def end(tp: TopicPartition) -> Any:
             return (stable if isolation_of(tp.topic, isolation) == "read_committed" else high)[tp]
@@ -210,7 +213,7 @@ class Cluster:
                 region=str(tp.partition),
                 low=low[tp].offset,
                 end=max(end(tp).offset, low[tp].offset),
-                high=high[tp].offset,
+                high=max(high[tp].offset, stable[tp].offset),  # either may be answered first
                 leader_epoch=end(tp).leader_epoch,
             )
             for topic, tp in partitions
@@ -219,14 +222,14 @@ class Cluster:
     def offsets_at(self, regions: Sequence[RegionState], ts: int) -> list[int]:
         """Of each partition the first offset whose record is of the time `ts` (ms) or later; -1: none is."""
         wanted = [TopicPartition(r.scope, int(r.region)) for r in regions]
-        found = self._offsets(wanted, OffsetSpec.for_timestamp(ts))
+        (found,) = self._offsets(wanted, (OffsetSpec.for_timestamp(ts), IsolationLevel.READ_UNCOMMITTED))
         return [int(found[partition].offset) for partition in wanted]
 
     def ends(self, places: Collection[Place]) -> dict[Place, Ends]:
         """Both ends of every place, `stable` first: what lies before it was written when `high` was asked."""
         wanted = {place: TopicPartition(*place) for place in places}
-        stable = self._offsets(wanted.values(), LATEST, IsolationLevel.READ_COMMITTED)
-        high = self._offsets(wanted.values(), LATEST)
+        (stable,) = self._offsets(wanted.values(), STABLE)
+        (high,) = self._offsets(wanted.values(), HIGH)
         return {place: Ends(stable[tp].offset, high[tp].offset) for place, tp in wanted.items()}
 
     def seen(self, wanted: Mapping[Place, int]) -> dict[Place, Ends]:
@@ -311,19 +314,22 @@ class Cluster:
                 raise self._unreachable(f"delete consumer group {group}", error) from None
 
     def _described(self) -> Any:
-        return self._wait(self._admin.describe_cluster(), "describe the cluster")
+        found = self._wait(self._admin.describe_cluster(), "describe the cluster")
+        self._id = str(found.cluster_id)
+        return found
 
     @patiently
     def _offsets(
-        self,
-        places: Collection[TopicPartition],
-        spec: OffsetSpec,
-        level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> dict[TopicPartition, Any]:
+        self, places: Collection[TopicPartition], *wanted: tuple[OffsetSpec, IsolationLevel]
+    ) -> list[dict[TopicPartition, Any]]:
+        """Offsets of each kind `wanted`, which are asked for at the same time."""
         if not places:
-            return {}
-        asked = self._admin.list_offsets(dict.fromkeys(places, spec), isolation_level=level)
-        return self._all(asked, "read the partitions' offsets")
+            return [{} for _ in wanted]
+        asked = [
+            self._admin.list_offsets(dict.fromkeys(places, spec), isolation_level=level)
+            for spec, level in wanted
+        ]
+        return [self._all(futures, "read the partitions' offsets") for futures in asked]
 
     def _all(self, futures: Mapping[T, Future[Any]], doing: str) -> dict[T, Any]:
         return {key: self._wait(future, f"{doing} ({key})") for key, future in futures.items()}

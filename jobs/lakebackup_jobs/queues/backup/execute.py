@@ -89,11 +89,15 @@ class QueueBackup(Source[InProgress]):
     def request(self) -> QueueRequest:
         return self.planner.request
 
+    @property
+    def reader(self) -> CatalogReader:
+        """The catalog as the run found it."""
+        return self.planner.catalog or self.workspace.reader()
+
     def plan(self) -> InProgress:
-        now, work = datetime.now(UTC), self.workspace
-        reader = work.existing()
+        now, work, reader = datetime.now(UTC), self.workspace, self.planner.catalog
         backup_id = layout.new_backup_id(now)
-        plan = self.planner.plan(backup_id, reader)
+        plan = self.planner.plan(backup_id)
         self.planner.require_there(plan)
         for note in plan.notes:
             work.reporter.note(note)
@@ -110,7 +114,7 @@ class QueueBackup(Source[InProgress]):
         )
 
     def resume_blocker(self, draft: InProgress) -> str | None:
-        work, plan, reader = self.workspace, draft.plan, self.workspace.reader()
+        work, plan, reader = self.workspace, draft.plan, self.reader
         if plan.kind == "full" and self.snapshots.found(draft, reader) is None:
             return "its snapshot was not backed up yet"
         if latest_number(reader, work.source) + 1 != draft.number:
@@ -120,7 +124,7 @@ class QueueBackup(Source[InProgress]):
             return "the engine's snapshot is another one now"
         if asked != draft.asked:
             return "its options are different now"
-        now = self.planner.continuation(reader)
+        now = self.planner.continuation()
         parent = now.parent.backup_id if now.parent else None
         if now.restore_id != plan.restore_id or (plan.parent and parent != plan.parent.backup_id):
             return "the next backup depends on another one now"
@@ -136,14 +140,16 @@ class QueueBackup(Source[InProgress]):
 
         The engine's files are those of now; those of a backup that was interrupted are as they were.
         """
-        work, plan, reader = self.workspace, draft.plan, self.workspace.reader()
+        work, plan, reader = self.workspace, draft.plan, self.reader
         files = keep_files(work.storage, work.source, draft.backup_id, self.planner.files)
         found, made = self._read(draft, reader)
         if plan.snapshot_tid is not None:
             self._require_last_tid(plan.snapshot_tid, found)
         self._warn(found, files.versions)
-        snapshot_id = self.snapshots.take(draft, reader) if plan.kind == "full" else None
-        self.lease.renew()
+        snapshot_id = None
+        if plan.kind == "full":
+            snapshot_id = self.snapshots.take(draft, reader)
+            self.lease.renew()
         point = found.point(snapshot_id)
         parts = Parts(**parts_of(work, draft, draft.plan.level, draft.plan.parent))
         rows = parts.once(work.storage, found.tasks, lambda: self._list(parts, found, point, files))

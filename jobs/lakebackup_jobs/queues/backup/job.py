@@ -7,6 +7,7 @@ messages to read.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -39,33 +40,31 @@ def run(request: QueueRequest, *, spark: SparkSession | None = None, reporter: R
         raise UsageProblem("No queue was named.", hint="Name them with --topics, such as 'delta.*'.")
     work = Workspace(request, source, reporter, spark)
     if request.dry_run:
-        return _preview(QueueBackup(work, QueuePlanner(request, work)))
-    with work.lease() as lease:
+        return _preview(QueueBackup(work, QueuePlanner(request, work, work.existing)))
+    # The catalog is opened while the cluster is asked.
+    with work.lease() as lease, ThreadPoolExecutor(1, "catalog") as beside:
+        catalog = beside.submit(work.writer().prepare)
         # Ends that were looked at before it may be older than those of a backup that another run has taken.
-        queues = QueueBackup(work, QueuePlanner(request, work))
-        life, ended = Life(queues, lease), None
-        there = work.writer().version() is not None
-        if there:
-            work.writer().prepare()
-            queues.planner.record_skipped()
-            ended = life.settle()
+        planner = QueuePlanner(request, work, catalog.result)
+        queues = QueueBackup(work, planner)
+        life = Life(queues, lease)
+        planner.record_skipped()
+        ended = life.settle()
         if ended and ended["kind"] == "full":
             return ended
+        if ended:
+            planner.catalog = work.reader()
         if ended and request.mode == "differential":
             # What came since the positions of then; another one from the full on would read all of it again.
-            queues.planner.request = replace(request, mode="incremental")
-        draft = queues.plan()
-        if not there:
-            work.writer().prepare()
-            queues.planner.record_skipped()
-        result = life.take(draft)
+            planner.request = replace(request, mode="incremental")
+        result = life.take(queues.plan())
     return {**result, "ended": ended} if ended else result
 
 
 def _preview(queues: QueueBackup) -> dict[str, Any]:
     """What would be done; nothing is written."""
     work, planner = queues.workspace, queues.planner
-    plan = planner.plan(layout.new_backup_id(datetime.now(UTC)), work.existing())
+    plan = planner.plan(layout.new_backup_id(datetime.now(UTC)))
     planner.require_there(plan)
     for note in plan.notes:
         work.reporter.note(note)

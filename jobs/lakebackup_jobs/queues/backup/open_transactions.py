@@ -58,14 +58,17 @@ class Open:
         self._parent = None if restored_to(plan, every) is not None else plan.open_at
         scans = TaskScans(self._uri, work.source, draft.backup_id, marks_of(every))
         give_scans(self._reader, spark, "queue_seen", scans, count)
+        if plan.kind != "full":
+            # Its chain has what the queues have deleted.
+            self._reader.define("queue_unended", "queue_open", parent=self._parent)
+            return
         reported = plan.snapshot_open
         self._reader.give(
             "queue_reported", pa.table({"transaction_id": pa.array(reported or (), pa.string())})
         )
         self._reader.give("queue_lows", _lows(plan))
         self._reader.define("queue_found", "queue_open", parent=self._parent)
-        # The chain of a backup that depends on another has what the queues have deleted.
-        self._reader.define("queue_gone", "queue_open_gone", whole=plan.kind == "full")
+        self._reader.define("queue_gone", "queue_open_gone")
         self._reader.define("queue_unended", "queue_open_reported", reported=reported is not None)
 
     @cached_property
@@ -86,7 +89,7 @@ class Open:
 
     def lost(self) -> tuple[int, list[str]]:
         """How many were open and cannot be continued, and some of them."""
-        rows = self._reader.rows("queue_open_lost")
+        rows = self._reader.rows("queue_open_lost") if self.plan.kind == "full" else []
         return (int(rows[0]["transactions"]) if rows else 0), [str(row["transaction_id"]) for row in rows]
 
     def suspects(self, path: str) -> int | None:

@@ -33,7 +33,7 @@ from lakebackup_jobs.queues.backup.request import QueueRequest, files_of, read_r
 from lakebackup_jobs.queues.restore.restore_state import Prepared, RestoreState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from lakebackup.plan.partitions import TopicState
     from lakebackup.plan.queues.backup import QueuePlan
@@ -43,16 +43,20 @@ if TYPE_CHECKING:
 
 
 class QueuePlanner:
-    """The engine as one run sees it: ends of its queues are looked at once."""
+    """The engine as one run sees it: ends of its queues are looked at once, and then the catalog is asked
+    for, None where there is none."""
 
-    def __init__(self, request: QueueRequest, workspace: Workspace) -> None:
+    def __init__(
+        self, request: QueueRequest, workspace: Workspace, catalog: Callable[[], CatalogReader | None]
+    ) -> None:
         self.request, self._work = request, workspace
         self.report = read_report(request)
         self.cluster = Cluster(request.kafka)
         self._existing = self.cluster.topic_names()
         self.topics = self.cluster.describe(patterns.select_shell(request.topics, self._existing))
         self._end_ts, regions = self.cluster.positions(self.topics, ISOLATION)
-        known = skipped.recorded(workspace.existing(), workspace.source)
+        self.catalog = catalog()
+        known = skipped.recorded(self.catalog, workspace.source)
         self._skip = skipped.asked(request.skip, self.topics) - known
         self.skipped = self._skip | known
         tails = Tails(dict(request.kafka), ISOLATION, request.names, self.skipped)
@@ -70,7 +74,8 @@ class QueuePlanner:
         for scope, _, region, position in sorted(self._skip):
             self._work.reporter.warning(f"{scope}[{region}] at offset {position} is left out of all backups")
 
-    def continuation(self, reader: CatalogReader | None) -> Continuation:
+    def continuation(self) -> Continuation:
+        reader = self.catalog
         if reader is None:
             return Continuation()
         require_kind_of(reader, self._work.source, QUEUES, hint="Give the engine a name of its own.")
@@ -86,10 +91,13 @@ class QueuePlanner:
             continuation = Continuation()
         if self.request.mode != "full":
             require_parent_topics(continuation.starts, self.topics, self._existing)
-        return replace(continuation, watermarks=read_watermarks(reader, self._work.source, cluster))
+        if any(history.restore_id for history in histories):
+            watermarks = read_watermarks(reader, self._work.source, cluster)
+            continuation = replace(continuation, watermarks=watermarks)
+        return continuation
 
-    def plan(self, backup_id: str, reader: CatalogReader | None) -> QueuePlan:
-        request, mode, continuation = self.request, self.request.mode, self.continuation(reader)
+    def plan(self, backup_id: str) -> QueuePlan:
+        request, mode, continuation = self.request, self.request.mode, self.continuation()
         queues = Queues(
             backup_id,
             self._work.source,
@@ -111,10 +119,10 @@ class QueuePlanner:
                 snapshot_json.require_positions(snapshot, self.report.where, self._work.source, self.regions)
             return queues.full(snapshot)
         plan = queues.child("differential" if mode == "differential" else "incremental")
-        if reader:
+        if self.catalog:
             if mode == "differential" and plan.lost:
-                self._require_not_in_others(plan, reader, queues)
-            self._compare_files(reader, continuation)
+                self._require_not_in_others(plan, self.catalog, queues)
+            self._compare_files(self.catalog, continuation)
         return plan
 
     def _require_not_in_others(self, plan: QueuePlan, reader: CatalogReader, queues: Queues) -> None:

@@ -13,6 +13,7 @@ from lakebackup.errors import NotFound
 from lakebackup.formats.queues import schema_history, snapshot_json
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.rules import layout
+from lakebackup.storage import AlreadyExists
 from lakebackup_jobs.snapshots.find import root_of
 
 if TYPE_CHECKING:
@@ -134,10 +135,10 @@ def _put(storage: Storage, path: str, data: bytes | None) -> bytes | None:
     if data is None:
         return None
     try:
-        return storage.get(path)
-    except NotFound:
-        storage.put(path, data)
+        storage.put(path, data, if_absent=True)
         return data
+    except AlreadyExists:
+        return storage.get(path)
 
 
 def _read(path: str) -> bytes:

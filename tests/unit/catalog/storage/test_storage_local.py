@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakebackup.errors import Damaged, EnvironmentProblem, UsageProblem
-from lakebackup.storage import AlreadyExists, open_storage
+from lakebackup.storage import AlreadyExists, local, open_storage
 from lakebackup.storage.local import LocalStorage
 
 
@@ -39,17 +39,24 @@ def test_every_new_folder_is_made_durable(root: Path, synced: list[str]) -> None
     assert synced[-1] == str(root / "a/b"), "the object's own name comes last"
 
 
-def test_a_put_costs_one_sync_of_the_file_and_one_of_the_folder(root: Path, synced: list[str]) -> None:
+def test_a_put_costs_one_sync_of_the_file_and_one_of_the_folder(
+    root: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = LocalStorage(str(root))
     storage.put("a/b/c", b"x")
     synced.clear()
-    storage.put("a/b/d", b"x")
+    LocalStorage(str(root)).put("a/b/d", b"x")
     assert len(synced) == 2
     assert synced[0].startswith(str(root / ".tmp"))
     assert synced[1] == str(root / "a/b")
-    # Folders that another process made are synced too.
+    # Folders that another process made are synced too, and ones that were recreated.
+    monkeypatch.setattr(local, "_DURABLE", {})
     synced.clear()
     LocalStorage(str(root)).put("a/b/e", b"x")
+    assert {str(root), str(root / "a"), str(root / "a/b")} <= set(synced)
+    (root / "a").rename(root / "old")
+    synced.clear()
+    storage.put("a/b/f", b"x")
     assert {str(root), str(root / "a"), str(root / "a/b")} <= set(synced)
 
 

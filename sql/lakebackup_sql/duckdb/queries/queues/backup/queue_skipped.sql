@@ -1,7 +1,7 @@
 -- 1c101393453a2d6a audit
 SELECT
   a.detail
-FROM audit AS a
+FROM raw_audit AS a
 WHERE
   a.action = 'skip message' AND a.subject = $source
 ORDER BY

@@ -5,6 +5,4 @@ FROM queue_found AS f
 LEFT JOIN queue_lows AS l
   ON f.scope = l.scope AND f.epoch = l.epoch AND f.region = l.region
 WHERE
-  $whole AND (
-    l.low_position IS NULL OR f.first_position < l.low_position
-  )
+  l.low_position IS NULL OR f.first_position < l.low_position
