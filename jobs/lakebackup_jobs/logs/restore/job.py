@@ -48,6 +48,8 @@ def run(
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
+    if not request.dry_run:
+        work.start_spark()
     target = open_target(request.target, partial(ChangeTopics, request))
     before = target.held()
     if upon := _upon(request):
