@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -113,11 +114,12 @@ class Workspace:
 
 
 def _start_spark(remote: str | None) -> SparkSession:
-    if remote is None and not jvm.SUBMITTED:
+    first = remote is None and not jvm.SUBMITTED and "pyspark" not in sys.modules
+    if first:
         jvm.start(spark_settings())  # PySpark is imported while it starts
     from lakebackup_jobs.runtime.session import spark_session, warm_up
 
     session = spark_session(remote=remote)
-    if remote is None:
+    if first:
         warm_up(session)
     return session

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Seconds in which the JVM writes it, beside whatever else runs.
-_END_S = 180
+_END_S = 600
 
 
 def make() -> None:

@@ -27,7 +27,7 @@ from lakebackup_jobs.runtime.java import java_home
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SPARK_HOME = Path(getattr(find_spec("pyspark"), "origin", None) or "pyspark").parent
+SPARK_HOME = Path(getattr(find_spec("pyspark"), "origin", None) or "pyspark").resolve().parent
 #: Whether spark-submit started this process: its JVM runs already.
 SUBMITTED = "PYSPARK_GATEWAY_PORT" in os.environ
 # What Spark needs on Java 17 and later (org.apache.spark.launcher.JavaModuleOptions), but for the vectors of
@@ -131,7 +131,7 @@ class Jvm:
         """Port and secret of its gateway, when it is up. Raises EnvironmentProblem."""
         while self._address is None:
             if self.process.poll() is not None:
-                self._forget()
+                self.end(1)
                 raise EnvironmentProblem(
                     f"Spark did not start: its JVM ended. End of {self._log}:\n{tail(self._log)}",
                     hint="`make setup` checks Java and the jars.",
@@ -180,7 +180,7 @@ def start(settings: Mapping[str, str], archive_to: Path | None = None) -> Jvm:
     return _running
 
 
-def end(seconds: float = 10) -> None:
+def end(seconds: float = 5) -> None:
     """End the JVM that this process started, if it did. After that the process can use Spark no more."""
     if _running is not None:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would report each closed connection

@@ -41,6 +41,9 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.worker.reuse": "true",
+        # Tasks with and without SQL then have the same workers: Spark keeps those for each environment.
+        "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
+        "spark.python.worker.faulthandler.enabled": "true",
         "spark.executorEnv.NUMBA_CACHE_DIR": str(cache_folder() / "numba"),
         # A flipped bit in a Parquet page is otherwise not noticed.
         "spark.hadoop.parquet.page.write-checksum.enabled": "true",
