@@ -30,7 +30,8 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.runtime.child import free_port
 from lakebackup_jobs.runtime.java import java_home
 from lakebackup_jobs.runtime.run_as import find_account, require_reader
-from lakebackup_jobs.runtime.session import connect_server, spark_session, spark_settings
+from lakebackup_jobs.runtime.session import connect_server, spark_session
+from lakebackup_jobs.runtime.settings import spark_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -129,8 +129,15 @@ class _InWorker:
         with _watched(self.steps):
             yield from self.work(batches)
 
+    def each(self, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
+        with _watched(self.steps):
+            yield from cast("PerNumber", self.work).each(numbers)
+
     def over(self, *args: Any) -> Any:
         return PerNumber.over(cast("Any", self), *args)
+
+    def reports(self, *args: Any) -> Any:
+        return PerNumber.reports(cast("Any", self), *args)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

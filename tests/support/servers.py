@@ -178,20 +178,20 @@ def attached_session() -> SparkSession:
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    from lakebackup_jobs.runtime import session
+    from lakebackup_jobs.runtime import jvm
 
-    session._environment("local")
+    jvm.environment()
     port, secret = host().spark()
     # For this call alone: a command that a test starts has a JVM of its own.
     with mock.patch.dict(os.environ, PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
         gateway = launch_gateway()  # type: ignore[no-untyped-call]
-    jvm = gateway.jvm
-    living = jvm.org.apache.spark.SparkContext.getOrCreate()
-    context = jvm.org.apache.spark.api.java.JavaSparkContext(living)
+    java = gateway.jvm
+    living = java.org.apache.spark.SparkContext.getOrCreate()
+    context = java.org.apache.spark.api.java.JavaSparkContext(living)
     spark = SparkContext(gateway=gateway, jsc=context, conf=SparkConf(_jconf=context.getConf()))
     # The JVM ends before this process, whose server for accumulators would print that nobody speaks to it.
     spark._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign, union-attr]
-    return SparkSession(spark, jvm.org.apache.spark.sql.classic.SparkSession.active().newSession())
+    return SparkSession(spark, java.org.apache.spark.sql.classic.SparkSession.active().newSession())
 
 
 def folder() -> Path:

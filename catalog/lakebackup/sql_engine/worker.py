@@ -30,14 +30,38 @@ class PerNumber(ABC):
         self, spark: SparkSession, numbers: range, columns: str | StructType, at_once: int | None = None
     ) -> DataFrame:
         """The rows of consecutive numbers: a task for each, or `at_once` tasks that share them."""
-        tasks = max(1, min(len(numbers), at_once or len(numbers)))
-        return spark.range(numbers.start, numbers.stop, 1, tasks).mapInArrow(self, columns)
+        return spark.range(numbers.start, numbers.stop, 1, _tasks(numbers, at_once)).mapInArrow(self, columns)
+
+    def reports(
+        self, spark: SparkSession, numbers: range, columns: str, at_once: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The same rows, of which there are few, on the driver.
+
+        Without SQL, whose planning takes a cold session a second; a Spark Connect server has nothing else.
+        """
+        from pyspark.sql import SparkSession
+
+        if not isinstance(spark, SparkSession):
+            return [row.asDict() for row in self.over(spark, numbers, columns, at_once).collect()]
+        dealt = spark.sparkContext.parallelize(numbers, _tasks(numbers, at_once))
+        return dealt.mapPartitions(self.each).collect()
+
+    def each(self, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
+        """What a task without SQL does: the rows of its numbers."""
+        for number in numbers:
+            for batch in self.rows(number):
+                yield from batch.to_pylist()
+        settle()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from self.rows(number)
         settle()
+
+
+def _tasks(numbers: range, at_once: int | None) -> int:
+    return max(1, min(len(numbers), at_once or len(numbers)))
 
 
 def in_batches(rows: Iterable[Mapping[str, Any]], schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:

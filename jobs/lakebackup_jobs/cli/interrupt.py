@@ -1,7 +1,7 @@
 """Ctrl-C ends a command within seconds, with one message and no process left behind.
 
 A terminal sends SIGINT to every process of the foreground group. Spark's JVM and its Python workers ignore
-it (see `lakebackup_jobs.runtime.session`): only this process decides how the command ends.
+it (see `lakebackup_jobs.runtime.jvm`): only this process decides how the command ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Interrupted:
         self.pressed = True
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         session = sys.modules.get("lakebackup_jobs.runtime.session")
-        if session is not None:
+        if session is not None and hasattr(session, "cancel_jobs"):  # else another thread imports it
             session.cancel_jobs()
         raise KeyboardInterrupt
 
@@ -78,9 +78,9 @@ def stopped_by_signals(stop: threading.Event, note: str = "") -> Iterator[None]:
 
 def end_spark() -> None:
     """End the JVM and its workers, if this process started one."""
-    session = sys.modules.get("lakebackup_jobs.runtime.session")
-    if session is not None:
-        session.end_jvm()
+    jvm = sys.modules.get("lakebackup_jobs.runtime.jvm")
+    if jvm is not None:
+        jvm.end()
 
 
 def message(arguments: Sequence[str]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from os import environ
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lakebackup.errors import TooLarge
+from lakebackup_jobs.runtime import jvm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ def planned(
 
         return plan(reader.on(spark or spark_session(remote=asked.remote)))
 
-    runs_on_spark = spark is not None or asked.remote is not None or "PYSPARK_GATEWAY_PORT" in environ
+    runs_on_spark = spark is not None or asked.remote is not None or jvm.SUBMITTED
     automatic = asked.engine == "auto"
     if asked.engine == "spark" or (automatic and runs_on_spark and reader.count(*_OF_FILES) > LARGE):
         return on_spark()

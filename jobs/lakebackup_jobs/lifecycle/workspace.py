@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,13 @@ from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
+from lakebackup_jobs.runtime import jvm
+from lakebackup_jobs.runtime.background import later
+from lakebackup_jobs.runtime.settings import spark_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from concurrent.futures import Future
 
     from pyspark.sql import SparkSession
 
@@ -33,17 +38,22 @@ class Workspace:
     ) -> None:
         self._request = request
         self._spark = spark
+        self._starting: Future[SparkSession] | None = None
         self._started = time.monotonic()
         self.source, self.reporter = source, reporter
         self.storage = open_storage(request.destination)
+
+    def start_spark(self) -> Future[SparkSession]:
+        """Begin to start Spark, beside what is to be done before it is needed."""
+        if self._starting is None:
+            self._starting = later(lambda: self._spark or _start_spark(self._request.remote))
+        return self._starting
 
     @property
     def spark(self) -> SparkSession:
         """The session, made when it is first needed."""
         if self._spark is None:
-            from lakebackup_jobs.runtime.session import spark_session
-
-            self._spark = spark_session(remote=self._request.remote)
+            self._spark = self.start_spark().result()
         return self._spark
 
     @property
@@ -101,3 +111,15 @@ class Workspace:
                 self.storage.delete(found.path)
                 count += 1
         return count
+
+
+def _start_spark(remote: str | None) -> SparkSession:
+    first = remote is None and not jvm.SUBMITTED and "pyspark" not in sys.modules
+    if first:
+        jvm.start(spark_settings())  # PySpark is imported while it starts
+    from lakebackup_jobs.runtime.session import spark_session, warm_up
+
+    session = spark_session(remote=remote)
+    if first:
+        warm_up(session)
+    return session

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.sql_engine import RAW, shown_views, steps_for
+from lakebackup_jobs.runtime import jvm
 from lakebackup_jobs.runtime.child import tail
 from lakebackup_jobs.runtime.jars import cache_folder
 from lakebackup_jobs.runtime.java import java_home
 from lakebackup_jobs.runtime.run_as import PATH, Account, require_reader
-from lakebackup_jobs.runtime.session import SPARK_HOME, spark_settings, submit
+from lakebackup_jobs.runtime.settings import spark_settings
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def thrift_server(
                 os.chown(place, account.uid, account.gid)
         with log.open("ab") as output:
             process = subprocess.Popen(
-                submit(settings, "pyspark-shell"),
+                jvm.command(settings, "pyspark-shell"),
                 stdin=subprocess.PIPE,  # it ends when this closes, also when this process is killed
                 stdout=output,
                 stderr=output,
@@ -98,7 +99,6 @@ def _environment(scratch: Path, host: str, port: int) -> dict[str, str]:
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
         "JAVA_HOME": str(java_home()),
-        "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "HIVE_SERVER2_THRIFT_BIND_HOST": host,
         "HIVE_SERVER2_THRIFT_PORT": str(port),
@@ -140,17 +140,15 @@ def _open_views(process: subprocess.Popen[bytes], scratch: Path, catalog_uri: st
         if process.poll() is not None or time.monotonic() > deadline:
             raise EnvironmentProblem(f"The Thrift server did not start. End of {log}:\n{tail(log)}")
         time.sleep(0.05)
-    with ready.open("rb") as stream:
-        port = int.from_bytes(stream.read(4), "big")
-        token = stream.read(int.from_bytes(stream.read(4), "big")).decode()
+    port, token = jvm.read_address(ready)
     ready.unlink()
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
     try:
-        jvm: Any = gateway.jvm
-        spark = jvm.org.apache.spark.sql.classic.SparkSession.builder().getOrCreate()
+        java: Any = gateway.jvm
+        spark = java.org.apache.spark.sql.classic.SparkSession.builder().getOrCreate()
         for statement in _views(catalog_uri):
             spark.sql(statement)
-        jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2.startWithContext(spark.sqlContext())
+        java.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2.startWithContext(spark.sqlContext())
     except Py4JError as error:
         raise EnvironmentProblem(
             f"The Thrift server did not start: {str(error).splitlines()[0]}. End of {log}:\n{tail(log)}"

@@ -84,6 +84,10 @@ def setup(root: Path = ROOT) -> None:
         "The JVM libraries are not there.",
         quiet=True,
     )
+    # It says on a line that it makes it. Without it Spark works too.
+    subprocess.run(
+        [str(python), "-m", "lakebackup_jobs.runtime.class_data_maker"], env=_environment(), check=False
+    )
     say("ready")
 
 
@@ -91,9 +95,14 @@ def _read(stamp: Path) -> str:
     return stamp.read_text("utf-8") if stamp.is_file() else ""
 
 
+def _environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "PYTHONHOME"}}
+
+
 def _run(command: list[str], failed: str, *, quiet: bool = False) -> None:
-    env = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "PYTHONHOME"}}
-    done = subprocess.run(command, env=env, check=False, stdout=subprocess.DEVNULL if quiet else None)
+    done = subprocess.run(
+        command, env=_environment(), check=False, stdout=subprocess.DEVNULL if quiet else None
+    )
     if done.returncode:
         raise EnvironmentProblem(
             f"{failed} The program's own message is above.",

@@ -63,6 +63,8 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
         plan = plan_next(request, layout.new_backup_id(datetime.now(UTC)), source, cluster, reader)
         return {"dry_run": True, **summary(plan, source)}
     with work.lease() as lease:
+        if reader is None or request.mode == "full":  # else the plan shows whether Spark is needed
+            work.start_spark()
         topics = TopicsBackup(work, request, cluster, work.writer().prepare())
         life = Life(topics, lease)
         ended = life.settle()
@@ -76,6 +78,8 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
         plan = draft.prepared.plan
         if ended and plan.idle:
             return ended
+        if plan.tasks:
+            work.start_spark()
         announce(plan, reporter)
         if plan.fork:
             forks.record(work.writer(), plan.fork)

@@ -63,6 +63,8 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
+    if not request.dry_run:
+        work.start_spark()
     kept = saved.read(Path(request.plan)) if request.plan else None
     if kept:
         saved.require_same_catalog(kept, reader)

@@ -46,11 +46,11 @@ WRITING: Mapping[str, str] = {
 READING_TUNING: Mapping[str, str] = {
     "fetch.queue.backoff.ms": "0",
     "fetch.wait.max.ms": "1",
-    "fetch.message.max.bytes": str(16 << 20),
-    "fetch.max.bytes": str(64 << 20),
+    "fetch.message.max.bytes": str(8 << 20),
+    "fetch.max.bytes": str(16 << 20),
     "receive.message.max.bytes": str(1_100_000_000),
     "queued.min.messages": "10000000",
-    "queued.max.messages.kbytes": str(64 << 10),
+    "queued.max.messages.kbytes": str(32 << 10),
     "topic.metadata.propagation.max.ms": "5000",
     "check.crcs": "true",
 }

@@ -50,7 +50,7 @@ def run_all(job: Task, numbers: range, spark: SparkSession | None, at_once: int 
     if spark is None:
         return _in_threads(job, numbers, at_once or os.cpu_count() or 1)
     with task_errors():
-        rows = job.over(spark, numbers, job.COLUMNS, at_once).collect()  # a row a task
+        rows = [SimpleNamespace(**row) for row in job.reports(spark, numbers, job.COLUMNS, at_once)]
     raise_first(row.error for row in rows)
     return rows
 

@@ -128,20 +128,6 @@ def test_a_signal_lets_work_come_to_its_end_and_a_second_does_not() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.usefixtures("_own_signals")
-def test_ctrl_c_while_spark_starts_waits_until_its_jvm_has_an_owner() -> None:
-    order = []
-
-    def start() -> None:
-        with session._interrupt_later():
-            signal.raise_signal(signal.SIGINT)
-            order.append("started")
-
-    with pytest.raises(KeyboardInterrupt):
-        start()
-    assert order == ["started"]
-
-
 TOPICS = ["backup", "topics"]
 INTO = ["restore", "topics", "--from", "x", "--to", "dir:y"]
 FOLLOW = [*TOPICS, "a", "--to", "x", "--bootstrap-server", "h:1", "--follow"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from lakebackup_jobs.runtime import session
-from lakebackup_jobs.runtime.session import spark_settings
+from lakebackup_jobs.runtime import settings
+from lakebackup_jobs.runtime.settings import spark_settings
 
 
 @pytest.fixture(autouse=True)
 def without_jars(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "class_path", lambda _: "")
+    monkeypatch.setattr(settings, "class_path", lambda _: "")
 
 
 def test_s3_is_set_as_storage_has_it_for_the_jvm_and_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:

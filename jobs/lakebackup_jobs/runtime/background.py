@@ -1,0 +1,26 @@
+"""Work in a thread that neither Ctrl-C nor the end of the process waits for."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+def later(work: Callable[[], T]) -> Future[T]:
+    """Begin to do it; whoever asks for its result waits, and gets its errors too."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="later", daemon=True).start()
+    return result

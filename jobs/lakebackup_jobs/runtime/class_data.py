@@ -1,0 +1,85 @@
+"""An archive of the classes that Spark loads, from which its JVM starts in half the time.
+
+The JVM writes it when it ends (dynamic class data sharing, JEP 350), and uses it only if Java and jars are
+the same. It is in the cache, some 150 MB, and made by `make setup` or after the first use of Spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from lakebackup_jobs.runtime.jars import cache_folder
+from lakebackup_jobs.runtime.java import java_home
+
+# Bytes that are free where an archive is made.
+_ROOM = 2 << 30
+_QUIET = ["-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+_AGAIN_S = 86_400
+
+
+def archive(class_path: str) -> Path:
+    """Where the archive of this Java and these jars (separated by ':') is, or would be.
+
+    The first part of its name says where both are, the second what they are.
+    """
+    home, jars = java_home(), class_path.split(os.pathsep)
+    where = hashlib.sha256("\0".join([str(home), *sorted({str(Path(jar).parent) for jar in jars})]).encode())
+    what = hashlib.sha256(class_path.encode())
+    for file in (home / "release", *map(Path, jars)):
+        with suppress(OSError):  # a jar that is missing is reported when Spark starts
+            found = file.stat()
+            what.update(f"{found.st_size} {found.st_mtime_ns}\0".encode())
+    return cache_folder() / "classes" / f"{where.hexdigest()[:12]}-{what.hexdigest()[:12]}.jsa"
+
+
+def java_options(class_path: str, archive_to: Path | None = None) -> list[str]:
+    """The JVM's options to start from the archive, if there is one, or to write it.
+
+    The JVM says nothing if it cannot use the archive, and starts as it would without one.
+    """
+    if archive_to:
+        return [f"-XX:ArchiveClassesAtExit={archive_to}", *_QUIET]
+    found = archive(class_path)
+    return [f"-XX:SharedArchiveFile={found}", *_QUIET] if size(found) else []
+
+
+def make_later(class_path: str) -> None:
+    """Make the archive in a process that outlives this one, unless it is there, was tried, or has no room."""
+    path = archive(class_path)
+    with suppress(OSError):  # Spark starts without it too
+        if size(path) or was_tried(path) or not has_room(path):
+            return
+        subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}.class_data_maker"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+def size(path: Path) -> int:
+    """Bytes of an archive; 0: there is none, or none could be made."""
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
+def was_tried(path: Path) -> bool:
+    """Whether to make an archive was tried within a day."""
+    with suppress(OSError):
+        return time.time() - path.stat().st_mtime < _AGAIN_S
+    return False
+
+
+def has_room(path: Path) -> bool:
+    """Whether an archive can be made there; its folder is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.access(path.parent, os.W_OK) and shutil.disk_usage(path.parent).free > _ROOM

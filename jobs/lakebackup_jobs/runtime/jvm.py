@@ -1,0 +1,189 @@
+"""The JVM that runs Spark: its command line, its start, its end. PySpark is not imported here: that takes
+as long as the JVM's own start, and goes on beside it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import EnvironmentProblem
+from lakebackup_jobs.runtime import class_data
+from lakebackup_jobs.runtime.child import tail
+from lakebackup_jobs.runtime.jars import cache_folder
+from lakebackup_jobs.runtime.java import java_home
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SPARK_HOME = Path(getattr(find_spec("pyspark"), "origin", None) or "pyspark").resolve().parent
+#: Whether spark-submit started this process: its JVM runs already.
+SUBMITTED = "PYSPARK_GATEWAY_PORT" in os.environ
+# What Spark needs on Java 17 and later (org.apache.spark.launcher.JavaModuleOptions), but for the vectors of
+# its machine learning, which make the start slower.
+_OPENED = (
+    "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
+    "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs",
+    "sun.security.action", "sun.util.calendar",
+)  # fmt: skip
+_FOR_SPARK = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED),
+    "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+)
+
+
+def class_path(settings: Mapping[str, str]) -> str:
+    """All jars, separated by ':'."""
+    jars = sorted((SPARK_HOME / "jars").glob("*.jar"))
+    return os.pathsep.join([settings["spark.driver.extraClassPath"], *map(str, jars)])
+
+
+def command(settings: Mapping[str, str], *arguments: str, archive_to: Path | None = None) -> list[str]:
+    """The command of a JVM that runs Spark with these settings.
+
+    It is what the script spark-submit runs in the end, after a JVM of its own that only works it out.
+    `archive_to`: where the JVM writes the archive of its classes when it ends.
+    """
+    jars = class_path(settings)
+    # Of a cluster, if the user has such; behind the jars, where the archive still fits.
+    folders = [os.environ[name] for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR") if os.environ.get(name)]
+    return [
+        str(java_home() / "bin" / "java"),
+        "-cp",
+        os.pathsep.join([jars, *folders]),
+        f"-Xmx{settings.get('spark.driver.memory', '1g')}",
+        *_FOR_SPARK,
+        *shlex.split(settings.get("spark.driver.extraJavaOptions", "")),
+        *class_data.java_options(jars, archive_to),
+        "org.apache.spark.deploy.SparkSubmit",
+        *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
+        *arguments,
+    ]
+
+
+def environment(master: str = "local") -> dict[str, str]:
+    """What the JVM and the Python workers inherit; some of it is set for this process too."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "numba"))
+    if master.startswith("local"):  # workers with another Python would miss our packages
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    found = dict(os.environ)
+    # By default the C library keeps memory for each of the JVM's threads, eight times the number of cores.
+    found.setdefault("MALLOC_ARENA_MAX", "2")
+    # With it, workers read PySpark's sources from a zip archive, and compile them each time.
+    found.pop("SPARK_HOME", None)
+    return found
+
+
+def log_file() -> Path:
+    """Where a JVM writes to."""
+    log = cache_folder() / "logs" / "spark.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > 10 << 20:
+        log.replace(log.with_suffix(".log.old"))
+    return log
+
+
+class Jvm:
+    """A JVM that starts. It ends with this process, whose end of a pipe it watches."""
+
+    def __init__(self, settings: Mapping[str, str], archive_to: Path | None = None) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="lakebackup-jvm-"))
+        self._answer = self._folder / "gateway"
+        self._log = log_file()
+        self._address: tuple[int, str] | None = None
+        variables = {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._answer), "SPARK_CONNECT_MODE": "0"}
+        # What it writes while it starts no one can act on; a person's terminal stays clean.
+        with self._log.open("ab") as output:
+            try:
+                self.process = subprocess.Popen(
+                    command(settings, "pyspark-shell", archive_to=archive_to),
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=output,
+                    env=environment(settings["spark.master"]) | variables,
+                    start_new_session=True,  # this process alone decides what Ctrl-C ends
+                )
+            except OSError as cause:
+                self._forget()
+                raise EnvironmentProblem(
+                    f"Java does not start: {cause}", hint="`make setup` checks Java and the jars."
+                ) from cause
+
+    def address(self) -> tuple[int, str]:
+        """Port and secret of its gateway, when it is up. Raises EnvironmentProblem."""
+        while self._address is None:
+            if self.process.poll() is not None:
+                self.end(1)
+                raise EnvironmentProblem(
+                    f"Spark did not start: its JVM ended. End of {self._log}:\n{tail(self._log)}",
+                    hint="`make setup` checks Java and the jars.",
+                )
+            if self._answer.exists():
+                self._address = read_address(self._answer)
+                self._forget()
+            else:
+                time.sleep(0.01)
+        return self._address
+
+    def end(self, seconds: float) -> None:
+        """End it and wait for its end; it takes the Python workers with it."""
+        if self._address is None:  # it does not watch the pipe yet
+            self.process.terminate()
+        if self.process.stdin:
+            self.process.stdin.close()
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._forget()
+
+    def _forget(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def read_address(file: Path) -> tuple[int, str]:
+    """Port and secret of a gateway, which its JVM wrote to a file."""
+    with file.open("rb") as stream:
+        port = int.from_bytes(stream.read(4), "big")
+        return port, stream.read(int.from_bytes(stream.read(4), "big")).decode()
+
+
+_running: Jvm | None = None
+_starting = threading.Lock()
+
+
+def start(settings: Mapping[str, str], archive_to: Path | None = None) -> Jvm:
+    """The JVM of this process, which is started once. Raises EnvironmentProblem."""
+    global _running
+    with _starting:
+        if _running is None:
+            _running = Jvm(settings, archive_to)
+    return _running
+
+
+def end(seconds: float = 5) -> None:
+    """End the JVM that this process started, if it did. After that the process can use Spark no more."""
+    if _running is not None:
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would report each closed connection
+        atexit.unregister(class_data.make_later)  # whoever ends it does not want more to start
+        with suppress(OSError):  # the pipe may be broken
+            _running.end(seconds)

@@ -1,0 +1,120 @@
+"""The settings of a session of Spark. PySpark is not imported: they are known before it is there."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from importlib.resources import as_file, files
+
+from lakebackup.errors import UsageProblem
+from lakebackup.storage.options import MODE, S3Options
+from lakebackup_jobs.runtime.jars import cache_folder, class_path
+
+# Also set on a session of a Spark Connect server, which was started with settings of its own.
+RUNTIME = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+}
+_AWS = "software.amazon.awssdk"
+# AWS's own switches for servers that know no checksums; no secrets.
+_CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
+
+
+def spark_settings(master: str = "local[*]") -> dict[str, str]:
+    """Every setting of a session on `master`; fetches the connector jars when they are not cached yet."""
+    here = master.startswith("local")
+    jars = class_path("spark")
+    with as_file(files(__package__) / "log4j2.properties") as log4j:
+        java_options = f"-Dlog4j2.configurationFile={log4j}"
+    settings = {
+        "spark.master": master,
+        **RUNTIME,
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.warehouse.dir": str(cache_folder() / "warehouse"),
+        "spark.driver.extraClassPath": jars,
+        "spark.executor.extraClassPath": jars,
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.python.worker.reuse": "true",
+        # Tasks with and without SQL then have the same workers: Spark keeps those for each environment.
+        "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
+        "spark.python.worker.faulthandler.enabled": "true",
+        "spark.executorEnv.NUMBA_CACHE_DIR": str(cache_folder() / "numba"),
+        # A flipped bit in a Parquet page is otherwise not noticed.
+        "spark.hadoop.parquet.page.write-checksum.enabled": "true",
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+        # Spark 4 finds the ends of __consumer_offsets only this way.
+        "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true",
+        **_object_storage(),
+    }
+    if here:  # the defaults (200 and 50) are for clusters and make each small Delta read slow
+        settings |= {
+            # The JVM only plans, records go past it: compiling for long runs costs more than it gives.
+            "spark.driver.extraJavaOptions": f"{java_options} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
+            # It would take memory by the machine's size before it collects garbage. A large plan still gets
+            # spark.driver.memory.
+            "-XX:ReservedCodeCacheSize=240m -Xms96m -XX:MaxHeapFreeRatio=40",
+            # On a cluster the package comes with the tasks, too late for the daemon.
+            "spark.python.daemon.module": "lakebackup_jobs.runtime.worker_daemon",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.databricks.delta.snapshotPartitions": "2",
+        }
+    return settings
+
+
+def _object_storage() -> dict[str, str]:
+    """S3 by the settings that `lakebackup.storage` has: for Hadoop's S3A, and for the workers' Python.
+
+    No secrets: the JVM finds those by the same variables, files and roles as AWS's SDK for Python does.
+    """
+    settings = {
+        "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        "fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
+        "fs.s3a.aws.credentials.provider": f"{_AWS}.auth.credentials.DefaultCredentialsProvider",
+    }
+    workers = {MODE: os.environ[MODE]} if MODE in os.environ else {}
+    # Wrong settings of AWS are reported when S3 is used, and do not matter before.
+    with suppress(UsageProblem):
+        options = S3Options.from_environment()
+        workers |= {name: os.environ[name] for name in _CHECKSUMS if name in os.environ}
+        workers |= options.variables()
+        settings |= {
+            "fs.s3a.endpoint.region": options.region or "",
+            "fs.s3a.path.style.access": str(bool(options.path_style)).lower(),
+            "fs.s3a.connection.establish.timeout": f"{options.connect_timeout * 1000:.0f}ms",
+            **_tries(options),
+        }
+        if options.endpoint:
+            settings["fs.s3a.endpoint"] = options.endpoint
+        if options.sse:
+            settings["fs.s3a.encryption.algorithm"] = {"AES256": "SSE-S3", "aws:kms": "SSE-KMS"}[options.sse]
+        if options.kms_key_id:
+            settings["fs.s3a.encryption.key"] = options.kms_key_id
+    return {f"spark.hadoop.{name}": value for name, value in settings.items()} | {
+        f"spark.executorEnv.{name}": value for name, value in workers.items()
+    }
+
+
+def _tries(options: S3Options) -> dict[str, str]:
+    """How long S3A retries a request.
+
+    A commit of Spark's that is refused again and again must end before its lease does, since S3A puts it
+    without a condition: the waits below sum up to 24 s at most. By itself S3A tries twenty times what the SDK
+    below it tried already.
+    """
+    again = str(min(options.max_attempts, 6) - 1)
+    return {
+        "fs.s3a.attempts.maximum": "0",  # retries of the SDK
+        "fs.s3a.retry.limit": again,
+        "fs.s3a.retry.interval": "100ms",
+        "fs.s3a.retry.throttle.limit": again,
+        "fs.s3a.retry.throttle.interval": "250ms",  # twice that, and doubled each time, give or take a half
+        "fs.s3a.connection.timeout": f"{min(options.read_timeout, 15) * 1000:.0f}ms",  # 15 s are the least
+    }

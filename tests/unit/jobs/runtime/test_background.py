@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from lakebackup.errors import EnvironmentProblem
+from lakebackup_jobs.runtime.background import later
+
+
+def test_a_result_is_waited_for() -> None:
+    go = threading.Event()
+    begun = later(lambda: go.wait(10) and "done")
+    assert not begun.done()
+    go.set()
+    assert begun.result(10) == "done"
+
+
+def test_an_error_comes_out_where_the_result_is_asked_for() -> None:
+    def fail() -> None:
+        raise EnvironmentProblem("No Java found.")
+
+    begun = later(fail)
+    with pytest.raises(EnvironmentProblem, match="No Java"):
+        begun.result(10)

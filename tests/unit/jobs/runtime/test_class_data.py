@@ -1,0 +1,98 @@
+"""Which archive of classes fits, and when one is made."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakebackup_jobs.runtime import class_data
+
+
+@pytest.fixture
+def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Two jars in two folders, as a class path; the cache is the test's own."""
+    monkeypatch.setenv("LAKEBACKUP_CACHE", str(tmp_path / "cache"))
+    made = [tmp_path / folder / "a.jar" for folder in ("ours", "spark")]
+    for jar in made:
+        jar.parent.mkdir()
+        jar.write_bytes(b"classes")
+    return os.pathsep.join(map(str, made))
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The processes that would have been started."""
+    commands: list[Any] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: commands.append(command))
+    return commands
+
+
+def put(jars: str, content: bytes) -> Path:
+    path = class_data.archive(jars)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_changed_jars_have_another_archive_that_replaces_the_old(jars: str) -> None:
+    before = class_data.archive(jars)
+    Path(jars.split(os.pathsep)[0]).write_bytes(b"other classes")
+    after = class_data.archive(jars)
+    assert after != before
+    assert after.name.split("-")[0] == before.name.split("-")[0]
+
+
+def test_jars_elsewhere_keep_an_archive_of_their_own(jars: str) -> None:
+    one = class_data.archive(jars.split(os.pathsep)[0])
+    assert class_data.archive(jars).name.split("-")[0] != one.name.split("-")[0]
+
+
+def test_an_archive_is_used_once_it_is_there(jars: str) -> None:
+    assert class_data.java_options(jars) == []
+    put(jars, b"")  # one that could not be made
+    assert class_data.java_options(jars) == []
+    path = put(jars, b"classes")
+    assert f"-XX:SharedArchiveFile={path}" in class_data.java_options(jars)
+
+
+def test_it_is_made_where_it_is_missing(jars: str, started: list[Any]) -> None:
+    class_data.make_later(jars)
+    assert [command[-1] for command in started] == ["lakebackup_jobs.runtime.class_data_maker"]
+
+
+@pytest.mark.parametrize("content", [b"classes", b""], ids=["there", "tried before"])
+def test_it_is_not_made_again(content: bytes, jars: str, started: list[Any]) -> None:
+    put(jars, content)
+    class_data.make_later(jars)
+    assert started == []
+
+
+def test_a_day_after_a_failure_it_is_tried_again(jars: str, started: list[Any]) -> None:
+    os.utime(put(jars, b""), (0, 0))
+    class_data.make_later(jars)
+    assert len(started) == 1
+
+
+def test_nothing_is_made_on_a_full_disk(
+    jars: str, started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: _Full())
+    class_data.make_later(jars)
+    assert started == []
+
+
+class _Full:
+    free = 100 << 20
+
+
+def test_a_cache_that_cannot_be_written_stops_nothing(
+    jars: str, started: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a-file").touch()
+    monkeypatch.setenv("LAKEBACKUP_CACHE", str(tmp_path / "a-file" / "cache"))
+    class_data.make_later(jars)
+    assert started == []

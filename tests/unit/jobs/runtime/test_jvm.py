@@ -1,0 +1,73 @@
+"""The life of Spark's JVM; a shell script stands in for Java."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from lakebackup.errors import EnvironmentProblem
+from lakebackup_jobs.runtime import jvm
+
+SETTINGS = {"spark.master": "local[1]", "spark.driver.extraClassPath": ""}
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Java that a test writes; its cache and this process's environment are the test's own."""
+    program = tmp_path / "java" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    monkeypatch.setattr(jvm, "java_home", lambda: tmp_path / "java")
+    monkeypatch.setattr("lakebackup_jobs.runtime.class_data.java_home", lambda: tmp_path / "java")
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    monkeypatch.setenv("LAKEBACKUP_CACHE", str(tmp_path / "cache"))
+    return program
+
+
+def write(java: Path, script: str) -> None:
+    java.write_text(f"#!/bin/sh\n{script}\n", "utf-8")
+    java.chmod(0o755)
+
+
+def test_its_gateway_is_found(java: Path) -> None:
+    answer = r"'\000\000\041\263\000\000\000\006secret'"
+    write(
+        java,
+        f'printf {answer} > "$_PYSPARK_DRIVER_CONN_INFO_PATH".new\n'
+        'mv "$_PYSPARK_DRIVER_CONN_INFO_PATH".new "$_PYSPARK_DRIVER_CONN_INFO_PATH"\nread _',
+    )
+    started = jvm.Jvm(SETTINGS)
+    assert started.address() == started.address() == (8627, "secret")
+    started.end(10)  # it ends with the pipe
+    assert started.process.returncode == 1
+
+
+def test_what_it_says_when_it_ends_is_in_the_error(java: Path) -> None:
+    write(java, "echo too little memory >&2; exit 1")
+    with pytest.raises(EnvironmentProblem, match=r"its JVM ended[\s\S]*too little memory"):
+        jvm.Jvm(SETTINGS).address()
+
+
+def test_one_that_still_starts_is_ended_at_once(java: Path) -> None:
+    write(java, "exec sleep 60")
+    started = jvm.Jvm(SETTINGS)
+    began = time.monotonic()
+    started.end(30)
+    assert time.monotonic() - began < 20
+    assert started.process.returncode is not None
+
+
+def test_a_java_that_does_not_start(java: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match="Java does not start"):
+        jvm.Jvm(SETTINGS)
+    assert not java.exists()
+
+
+def test_the_users_settings_are_in_its_command(java: Path) -> None:
+    more = {"spark.driver.memory": "5g", "spark.driver.extraJavaOptions": "-Da=1 '-Db=2 3'"}
+    words = jvm.command(SETTINGS | more, "pyspark-shell")
+    assert words[0] == str(java)
+    assert {"-Xmx5g", "-Da=1", "-Db=2 3", "spark.master=local[1]"} <= set(words)
+    assert words[-1] == "pyspark-shell"
