@@ -40,7 +40,7 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.manifest import mark
 from lakebackup.store.reader import Catalog
 from lakebackup.store.roots import destination_id
-from lakebackup_sql import load, names
+from lakebackup_sql import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup.store.delta_append import RowSource
     from lakebackup.store.manifest import Manifest
+    from lakebackup.store.reader import CatalogReader
 
     Session = SparkSession | Callable[[], SparkSession] | None
 
@@ -91,10 +92,10 @@ class CatalogWriter(Catalog):
         super().__init__(destination, catalog)
         self._session = spark
 
-    def prepare(self) -> None:
-        """Create or migrate the catalog, so that a run can add backups; Refused when it is out of date."""
+    def prepare(self) -> CatalogReader:
+        """Create or migrate the catalog, so that a run can add backups; returns it. Refused when it is behind."""
         self.migrate()
-        current_catalog(self.home.uri, self.catalog_uri)
+        return current_catalog(self.home.uri, self.catalog_uri)
 
     @property
     def _spark(self) -> SparkSession:
@@ -107,18 +108,15 @@ class CatalogWriter(Catalog):
     def migrate(self) -> int:
         """Create or update the tables; can be repeated. Returns the schema version."""
         if (self.version() or 0) < len(names("migrations")):
-            from lakebackup.sql_engine.delta.ddl import create_table
+            from lakebackup.sql_engine.delta.ddl import make_table
 
             with self._lease() as lease:
-                for number, migration in enumerate(names("migrations"), 1):
-                    if number <= (self.version() or 0):
-                        continue
-                    folder = f"migrations/{migration}"
-                    made = ((table, load(folder, table)) for table in names(folder))
-                    _run_in_threads(*(partial(create_table, self._storage, *one) for one in made))
-                    lease.renew()
-                    row = Migration(version=number, name=migration, applied_at=_now())
-                    append(self._storage, "migrations", [row], f"migration-{number}")
+                due = list(enumerate(names("migrations"), 1))[self.version() or 0 :]
+                tables = sorted({table for _, name in due for table in names(f"migrations/{name}")})
+                _run_in_threads(*(partial(make_table, self._storage, table) for table in tables))
+                lease.renew()
+                rows = [Migration(version=number, name=name, applied_at=_now()) for number, name in due]
+                append(self._storage, "migrations", rows, f"migration-{len(names('migrations'))}")
         return len(names("migrations"))
 
     def require_writable(self) -> None:
@@ -170,19 +168,16 @@ class CatalogWriter(Catalog):
         with self._lease():
             commit(self._storage, table, added, transaction or uuid.uuid4().hex)
 
-    def append_generated(self, table: str, source: RowSource, tasks: int, transaction: str) -> None:
-        """Append the rows that `source` returns for each task number, once for each `transaction`."""
-        self.append_frame(table, self._spark.range(0, tasks, 1, tasks), transaction, source)
-
     def append_read(self, table: str, source: PerNumber, tasks: int, transaction: str) -> None:
-        """As `append_generated`, but a single task runs in this process, not in Spark."""
+        """Append the rows that `source` returns for each task number, once for each `transaction`."""
         added = self._write_tasks(table, source, tasks)
         with self._lease():
             commit(self._storage, table, added, transaction)
 
     def _write_tasks(self, table: str, source: PerNumber, tasks: int) -> list[str]:
-        if tasks == 1:  # faster than starting Spark
-            return list(FrameWriter(self.catalog_uri, table).write(source.rows(0)))
+        if tasks == 1 or self._session is None:  # one is done before Spark has started
+            writer = FrameWriter(self.catalog_uri, table)
+            return [added for number in range(tasks) for added in writer.write(source.rows(number))]
         return self._write_with_spark(
             FrameWriter(self.catalog_uri, table, source), self._spark.range(0, tasks, 1, tasks)
         )

@@ -13,6 +13,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
+from lakebackup_jobs.lifecycle.tasks import runner
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 
 if TYPE_CHECKING:
@@ -20,19 +21,27 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.requests import Request
+    from lakebackup.requests import Request, RunRequest
+    from lakebackup.rows.backups import Runner
+    from lakebackup.store.writer import Session
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 
 class Workspace:
     """A destination, its catalog, and Spark when it is first needed. `source`: whose backups the run makes or
-    deletes; "" where it only reads."""
+    deletes; "" where it only reads. `spark`: a session, or what makes one."""
 
     def __init__(
-        self, request: Request, source: str, reporter: Reporter, spark: SparkSession | None = None
+        self,
+        request: Request,
+        source: str,
+        reporter: Reporter,
+        spark: Session = None,
     ) -> None:
         self._request = request
-        self._spark = spark
+        self._start = spark if callable(spark) else self._session_of_its_own
+        self._spark = None if callable(spark) else spark
+        self._runner: Runner | None = None
         self._started = time.monotonic()
         self.source, self.reporter = source, reporter
         self.storage = open_storage(request.destination)
@@ -41,15 +50,27 @@ class Workspace:
     def spark(self) -> SparkSession:
         """The session, made when it is first needed."""
         if self._spark is None:
-            from lakebackup_jobs.runtime.session import spark_session
-
-            self._spark = spark_session(remote=self._request.remote)
+            self._spark = self._start()
         return self._spark
+
+    def _session_of_its_own(self) -> SparkSession:
+        from lakebackup_jobs.runtime.session import spark_session
+
+        return spark_session(remote=self._request.remote)
 
     @property
     def session(self) -> SparkSession | None:
         """The session, if there is one yet."""
         return self._spark
+
+    @property
+    def runner(self) -> Runner:
+        """What the tasks of the run's backup run on, once that is decided; else what the run has used."""
+        return self._runner or ("spark" if self._spark else "local")
+
+    def choose_runner(self, asked: RunRequest, size: int | None) -> None:
+        """Decide what the tasks of a backup run on; `size` as of runner.choose."""
+        self._runner = runner.choose(asked, size, session=self._spark is not None)
 
     @cached_property
     def destination(self) -> str:
@@ -74,8 +95,9 @@ class Workspace:
         return self._request.catalog is not None
 
     def writer(self) -> CatalogWriter:
-        """The catalog, to write to; a session is made when so much is written that Spark is of use."""
-        spark = self._spark or (lambda: self.spark)
+        """The catalog, to write to; a session is made when so much is written that Spark is of use, and tasks
+        do not run in this process."""
+        spark = None if self._runner == "local" else self._spark or (lambda: self.spark)
         return CatalogWriter(spark, self._request.destination, self._request.catalog)
 
     def lease(self, name: str | None = None, *, wait_s: float = 0.0) -> Lease:

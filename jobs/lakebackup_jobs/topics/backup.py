@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from lakebackup.errors import Incomplete
 from lakebackup.plan.parents import check_asked
+from lakebackup.plan.topics.backup import increment_bytes
 from lakebackup.rules import layout, topic_settings
 from lakebackup.rules.retention import roll_ms
 from lakebackup.store import tombstones
@@ -18,7 +19,7 @@ from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.kafka.admin.groups import Groups
 from lakebackup_jobs.lifecycle.run import Life, backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
-from lakebackup_jobs.lifecycle.tasks.numbers import next_sequences
+from lakebackup_jobs.lifecycle.tasks.numbers import newest_files
 from lakebackup_jobs.lifecycle.tasks.part import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import forks
@@ -34,17 +35,17 @@ from lakebackup_jobs.topics.resume import InProgress, asked, blocker, different,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import SparkSession
-
     from lakebackup.plan.topics.backup import BackupPlan, Prepared
     from lakebackup.rows.backups import Backup
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.writer import Session
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.topics.request import BackupRequest
     from lakebackup_jobs.topics.tasks.copy import CopyJob
 
 
-def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) -> dict[str, Any]:
     """Take one backup; returns what a person wants to know of it.
 
     Raises NotFound (topics), Refused (a gap with on_gap="fail", a history cut back), Busy (another run on
@@ -55,17 +56,18 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
     cluster = Groups(request.kafka)
     source = layout.check_source(request.source or f"kafka-{cluster.cluster_id()}")
     work = Workspace(request, source, reporter, spark)
-    reader = work.existing()
-    if reader:
-        require_current(reader)
     if request.dry_run:
+        reader = work.existing()
+        if reader:
+            require_current(reader)
         plan = plan_next(request, layout.new_backup_id(datetime.now(UTC)), source, cluster, reader)
         return {"dry_run": True, **summary(plan, source)}
     with work.lease() as lease:
-        work.writer().prepare()
-        topics = TopicsBackup(work, request, cluster)
+        topics = TopicsBackup(work, request, cluster, work.writer().prepare())
         life = Life(topics, lease)
         ended = life.settle()
+        if ended:
+            topics.reader = work.reader()
         if ended and request.mode == "full":
             return ended
         if ended:
@@ -96,23 +98,25 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
 
 
 class TopicsBackup(Source[InProgress]):
-    """The topics of one cluster."""
+    """The topics of one cluster. `reader`: the catalog before the next backup."""
 
     DRAFT = TypeAdapter(InProgress)
 
-    def __init__(self, workspace: Workspace, request: BackupRequest, cluster: Groups) -> None:
+    def __init__(
+        self, workspace: Workspace, request: BackupRequest, cluster: Groups, reader: CatalogReader
+    ) -> None:
         super().__init__(workspace)
-        self.request, self.cluster = request, cluster
-        self.reader = workspace.reader()
+        self.request, self.cluster, self.reader = request, cluster, reader
 
     def plan(self) -> InProgress:
-        work, request = self.workspace, self.request
-        reader = self.reader = work.reader()
+        work, request, reader = self.workspace, self.request, self.reader
         if request.parent:
             tombstones.require_not_pruned(work.storage, work.source, reader.resolve_backup(request.parent))
         prepared = prepare(request, work.source, self.cluster, reader)
-        sequences = next_sequences(reader, work.source, prepared.plan.scopes)
-        first = [(topic, region, number) for (topic, region), number in sequences.items()]
+        plan = prepared.plan
+        files = newest_files(reader, work.source, plan.scopes)
+        prepared = replace(prepared, plan=replace(plan, bytes=increment_bytes(plan, files)))
+        first = [(file.scope, file.region, file.next_sequence) for file in files]
         return InProgress(prepared, asked(request), first)
 
     def resume_blocker(self, draft: InProgress) -> str | None:
@@ -123,6 +127,7 @@ class TopicsBackup(Source[InProgress]):
 
     def copy(self, draft: InProgress) -> Totals:
         plan = draft.prepared.plan
+        self.workspace.choose_runner(self.request, plan.bytes)
         self.workspace.reporter.start(plan.offsets, None, "backup")
         sequences = {(topic, region): number for topic, region, number in draft.first}
         job = copy_job(draft.completing(self.request), self.workspace, draft.prepared, sequences)

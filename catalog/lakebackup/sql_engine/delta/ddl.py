@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlglot import exp, parse_one
 
 from lakebackup.sql_engine.delta.log import FOLDER, folder_of
-from lakebackup.sql_engine.delta.table import CONSTRAINT
+from lakebackup.sql_engine.delta.table import CONSTRAINT, open_table
 from lakebackup.sql_engine.delta.verified import put_sums
 from lakebackup.storage import AlreadyExists
 from lakebackup_sql import load, names
@@ -58,17 +60,18 @@ class Definition:
 
 
 def definition(table: str) -> Definition:
-    """The newest declaration of a catalog table."""
+    """The declaration of a catalog table, with the columns that later migrations add to it."""
     folders = [f"migrations/{migration}" for migration in names("migrations")]
-    folder = next(folder for folder in reversed(folders) if table in names(folder))
-    return parse(load(folder, table))
+    first, *later = (parse(load(folder, table)) for folder in folders if table in names(folder))
+    return replace(first, columns=(*first.columns, *(column for more in later for column in more.columns)))
 
 
 def parse(statement: str) -> Definition:
-    """What a CREATE TABLE statement of the migrations declares."""
+    """What a statement of the migrations declares: CREATE TABLE, or ALTER TABLE … ADD COLUMNS."""
     # The parser expects a table's name there, not an expression.
     tree = parse_one(statement.replace("IDENTIFIER(:table)", "this"), dialect="spark")
-    properties: list[exp.Expr] = tree.args["properties"].expressions
+    declared = tree.args.get("properties")
+    properties: list[exp.Expr] = declared.expressions if declared else []
     return Definition(
         columns=tuple(_column(column) for column in tree.find_all(exp.ColumnDef)),
         comment=next((str(p.this.this) for p in properties if isinstance(p, exp.SchemaCommentProperty)), ""),
@@ -86,15 +89,45 @@ def _column(column: exp.ColumnDef) -> Column:
     )
 
 
-def create_table(storage: Storage, table: str, statement: str) -> None:
-    """Create the table that a CREATE TABLE IF NOT EXISTS statement declares below the catalog's `storage`."""
-    path = f"{table}/{FOLDER}/{_FIRST_COMMIT}"
+def make_table(storage: Storage, table: str) -> None:
+    """Create a table of the catalog below its `storage`, or add the columns that it lacks."""
+    declared = definition(table)
     with tempfile.TemporaryDirectory(prefix="lakebackup-table-") as folder:
-        _create(folder, parse(statement))
+        _create(folder, declared)
         data = Path(folder, FOLDER, _FIRST_COMMIT).read_bytes()
-    with suppress(AlreadyExists):
-        storage.put(path, data, if_absent=True)
-        if folder_of(storage.uri):
+    try:
+        _put_entry(storage, f"{table}/{FOLDER}/{_FIRST_COMMIT}", data)
+    except AlreadyExists:
+        _add_columns(storage, table, declared)
+
+
+def _add_columns(storage: Storage, table: str, declared: Definition) -> None:
+    opened = open_table(f"{storage.uri}/{table}")
+    schema, about = json.loads(opened.schema().to_json()), opened.metadata()
+    there = {field["name"] for field in schema["fields"]}
+    new = [json.loads(_field(column).to_json()) for column in declared.columns if column.name not in there]
+    if not new:
+        return
+    now = int(time.time() * 1000)
+    metadata = {
+        "id": str(about.id),
+        "description": about.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({**schema, "fields": [*schema["fields"], *new]}),
+        "partitionColumns": [],
+        "createdTime": about.created_time,
+        "configuration": about.configuration,
+    }
+    info = {"timestamp": now, "operation": "ADD COLUMNS", "operationParameters": {}}
+    lines = (json.dumps(action) for action in ({"commitInfo": info}, {"metaData": metadata}))
+    path = f"{table}/{FOLDER}/{opened.version() + 1:020d}.json"
+    _put_entry(storage, path, "".join(f"{line}\n" for line in lines).encode())
+
+
+def _put_entry(storage: Storage, path: str, data: bytes) -> None:
+    storage.put(path, data, if_absent=True)
+    if folder_of(storage.uri):
+        with suppress(AlreadyExists):
             put_sums(storage, path, data)
 
 

@@ -132,7 +132,8 @@ def _first(
     last: KafkaError | None = None
     while waiting:
         answered = []
-        for message in client.consume(_AT_ONCE, 0.1):
+        # No more than are waited for: it would wait for those too.
+        for message in client.consume(len(waiting), 0.1):
             error = message.error()
             topic, partition = message.topic(), message.partition()
             if error and error.code() in PASSING and error.code() != PARTITION_EOF:
