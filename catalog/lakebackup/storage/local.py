@@ -12,7 +12,7 @@ import os
 import stat
 import time
 import uuid
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -91,6 +91,21 @@ class LocalStorage(Storage):
             writer.commit(path, if_absent=if_absent)
         return size
 
+    def put_together(self, objects: Mapping[str, bytes]) -> None:
+        """Store a new small object and what belongs to it in the same folder, which is synced once.
+
+        Raises AlreadyExists when the first is there: then none is stored. The others replace what is there.
+        """
+        with ExitStack() as opened:
+            writers = {path: opened.enter_context(self.writer()) for path in objects}
+            for path, data in objects.items():
+                writers[path].write(data)
+                writers[path].sync()
+            *before, last = writers
+            for path in before:
+                writers[path].commit(path, if_absent=path == before[0], lasting=False)
+            writers[last].commit(last, if_absent=not before)
+
     def get(self, path: str, *, start: int = 0, length: int | None = None) -> bytes:
         self._check_range(path, start, length)
         with self.open(path) as stream, _explained("read", path):
@@ -160,11 +175,6 @@ class LocalStorage(Storage):
             if not stat.S_ISDIR(file.lstat().st_mode):
                 file.unlink()  # a link itself is deleted, not its target
 
-    def protect(self, path: str) -> None:
-        """Give a file that another library wrote below the root the mode of those that are put here."""
-        if self._file_mode is not None:
-            self._locate(path).chmod(self._file_mode)
-
     def _named(self, path: str) -> Path:
         """The absolute name of `path`; UsageProblem if malformed or reserved."""
         self._check(path)
@@ -205,7 +215,7 @@ class LocalStorage(Storage):
         self._check_prefix(prefix)
         return self._locate(prefix[:-1]) if prefix else self._root
 
-    def _publish(self, temporary: Path, path: str, if_absent: bool) -> None:
+    def _publish(self, temporary: Path, path: str, if_absent: bool, lasting: bool) -> None:
         target = self._locate(path)
         folder = target.parent
         self._make(folder)
@@ -216,7 +226,8 @@ class LocalStorage(Storage):
                 temporary.replace(target)
         except FileExistsError:
             raise AlreadyExists(f"{path} is there already, in {self._root}.") from None
-        sync_folder(folder)
+        if lasting:
+            sync_folder(folder)
 
     def _make(self, folder: Path) -> None:
         """Make `folder`, with its name and its parents' durable.
@@ -253,7 +264,9 @@ class LocalStorage(Storage):
 class LocalWriter(ObjectWriter):
     """A temporary file that a link or a rename publishes."""
 
-    def __init__(self, temporary: Path, publish: Callable[[Path, str, bool], None], mode: int | None) -> None:
+    def __init__(
+        self, temporary: Path, publish: Callable[[Path, str, bool, bool], None], mode: int | None
+    ) -> None:
         self._temporary = temporary
         self._publish = publish
         handle = os.open(temporary, _NEW, 0o666 if mode is None else 0o600)
@@ -267,14 +280,27 @@ class LocalWriter(ObjectWriter):
             self._synced = False
             self._file.write(data)
 
-    def commit(self, path: str, *, if_absent: bool = True, metadata: Mapping[str, str] | None = None) -> None:
-        del metadata
-        with _explained("write", path):
+    def sync(self) -> None:
+        """Make durable what was written."""
+        with _explained("write", str(self._temporary)):
             if not self._synced:
                 self._file.flush()
                 os.fsync(self._file.fileno())
                 self._synced = True
-            self._publish(self._temporary, path, if_absent)
+
+    def commit(
+        self,
+        path: str,
+        *,
+        if_absent: bool = True,
+        metadata: Mapping[str, str] | None = None,
+        lasting: bool = True,
+    ) -> None:
+        """As of every storage; unless `lasting`, the name becomes durable with the folder's next."""
+        del metadata
+        self.sync()
+        with _explained("write", path):
+            self._publish(self._temporary, path, if_absent, lasting)
             self._file.close()
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules.kinds import KINDS
+from lakebackup.sql_engine.delta.log import opened
 from lakebackup.sql_engine.delta.table import write_rows
 from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle
 from lakebackup.storage import open_storage
@@ -38,11 +39,12 @@ def grouped(paths: Sequence[str], count: int) -> Groups:
 class FrameWriter:
     """For `mapInArrow` over rows of a table: writes them as files of it, one line of `ADDED` a file.
 
-    With `source` the batches are what that makes rows of.
+    `settings`: the table's. With `source` the batches are what that makes rows of.
     """
 
     catalog_uri: str
     table: str
+    settings: Mapping[str, str]
     source: RowSource | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -54,9 +56,9 @@ class FrameWriter:
 
     def write(self, rows: Iterable[pa.RecordBatch]) -> Iterator[str]:
         """Write rows in any process: a text a file, which `commit` makes visible."""
-        storage = open_storage(self.catalog_uri)
+        storage = opened(self.catalog_uri)
         for table in in_chunks(rows, ARROW_SCHEMAS[self.table], ROWS_PER_FILE):
-            yield write_rows(storage, self.table, table)
+            yield write_rows(storage, self.table, table, self.settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,16 @@ from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row, table_of
 from lakebackup.rows.upkeep import Audit, Destination, Hold, Migration, Policy, PolicyTopics
 from lakebackup.rules import layout
 from lakebackup.sql_engine.delta.change import set_states
-from lakebackup.sql_engine.delta.table import SORTED_BY, append, commit, open_table
+from lakebackup.sql_engine.delta.table import (
+    SORTED_BY,
+    append,
+    append_files,
+    commit,
+    open_table,
+    settings_of,
+)
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup.store.behind import current_catalog
+from lakebackup.store.behind import require_current
 from lakebackup.store.delta_append import (
     ADDED,
     LISTED_BY,
@@ -38,7 +45,7 @@ from lakebackup.store.delta_append import (
 )
 from lakebackup.store.lease import Lease
 from lakebackup.store.manifest import mark
-from lakebackup.store.reader import Catalog
+from lakebackup.store.reader import Catalog, CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_sql import names
 
@@ -54,7 +61,6 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup.store.delta_append import RowSource
     from lakebackup.store.manifest import Manifest
-    from lakebackup.store.reader import CatalogReader
 
     Session = SparkSession | Callable[[], SparkSession] | None
 
@@ -93,9 +99,12 @@ class CatalogWriter(Catalog):
         self._session = spark
 
     def prepare(self) -> CatalogReader:
-        """Create or migrate the catalog, so that a run can add backups; returns it. Refused when it is behind."""
+        """Create or migrate the catalog, so that a run can add backups, and return it; Refused when it is
+        behind."""
         self.migrate()
-        return current_catalog(self.home.uri, self.catalog_uri)
+        reader = CatalogReader(self.home.uri, self.catalog_uri)
+        require_current(reader)
+        return reader
 
     @property
     def _spark(self) -> SparkSession:
@@ -107,17 +116,20 @@ class CatalogWriter(Catalog):
 
     def migrate(self) -> int:
         """Create or update the tables; can be repeated. Returns the schema version."""
-        if (self.version() or 0) < len(names("migrations")):
+        newest = len(names("migrations"))
+        if (self.version() or 0) < newest:
             from lakebackup.sql_engine.delta.ddl import make_table
 
             with self._lease() as lease:
-                due = list(enumerate(names("migrations"), 1))[self.version() or 0 :]
-                tables = sorted({table for _, name in due for table in names(f"migrations/{name}")})
-                _run_in_threads(*(partial(make_table, self._storage, table) for table in tables))
+                done = self.version() or 0
+                missing = dict(enumerate(names("migrations")[done:], done + 1))
+                tables = {table for name in missing.values() for table in names(f"migrations/{name}")}
+                _run_in_threads(*(partial(make_table, self._storage, table) for table in sorted(tables)))
                 lease.renew()
-                rows = [Migration(version=number, name=name, applied_at=_now()) for number, name in due]
-                append(self._storage, "migrations", rows, f"migration-{len(names('migrations'))}")
-        return len(names("migrations"))
+                now = _now()
+                rows = [Migration(version=n, name=name, applied_at=now) for n, name in missing.items()]
+                append(self._storage, "migrations", rows, f"migration-{newest}")
+        return newest
 
     def require_writable(self) -> None:
         """Raises EnvironmentProblem when nothing can be written to the catalog."""
@@ -133,9 +145,9 @@ class CatalogWriter(Catalog):
         """
         backup = manifest.backup
         with self._lease() as lease:
-            self._register(storage)
             small = _by_table(manifest.rows).items()
             _run_in_threads(
+                partial(self._register, storage),
                 *self._part_appends(storage, [manifest], backup.backup_id),
                 *(partial(append, self._storage, *some, backup.backup_id) for some in small),
             )
@@ -164,23 +176,25 @@ class CatalogWriter(Catalog):
 
         `source`: converts `rows` to rows of the table, in the task that writes them.
         """
-        added = self._write_with_spark(FrameWriter(self.catalog_uri, table, source), rows)
+        settings = settings_of(f"{self.catalog_uri}/{table}")
+        added = self._write_with_spark(FrameWriter(self.catalog_uri, table, settings, source), rows)
         with self._lease():
             commit(self._storage, table, added, transaction or uuid.uuid4().hex)
 
     def append_read(self, table: str, source: PerNumber, tasks: int, transaction: str) -> None:
         """Append the rows that `source` returns for each task number, once for each `transaction`."""
-        added = self._write_tasks(table, source, tasks)
+        added = self._write_tasks(table, source, tasks, settings_of(f"{self.catalog_uri}/{table}"))
         with self._lease():
             commit(self._storage, table, added, transaction)
 
-    def _write_tasks(self, table: str, source: PerNumber, tasks: int) -> list[str]:
+    def _write_tasks(
+        self, table: str, source: PerNumber, tasks: int, settings: Mapping[str, str]
+    ) -> list[str]:
         if tasks == 1 or self._session is None:  # one is done before Spark has started
-            writer = FrameWriter(self.catalog_uri, table)
-            return [added for number in range(tasks) for added in writer.write(source.rows(number))]
-        return self._write_with_spark(
-            FrameWriter(self.catalog_uri, table, source), self._spark.range(0, tasks, 1, tasks)
-        )
+            here = FrameWriter(self.catalog_uri, table, settings)
+            return [added for number in range(tasks) for added in here.write(source.rows(number))]
+        writer = FrameWriter(self.catalog_uri, table, settings, source)
+        return self._write_with_spark(writer, self._spark.range(0, tasks, 1, tasks))
 
     def _write_with_spark(self, writer: FrameWriter, rows: DataFrame) -> list[str]:
         with task_errors():
@@ -308,7 +322,8 @@ class CatalogWriter(Catalog):
             source = (
                 PartRows(storage.uri, groups) if table == "files" else ListedRows(storage.uri, table, groups)
             )
-            commit(self._storage, table, self._write_tasks(table, source, count), transaction)
+            write = partial(self._write_tasks, table, source, count)
+            append_files(self._storage, table, transaction, write)
 
         backups = [manifest.backup for manifest in manifests]
         yield partial(append_rows, "files", backups, sum(backup.files for backup in backups))

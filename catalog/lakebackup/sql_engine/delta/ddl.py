@@ -1,33 +1,27 @@
-"""Create the catalog's tables from their CREATE TABLE statements, by delta-rs, without a JVM."""
+"""Create the catalog's tables from their CREATE TABLE statements, without a JVM."""
 
 from __future__ import annotations
 
 import json
-import tempfile
 import time
-from contextlib import suppress
+import uuid
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlglot import exp, parse_one
 
-from lakebackup.sql_engine.delta.log import FOLDER, folder_of
+from lakebackup.sql_engine.delta.log import put_entry
 from lakebackup.sql_engine.delta.table import CONSTRAINT, open_table
-from lakebackup.sql_engine.delta.verified import put_sums
 from lakebackup.storage import AlreadyExists
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deltalake import Field
-
     from lakebackup.storage import Storage
 
-_FIRST_COMMIT = f"{0:020d}.json"
-# A writer that does not know CHECK constraints must not write.
-_WITH_CONSTRAINTS = {"delta.minReaderVersion": "1", "delta.minWriterVersion": "3"}
+# Of Delta's protocol: a writer that does not know CHECK constraints must not write.
+_WITH_CONSTRAINTS = 3
 _TYPES = {"TEXT": "string", "BIGINT": "long", "INT": "integer", "BOOLEAN": "boolean", "DOUBLE": "double"}
 
 
@@ -91,62 +85,32 @@ def _column(column: exp.ColumnDef) -> Column:
 
 def make_table(storage: Storage, table: str) -> None:
     """Create a table of the catalog below its `storage`, or add the columns that it lacks."""
-    declared = definition(table)
-    with tempfile.TemporaryDirectory(prefix="lakebackup-table-") as folder:
-        _create(folder, declared)
-        data = Path(folder, FOLDER, _FIRST_COMMIT).read_bytes()
-    try:
-        _put_entry(storage, f"{table}/{FOLDER}/{_FIRST_COMMIT}", data)
-    except AlreadyExists:
-        _add_columns(storage, table, declared)
-
-
-def _add_columns(storage: Storage, table: str, declared: Definition) -> None:
-    opened = open_table(f"{storage.uri}/{table}")
-    schema, about = json.loads(opened.schema().to_json()), opened.metadata()
-    there = {field["name"] for field in schema["fields"]}
-    new = [json.loads(_field(column).to_json()) for column in declared.columns if column.name not in there]
-    if not new:
-        return
-    now = int(time.time() * 1000)
+    made, now = definition(table), int(time.time() * 1000)
+    protocol = {"minReaderVersion": 1, "minWriterVersion": _WITH_CONSTRAINTS if made.constraints else 2}
+    fields = [
+        {"name": c.name, "type": c.type, "nullable": c.nullable, "metadata": {"comment": c.comment}}
+        for c in made.columns
+    ]
     metadata = {
-        "id": str(about.id),
-        "description": about.description,
+        "id": str(uuid.uuid4()),
+        "description": made.comment,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({**schema, "fields": [*schema["fields"], *new]}),
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
         "partitionColumns": [],
-        "createdTime": about.created_time,
-        "configuration": about.configuration,
+        "createdTime": now,
+        "configuration": made.properties,
     }
-    info = {"timestamp": now, "operation": "ADD COLUMNS", "operationParameters": {}}
-    lines = (json.dumps(action) for action in ({"commitInfo": info}, {"metaData": metadata}))
-    path = f"{table}/{FOLDER}/{opened.version() + 1:020d}.json"
-    _put_entry(storage, path, "".join(f"{line}\n" for line in lines).encode())
-
-
-def _put_entry(storage: Storage, path: str, data: bytes) -> None:
-    storage.put(path, data, if_absent=True)
-    if folder_of(storage.uri):
-        with suppress(AlreadyExists):
-            put_sums(storage, path, data)
-
-
-def _create(folder: str, table: Definition) -> None:
-    from deltalake import DeltaTable, Schema
-
-    protocol = _WITH_CONSTRAINTS if table.constraints else {}
-    DeltaTable.create(
-        folder,
-        Schema([_field(c) for c in table.columns]),
-        description=table.comment,
-        configuration={**table.properties, **protocol},
-        raise_if_key_not_exists=False,  # delta-rs does not know every property of Spark's
-    )
-
-
-def _field(column: Column) -> Field:
-    from deltalake import Field
-    from deltalake.schema import PrimitiveType
-
-    metadata = {"comment": column.comment} if column.comment else {}
-    return Field(column.name, PrimitiveType(column.type), nullable=column.nullable, metadata=metadata)
+    info = {"timestamp": now, "operation": "CREATE TABLE", "operationParameters": {}}
+    try:
+        put_entry(storage, table, 0, [{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
+    except AlreadyExists:
+        opened = open_table(f"{storage.uri}/{table}")
+        before = opened.schema().to_json()
+        there = {field["name"] for field in json.loads(before)["fields"]}
+        if all(column.name in there for column in made.columns):
+            return
+        about = opened.metadata()
+        metadata |= {"id": str(about.id), "createdTime": about.created_time}
+        metadata["configuration"] = about.configuration
+        info["operation"] = "ADD COLUMNS"
+        put_entry(storage, table, opened.version() + 1, [{"commitInfo": info}, {"metaData": metadata}])

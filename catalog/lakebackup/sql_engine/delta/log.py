@@ -1,8 +1,9 @@
 """Where delta-rs finds a table's log: in the table's folder, or in a copy of what object storage holds.
 
-delta-rs never speaks to object storage. `Storage` does, with its own retries, credentials and checksums, and
-a commit is its conditional put: one way to reach S3, one way to lose or win a race. A look at a table is one
-listing of what came after its last checkpoint; what was read stays in the process, for commits do not change.
+delta-rs only reads logs, and never speaks to object storage. `Storage` does, with its own retries,
+credentials and checksums, and a commit is its conditional put, in a folder too: one way to reach S3, one way
+to lose or win a race. A look at a table there is one listing of what came after its last checkpoint; what was
+read stays in the process, for commits do not change.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from lakebackup.errors import Busy, EnvironmentProblem, NotFound
+from lakebackup.sql_engine.delta.sums import sums_of
 from lakebackup.sql_engine.failures import damaged_catalog
 from lakebackup.storage import AlreadyExists, open_storage
+from lakebackup.storage.local import LocalStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from lakebackup.storage import ObjectStat, Storage
 
@@ -33,6 +36,8 @@ FOLDER = "_delta_log"
 _HINT = f"{FOLDER}/_last_checkpoint"
 _ENTRY = re.compile(r"(\d{20})\.(?:json|checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet)")
 _AT_ONCE = 16
+# Commits from checkpoint to checkpoint. In object storage each entry behind one is a request of every reader.
+_IN_FOLDER, _IN_OBJECT_STORAGE = 20, 10
 _TRIES = 5
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,13 +82,104 @@ def local_log(uri: str, *, history: bool = False, known: bool = False) -> Iterat
     if folder:
         yield str(folder)
         return
-    entries = remote_log(uri).entries(history=history, known=known)
+    with _copied(remote_log(uri).entries(history=history, known=known)) as copy:
+        yield copy
+
+
+@contextmanager
+def _copied(entries: Mapping[str, bytes]) -> Iterator[str]:
+    """A folder with these entries as a table's log, while the block runs."""
     with tempfile.TemporaryDirectory(prefix="lakebackup-log-") as copy:
         log = Path(copy, FOLDER)
         log.mkdir()
         for name, data in entries.items():
             (log / name).write_bytes(data)
         yield copy
+
+
+def is_entry(name: str) -> bool:
+    """Whether a file of this name in a table's log is a commit or a checkpoint."""
+    return _ENTRY.fullmatch(name) is not None
+
+
+def needed(names: Iterable[str]) -> list[str]:
+    """The entries among the names in a log that a table is read from, the oldest first."""
+    entries = sorted(filter(is_entry, names))
+    since = _checkpoint(entries)
+    return [name for name in entries if name[:20] >= since]
+
+
+def entries_of(uri: str) -> dict[str, bytes]:
+    """Name -> bytes of what the table at a URI is read from, the oldest first; what this process knows of it
+    in object storage will do."""
+    folder = folder_of(uri)
+    if folder is None:
+        found = remote_log(uri).entries(known=True)
+        return {name: found[name] for name in needed(found)}
+    log = folder / FOLDER
+    return {name: (log / name).read_bytes() for name in needed(os.listdir(log))}  # noqa: PTH208 - fast
+
+
+def put_entry(storage: Storage, table: str, version: int, actions: Iterable[Mapping[str, Any]]) -> None:
+    """Commit a version of a table of the catalog: its actions, as Delta's protocol has them.
+
+    Raises AlreadyExists when another writer was faster, EnvironmentProblem.
+    """
+    text = "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions)
+    name = f"{version:020d}.json"
+    put_summed(storage, f"{table}/{FOLDER}/{name}", text.encode())  # this alone is the commit
+    if folder_of(storage.uri) is None:
+        remote_log(f"{storage.uri}/{table}").remember(name, text.encode())
+
+
+def put_summed(storage: Storage, path: str, data: bytes) -> None:
+    """Put a new file of a table, and in a folder its checksums behind it. Raises AlreadyExists."""
+    if isinstance(storage, LocalStorage):
+        storage.put_together({path: data, _sums_path(path): sums_of(data)})
+    else:
+        storage.put(path, data, if_absent=True)
+
+
+def _sums_path(path: str) -> str:
+    above, _, name = path.rpartition("/")
+    return f"{above}/.{name}.crc"
+
+
+def put_checkpoint(storage: Storage, table: str, version: int) -> None:
+    """Put a checkpoint of a table's newest version, `version`, when it is time for one.
+
+    It only makes reading faster: that one cannot be put is no error.
+    """
+    uri = f"{storage.uri}/{table}"
+    folder = folder_of(uri)
+    if not version or version % (_IN_FOLDER if folder else _IN_OBJECT_STORAGE):
+        return
+    from deltalake import DeltaTable
+
+    try:
+        with _copied(entries_of(uri)) as copy:
+            DeltaTable(copy).create_checkpoint()
+            for made in sorted(Path(copy, FOLDER).glob("*.checkpoint*.parquet")):
+                with suppress(AlreadyExists):
+                    put_summed(storage, f"{table}/{FOLDER}/{made.name}", made.read_bytes())
+            hint = Path(copy, _HINT).read_bytes()
+            storage.put(f"{table}/{_HINT}", hint)
+            if folder:
+                storage.put(_sums_path(f"{table}/{_HINT}"), sums_of(hint))
+    except EnvironmentProblem as error:
+        _warn("%s has no new checkpoint: %s", uri, error)
+    if folder:
+        _clean_up(folder)
+
+
+def _clean_up(folder: Path) -> None:
+    """Delete the entries of a log in a folder that Delta no longer keeps, with their checksums."""
+    from deltalake import DeltaTable
+
+    DeltaTable(str(folder)).cleanup_metadata()
+    for sums in (folder / FOLDER).glob(".*.crc"):
+        if not sums.with_name(sums.name[1:].removesuffix(".crc")).exists():
+            sums.unlink(missing_ok=True)
 
 
 @per_process
@@ -137,37 +233,10 @@ class RemoteLog:
                 return self._older | self._entries
             return dict(self._entries)
 
-    def publish(self, folder: str, before: int) -> None:
-        """Make what delta-rs wrote into a copy behind version `before` that of the table.
-
-        Raises AlreadyExists when another writer was faster: nothing is changed then. A checkpoint only makes
-        reading faster: one that cannot be put does not fail the commit, which stands.
-        """
-        log = Path(folder, FOLDER)
-        names = sorted(found.name for found in log.iterdir() if _ENTRY.fullmatch(found.name))
-        new = [name for name in names if int(name[:20]) > before]
+    def remember(self, name: str, data: bytes) -> None:
+        """This process has put an entry."""
         with self._lock:
-            for name in (name for name in new if name.endswith(".json")):
-                data = (log / name).read_bytes()
-                self._put(name, data, if_absent=True)  # this alone is the commit
-                self._entries[name] = data
-            try:
-                self._publish_checkpoints(folder, [name for name in names if name.endswith(".parquet")])
-            except EnvironmentProblem as error:
-                _warn("%s/%s has no new checkpoint: %s", self._storage.uri, self._table, error)
-
-    def _publish_checkpoints(self, folder: str, names: Iterable[str]) -> None:
-        new = [name for name in names if name not in self._entries]
-        for name in new:
-            data = Path(folder, FOLDER, name).read_bytes()
-            with suppress(AlreadyExists):
-                self._put(name, data, if_absent=True)
             self._entries[name] = data
-        if new:
-            self._forget_old()
-            hint = Path(folder, _HINT)
-            if hint.is_file():
-                self._storage.put(f"{self._table}/{_HINT}", hint.read_bytes())
 
     def _look(self) -> None:
         for _ in range(_TRIES):
@@ -220,9 +289,6 @@ class RemoteLog:
         wanted = list(names)
         read: Callable[[str], bytes] = partial(_read, self._storage, f"{self._table}/{FOLDER}")
         return dict(zip(wanted, pool().map(read, wanted), strict=True))
-
-    def _put(self, name: str, data: bytes, *, if_absent: bool) -> None:
-        self._storage.put(f"{self._table}/{FOLDER}/{name}", data, if_absent=if_absent)
 
     def _newest(self) -> int:
         return max((int(name[:20]) for name in self._entries), default=-1)

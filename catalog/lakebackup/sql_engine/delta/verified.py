@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import struct
-import zlib
 from collections import OrderedDict
 from functools import lru_cache
 from itertools import islice
@@ -23,18 +21,14 @@ from pyarrow import fs
 
 from lakebackup.errors import LakebackupError, NotFound
 from lakebackup.sql_engine.delta.log import folder_of, opened, per_process, pool
+from lakebackup.sql_engine.delta.sums import is_whole
 from lakebackup.sql_engine.failures import passed_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from concurrent.futures import Future
-    from pathlib import Path
-
-    from lakebackup.storage import Storage
 
 _NAMED = re.compile(r"part-[0-9a-f]{32}-([0-9a-f]{64})\.parquet")
-_CRC_HEADER = struct.Struct(">4si")
-_CRC_EVERY = 512
 _KEPT_BYTES = 128 << 20
 _AHEAD = 12
 
@@ -159,28 +153,3 @@ def _fetch(uri: str, path: str) -> pa.Buffer:
 @per_process
 def _fetched() -> _Fetched:
     return _Fetched()
-
-
-def sums_of(data: bytes, every: int = _CRC_EVERY) -> bytes:
-    """What Hadoop puts beside a file with these bytes, as `.<name>.crc`; its readers verify it."""
-    view = memoryview(data)
-    found = (zlib.crc32(view[at : at + every]).to_bytes(4) for at in range(0, len(data), every))
-    return _CRC_HEADER.pack(b"crc\0", every) + b"".join(found)
-
-
-def put_sums(storage: Storage, path: str, data: bytes) -> None:
-    """Put the checksums of the file at `path` beside it; AlreadyExists when they are there."""
-    above, _, name = path.rpartition("/")
-    storage.put(f"{above}/.{name}.crc", sums_of(data), if_absent=True)
-
-
-def is_whole(file: Path, data: bytes) -> bool:
-    """Whether a file's bytes are those that its `.<name>.crc` is of; true without one."""
-    try:
-        sums = file.with_name(f".{file.name}.crc").read_bytes()
-    except FileNotFoundError:
-        return True
-    if len(sums) < _CRC_HEADER.size:
-        return False
-    magic, every = _CRC_HEADER.unpack_from(sums)
-    return magic == b"crc\0" and every > 0 and sums_of(data, every) == sums

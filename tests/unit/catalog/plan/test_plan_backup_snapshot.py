@@ -58,7 +58,7 @@ def test_backups_follow_each_other_in_time() -> None:
 def test_work_is_cut_into_tasks_of_bounded_size() -> None:
     assert amount(0, 0, unchanged=10**6).tasks(4) == 0
     assert amount(2_000, 64 << 20).tasks(4) == 1
-    assert amount(2_001, 64 << 20).tasks(4) == 8
+    assert amount(3_000, 64 << 20).tasks(4) == 8
     assert amount(10, GIB).tasks(4) == 8
     assert amount(10, 100 * GIB).tasks(4) == 400
     assert amount(10, 10_000 * GIB).tasks(4) == 2_000

@@ -1,0 +1,254 @@
+"""What is written to the catalog's tables: rows that keep the constraints, commits that last, checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from sqlglot import parse_one
+from tests.support.disks import flip
+from tests.support.rows import filled
+
+from lakebackup.errors import Busy, Damaged, EnvironmentProblem, UsageProblem
+from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row
+from lakebackup.rows.upkeep import Audit
+from lakebackup.sql_engine.delta import ddl, log
+from lakebackup.sql_engine.delta import table as delta
+from lakebackup.sql_engine.delta.dataset import rows_of
+from lakebackup.sql_engine.delta.ddl import definition, make_table
+from lakebackup.storage import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakebackup.storage import Storage
+
+# Of each constraint, in its order: what a row of the table has that keeps it, and what breaks it.
+CASES: dict[str, list[tuple[str, dict[str, Any], dict[str, Any]]]] = {
+    "backups": [
+        ("number_positive", {"number": 1, "place": 1}, {"number": 0, "place": 1}),
+        ("levels", {"number": 2, "place": 1}, {"number": 2, "place": 3}),
+    ],
+    "departures": [("lifetime", {"added_in": 1, "gone_in": 2}, {"added_in": 2, "gone_in": 2})],
+    "files": [
+        ("ts_order", {"min_ts": 1, "max_ts": 1}, {"min_ts": 2, "max_ts": 1}),
+        ("position_order", {"end_position": 1}, {"end_position": 0}),
+        ("path_relative", {"path": "a/b.c"}, {"path": "/etc/passwd"}),
+        ("path_relative", {"path": "a.b"}, {"path": "a/../b"}),
+        ("bytes_positive", {"bytes": 0}, {"bytes": -1}),
+    ],
+    "gaps": [("ts_order", {"from_ts": 1, "to_ts": 1}, {"from_ts": 2, "to_ts": 1})],
+    "groups": [("position_positive", {"position": 0}, {"position": -1})],
+    "holds": [("instant", {"at": 0}, {"at": -1})],
+    "log_regions": [("numbered", {"number": 1}, {"number": 0})],
+    "log_tables": [("action_known", {"action": "drop"}, {"action": "alter"})],
+    "log_tasks": [("instant", {"at": 0}, {"at": -1})],
+    "policies": [("limits", {"window_days": None}, {"window_days": -1})],
+    "positions": [("position_order", {"end_position": 0}, {"end_position": -1})],
+    "queue_points": [("counted", {"carried": 0}, {"carried": -1})],
+    "queue_positions": [("positive", {"no_transaction_position": 0}, {"no_transaction_position": -1})],
+    "queue_restores": [("ordered", {"base_position": 0}, {"base_position": 1})],
+    "queue_schemas": [("numbered", {"version": 0}, {"version": -1})],
+    "queue_transactions": [("counted", {"entries": 1}, {"entries": 0})],
+    "scopes": [("regions_positive", {"regions": 0}, {"regions": -1})],
+    "snapshot_departures": [("lifetime", {"added_in": 1, "gone_in": 2}, {"added_in": 2, "gone_in": 1})],
+    "snapshot_files": [
+        ("place", {"position": 0}, {"position": -1}),
+        ("bytes_positive", {"bytes": None}, {"bytes": -1}),
+        ("path_relative", {"path": "a"}, {"path": "/a"}),
+    ],
+    "translations": [("position_order", {"first_position": 0}, {"first_position": 1})],
+}
+RULES = {table: definition(table).constraints for table in TABLES}
+
+
+def settings(table: str) -> Mapping[str, str]:
+    return definition(table).properties
+
+
+def batch(table: str, **given: Any) -> pa.Table:
+    rows = [as_row(filled(TABLES[table], **given))]
+    return pa.Table.from_pylist(rows, schema=ARROW_SCHEMAS[table])
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    """A catalog's folder with the table `audit`, which has no constraints, and `files`."""
+    found = open_storage(str(tmp_path))
+    for table in ("audit", "files"):
+        make_table(found, table)
+    return found
+
+
+def entry(number: int) -> Audit:
+    return Audit(at=number, actor="me", action="looked", subject="x", detail="{}")
+
+
+def seen(storage: Storage) -> list[int]:
+    return sorted(rows_of(f"{storage.uri}/audit")["at"].to_pylist())
+
+
+def test_each_constraint_has_a_case() -> None:
+    assert {table: {name for name, _, _ in cases} for table, cases in CASES.items()} == {
+        table: set(rules) for table, rules in RULES.items() if rules
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "number"), [(t, n) for t, cases in CASES.items() for n in range(len(cases))]
+)
+def test_a_row_that_breaks_a_constraint_is_refused(table: str, number: int, storage: Storage) -> None:
+    whole: dict[str, Any] = {}
+    for _, keeps, _ in CASES[table]:
+        whole |= keeps
+    usual = {"level": 1, "min_redundancy": 1} if table == "policies" else {}
+    usual |= {"added_in": 1} if table == "snapshot_files" else {}
+    delta._check(table, batch(table, **usual | whole), settings(table))
+    name, _, breaks = CASES[table][number]
+    with pytest.raises(UsageProblem, match=f"{table} breaks its rule {name} "):
+        delta.write_rows(storage, table, batch(table, **usual | whole | breaks), settings(table))
+    assert not list(
+        storage.list(f"{table}/part-"[: len(table) + 1]) if table not in ("audit", "files") else []
+    )
+
+
+def test_constraints_mean_the_same_to_both_engines() -> None:
+    for rules in RULES.values():
+        for text in rules.values():
+            assert parse_one(text, dialect="spark") == parse_one(text, dialect="duckdb")
+
+
+def test_a_row_for_which_a_constraint_is_null_is_refused() -> None:
+    unknown = batch("policies", level=1, min_redundancy=1)
+    rules = {f"{delta.CONSTRAINT}window": "window_days >= 0"}
+    with pytest.raises(UsageProblem, match="breaks its rule window"):
+        delta._check("policies", unknown, rules)
+
+
+def test_a_commit_is_synced_before_anything_that_depends_on_it(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    really = os.fsync
+
+    def fsync(handle: int) -> None:
+        found = Path(f"/proc/self/fd/{handle}")
+        synced.append(str(found.readlink()) if found.readlink().is_dir() else found.read_text("latin-1")[:12])
+        really(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert delta.append(storage, "audit", [entry(1)], "one")
+    rows, commit = (
+        next(n for n, what in enumerate(synced) if what.startswith(start)) for start in ("PAR1", '{"')
+    )
+    assert rows < commit
+    assert any(what.endswith("/audit") for what in synced[rows:commit]), "the file's name is durable before"
+    assert synced[commit + 1].startswith("crc"), "and the folder is synced once for both"
+    assert [what for what in synced if what.endswith("/audit/_delta_log")] == [synced[commit + 2]]
+
+
+def test_a_commit_that_lost_a_race_comes_behind_the_winner(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faster = delta.write_rows(storage, "audit", batch("audit", at=1))
+    put, others = delta.put_entry, [faster]
+
+    def beaten(storage: Storage, table: str, version: int, actions: Any) -> None:
+        if others:
+            add = json.loads(others.pop()) | {
+                "partitionValues": {},
+                "modificationTime": 0,
+                "dataChange": True,
+            }
+            put(storage, table, version, [{"add": add}])
+        put(storage, table, version, actions)
+
+    monkeypatch.setattr(delta, "put_entry", beaten)
+    assert delta.append(storage, "audit", [entry(2)], "two")
+    assert not delta.append(storage, "audit", [entry(2)], "two")
+    assert seen(storage) == [1, 2]
+    monkeypatch.setattr(delta, "commit_once", lambda *_: False)
+    with pytest.raises(Busy, match="Others commit"):
+        delta.append(storage, "audit", [entry(3)], "three")
+
+
+def test_a_table_with_features_that_are_not_known_is_not_written(storage: Storage) -> None:
+    for features, refused in ((["appendOnly", "checkConstraints"], False), (["rowTracking"], True)):
+        version = delta.open_table(f"{storage.uri}/audit").version() + 1
+        protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
+        log.put_entry(storage, "audit", version, [{"protocol": protocol}])
+        if refused:
+            with pytest.raises(EnvironmentProblem, match="features of Delta"):
+                delta.append(storage, "audit", [entry(1)], features[0])
+        else:
+            assert delta.append(storage, "audit", [entry(1)], features[0])
+
+
+def test_a_checkpoint_comes_now_and_then_and_old_entries_go(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_IN_FOLDER", 3)
+    folder = Path(storage.uri.removeprefix("file://"), "audit", "_delta_log")
+    long_ago = time.time() - 40 * 86_400
+    for number in range(8):
+        assert delta.append(storage, "audit", [entry(number)], f"{number}")
+        assert seen(storage) == list(range(number + 1))
+        if number == 3:  # when it has a checkpoint
+            for old in folder.glob("*.*"):
+                os.utime(old, (long_ago, long_ago))
+    entries = {path.name for path in folder.iterdir()}
+    assert f"{6:020d}.checkpoint.parquet" in entries
+    assert f"{0:020d}.json" not in entries
+    assert not [
+        name for name in entries if name.startswith(".") and name[1:].removesuffix(".crc") not in entries
+    ]
+    assert not delta.append(storage, "audit", [entry(0)], "0"), "the checkpoint knows what was committed"
+    assert len(DeltaTable(str(folder.parent)).file_uris()) == 8
+    flip(folder / f"{6:020d}.checkpoint.parquet")
+    with pytest.raises(Damaged):
+        delta.open_table(f"{storage.uri}/audit")
+
+
+def test_all_tables_are_created_as_they_are_declared(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    for table in TABLES:
+        make_table(storage, table)
+        make_table(storage, table)  # nothing is done twice
+        declared, made = definition(table), DeltaTable(str(tmp_path / table))
+        assert made.version() == 0
+        assert made.metadata().configuration == declared.properties
+        assert made.metadata().description == declared.comment
+        found = [
+            (f.name, f.type.type, f.nullable, f.metadata.get("comment", "")) for f in made.schema().fields
+        ]
+        assert found == [(c.name, c.type, c.nullable, c.comment) for c in declared.columns]
+        protocol = made.protocol()
+        assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 3 if RULES[table] else 2)
+
+
+def test_a_table_of_an_earlier_version_gets_the_columns_that_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, declared = open_storage(str(tmp_path)), definition("backups")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(ddl, "definition", lambda _: replace(declared, columns=declared.columns[:-1]))
+        make_table(storage, "backups")
+    old = batch("backups", number=1, place=1).drop_columns(["runner"])
+    write_deltalake(str(tmp_path / "backups"), old, mode="append")
+    assert rows_of(f"{storage.uri}/backups")["runner"].to_pylist() == [None]  # it is read as it is
+    make_table(storage, "backups")
+    make_table(storage, "backups")
+    made = DeltaTable(str(tmp_path / "backups"))
+    assert made.version() == 2
+    assert [field.name for field in made.schema().fields] == [column.name for column in declared.columns]
+    assert made.metadata().configuration == declared.properties
+    added = delta.write_rows(storage, "backups", batch("backups", number=2, place=2, runner="local"))
+    assert delta.commit(storage, "backups", [added], "later")
+    assert sorted(map(str, rows_of(f"{storage.uri}/backups")["runner"].to_pylist())) == ["None", "local"]
