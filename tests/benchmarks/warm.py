@@ -62,7 +62,9 @@ class Jobs:
 
     def _run(self, job: Any, request: object) -> dict[str, Any]:
         timeline = Timeline()
-        found: dict[str, Any] = job.run(request, spark=self.spark, reporter=timeline)
+        # As for a command, no session is there until the job asks for it.
+        spark = (lambda: self.spark) if job in (backup_snapshot, backup_queue) else self.spark
+        found: dict[str, Any] = job.run(request, spark=spark, reporter=timeline)
         return found | timeline.phases()
 
     def backup(
