@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, PlainSerializer, ValidationError
 
 from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.requests import LOCAL_BELOW
 from lakebackup.rules.times import parse_duration
 from lakebackup.storage.options import S3Options, StorageOptions
 
@@ -185,6 +186,15 @@ class Settings(BaseModel):
     )
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
         "read_committed", description="whether records of open and aborted transactions are left out"
+    )
+    runner: Literal["auto", "spark", "local"] = Field(
+        "auto",
+        description="what runs the tasks of a backup or a merge: spark, local (threads of the command's own "
+        "process), or auto: local for a small increment",
+    )
+    local_below: ByteSize = Field(
+        ByteSize(LOCAL_BELOW),
+        description="an increment up to this size is small, such as 16MiB of records; files count a quarter",
     )
     master: str | None = Field(None, description="Spark master, when not this machine: spark://host:7077")
     remote: str | None = Field(None, description="a running Spark Connect server: sc://host:15002")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import KW_ONLY, MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
+#: The size in bytes up to which an increment is small.
+LOCAL_BELOW = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,18 @@ class Request:
     dry_run: bool = False
     remote: str | None = None
     lease_ttl_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest(Request):
+    """As `Request`, of a job whose tasks run on Spark or in its own process: see lifecycle.runner.
+
+    `auto` runs an increment of up to `local_below` bytes in the process.
+    """
+
+    _: KW_ONLY
+    runner: Literal["auto", "spark", "local"] = "auto"
+    local_below: int = LOCAL_BELOW
 
 
 def asked(request: DataclassInstance, *, always: Sequence[str], never: Collection[str]) -> dict[str, Any]:

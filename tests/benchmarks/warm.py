@@ -61,7 +61,10 @@ class Living:
             return self.forget_peak() if words[0] == "forget-peak" else self.memory()
         timeline, used = Timeline(), time.process_time()
         progress.reporter = lambda **_: timeline  # every command asks here for its reporter
-        if code := run_command(words, spark=self.spark):
+        # As for a command, no session is there until the job asks for it.
+        own_session = words[:2] in (["backup", "snapshot"], ["backup", "queue"])
+        spark = (lambda: self.spark) if own_session else self.spark
+        if code := run_command(words, spark=spark):
             return {"code": f"exit code {code}: {' '.join(words)}"}
         seconds, own = time.perf_counter() - timeline.started, time.process_time() - used
         return {**timeline.found, **timeline.phases(), "seconds": seconds, "own_cpu_s": own}

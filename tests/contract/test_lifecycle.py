@@ -11,14 +11,26 @@ from typing import Any
 
 import pytest
 from tests.support.faults import expire_leases
-from tests.support.life_cases import LifeCase, LinesCase, ManifestCase, SnapshotCase, TopicsCase
+from tests.support.life_cases import (
+    LifeCase,
+    LinesCase,
+    LocalTopicsCase,
+    ManifestCase,
+    SnapshotCase,
+    SparkLinesCase,
+    TopicsCase,
+)
+from tests.support.looks import seen
 
 from lakebackup.errors import Busy, Refused
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
 
-#: Those whose interrupted backups are resumed; that of topics takes Spark and Kafka, and mostly too long.
+#: Those whose interrupted backups are resumed. On Spark the smallest has the cases that depend on the runner,
+#: and topics mostly take too long.
 RESUMED = (LinesCase, SnapshotCase)
+LINES_ON_SPARK = pytest.param(SparkLinesCase, marks=pytest.mark.spark)
+TOPICS_HERE = pytest.param(LocalTopicsCase, marks=pytest.mark.kafka)
 TOPICS = pytest.param(TopicsCase, marks=[pytest.mark.spark, pytest.mark.kafka])
 TOPICS_TOO_LONG = pytest.param(TopicsCase, marks=[*TOPICS.marks, pytest.mark.long])
 
@@ -32,7 +44,12 @@ def case(kind: type[LifeCase], request: pytest.FixtureRequest, tmp_path: Path) -
     return kind(tmp_path, *map(request.getfixturevalue, kind.NEEDS))
 
 
-@of(*RESUMED, ManifestCase)
+@pytest.fixture
+def no_session() -> None:
+    """In the place of `spark`."""
+
+
+@of(*RESUMED, ManifestCase, LINES_ON_SPARK)
 def test_nothing_new_makes_no_backup(case: LifeCase) -> None:
     assert case.run()
     case.assert_whole()
@@ -47,6 +64,7 @@ def test_the_next_backup_holds_what_is_new(tmp_path: Path) -> None:
     case.file.write_text("one\ntwo\nthree\nfour")
     assert (case.run() or {})["lines"] == [3, 4]
     case.assert_whole()
+    assert {row["runner"] for row in seen(case.root, "SELECT runner FROM backups")} == {"local"}
 
 
 @of(LinesCase, *(pytest.param(kind, marks=pytest.mark.long) for kind in (SnapshotCase, ManifestCase)))
@@ -64,7 +82,7 @@ def test_killed_at_every_step_the_next_run_makes_it_whole(kind: type[LifeCase], 
     assert step > 8
 
 
-@of(*RESUMED, TOPICS)
+@of(*RESUMED, LINES_ON_SPARK, TOPICS_HERE, TOPICS)
 def test_killed_again_and_again_it_ends_as_one_backup(case: LifeCase) -> None:
     """Each run continues the work of the one before and dies at a later step."""
     before, taken = case.ids(), {}
@@ -98,7 +116,7 @@ def test_tasks_that_were_done_are_not_done_again(tmp_path: Path) -> None:
     case.assert_whole()
 
 
-@of(*RESUMED, TOPICS_TOO_LONG)
+@of(*RESUMED, TOPICS_HERE, TOPICS_TOO_LONG)
 def test_what_another_request_left_is_discarded(case: LifeCase) -> None:
     before = case.ids()
     case.killed("put manifest.json")
@@ -140,7 +158,7 @@ def test_committed_but_unmarked_is_marked_for_another_request(case: LifeCase) ->
     case.assert_whole()
 
 
-@of(*RESUMED, TOPICS)
+@of(*RESUMED, TOPICS_HERE, TOPICS_TOO_LONG)
 def test_a_lease_that_was_lost_while_a_run_stalled(case: LifeCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run took over and made the backup exist: the first deletes nothing, and leaves no second."""
     copy = case.KIND.copy

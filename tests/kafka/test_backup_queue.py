@@ -301,7 +301,7 @@ def test_a_dry_run_writes_nothing(social: Social) -> None:
 def test_much_is_read_by_spark_with_the_same_result(
     social: Social, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "HERE_OFFSETS", 1)
+    monkeypatch.setattr(planning, "_ONE_TASK", 1)
     monkeypatch.setattr(splits, "LEAST_OFFSETS_PER_TASK", 1)
     front = social.send(social.delta, 0, "t1")
     social.send(social.delta, 0, "t2")

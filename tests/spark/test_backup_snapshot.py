@@ -102,7 +102,7 @@ def way(request: pytest.FixtureRequest, place: Place, monkeypatch: pytest.Monkey
         place.spark = request.getfixturevalue("spark")
         monkeypatch.setattr(compare, "HERE", 0)
         monkeypatch.setattr(compare, "_HASHED_HERE", 0)
-        monkeypatch.setattr(plan, "_HERE_FILES", 0)
+        monkeypatch.setattr(plan, "_ONE_TASK", 0)
     return str(request.param)
 
 

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
+from tests.support import line_source
 from tests.support.kafka_truth import Record, records_in
 
 from lakebackup.sql_engine.worker import PerNumber
@@ -171,6 +172,7 @@ def watched(
         mock.patch.object(compact_task, "FindNewest", there(compact_task.FindNewest)),
         mock.patch.object(compact_task, "KeepNewest", there(compact_task.KeepNewest)),
         mock.patch.object(merge_task, "Merge", there(merge_task.Merge)),
+        mock.patch.object(line_source, "CopyLines", there(line_source.CopyLines)),
         mock.patch.object(removing, "RemovalWriter", there(removing.RemovalWriter)),
         mock.patch.object(removing, "DeleteObjects", there(removing.DeleteObjects)),
         mock.patch.object(Lease, "release", let_go),

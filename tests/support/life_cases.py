@@ -111,16 +111,17 @@ class LinesCase(LifeCase):
 
     KIND, NAME, DATA = Lines, "notes", "notes/lines/*/*.data"
     STATES = ("put begun.json", "put data #2", "put part #2")
+    RUNNER: ClassVar[str] = "local"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, spark: Any = None) -> None:
         super().__init__(folder)
+        self.spark = spark
         self.file = folder / "notes.txt"
         self.file.write_text("one\ntwo\nthree")
 
     def run(self, **changes: Any) -> dict[str, Any] | None:
-        return back_up_lines(
-            LinesRequest(**{"destination": str(self.root), "file": self.file, **changes}), quiet()
-        )
+        own = {"destination": str(self.root), "file": self.file, "runner": self.RUNNER}
+        return back_up_lines(LinesRequest(**{**own, **changes}), quiet(), self.spark)
 
     def contents(self) -> dict[str, bytes]:
         rows = seen(self.root, "SELECT path, start_position FROM files")
@@ -128,6 +129,13 @@ class LinesCase(LifeCase):
 
     def wanted(self) -> dict[str, bytes]:
         return {str(number): line for number, line in enumerate(self.file.read_bytes().splitlines())}
+
+
+class SparkLinesCase(LinesCase):
+    """The same on Spark."""
+
+    RUNNER = "spark"
+    NEEDS = ("spark",)
 
 
 SNAPSHOTS = {
@@ -225,6 +233,7 @@ class TopicsCase(LifeCase):
     STATES = ("put begun.json", "put data", "put part")
     OTHER: ClassVar[dict[str, Any]] = {"mode": "incr-accu"}
     NEEDS = ("spark", "broker", "topic", "empty_catalog", "monkeypatch")
+    RUNNER: ClassVar[str] = "spark"
 
     def __init__(self, folder: Path, *needs: Any) -> None:
         spark, broker, topic, empty_catalog, monkeypatch = needs
@@ -240,7 +249,7 @@ class TopicsCase(LifeCase):
                 self.run()
 
     def run(self, **changes: Any) -> dict[str, Any] | None:
-        return self.lab.backup(self.topic, **{"parallelism": 4, **changes})
+        return self.lab.backup(self.topic, **{"parallelism": 4, "runner": self.RUNNER, **changes})
 
     def contents(self) -> Any:
         return stored(self.lab)
@@ -251,3 +260,10 @@ class TopicsCase(LifeCase):
     def assert_objects(self) -> None:
         """What a task that was killed had put before its part belongs to nobody."""
         assert self.named() <= set(self.data())
+
+
+class LocalTopicsCase(TopicsCase):
+    """The same in this process, without Spark."""
+
+    NEEDS = ("no_session", *TopicsCase.NEEDS[1:])
+    RUNNER = "local"

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from lakebackup.errors import Refused
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup.rows.backups import Backup, DataFile
 from lakebackup.rules import layout
 from lakebackup.storage import Storage
@@ -29,7 +29,7 @@ KIND = "lines"
 
 
 @dataclass(frozen=True, slots=True)
-class LinesRequest(Request):
+class LinesRequest(RunRequest):
     """What a person asked for."""
 
     file: Path
@@ -110,7 +110,8 @@ class Lines(Source[Draft]):
             file=self.request.file,
             start=draft.start,
         )
-        return run_tasks(work, job, range(draft.end - draft.start), here=True)
+        work.choose_runner(self.request, self.request.file.stat().st_size)
+        return run_tasks(work, job, range(draft.end - draft.start))
 
     def manifest(self, draft: Draft, totals: Totals) -> Manifest:
         backup = backup_row(
@@ -126,9 +127,9 @@ class Lines(Source[Draft]):
         return result_of(backup, {"lines": [draft.start, draft.end]})
 
 
-def run(request: LinesRequest, reporter: Reporter) -> dict[str, Any] | None:
+def run(request: LinesRequest, reporter: Reporter, spark: Any = None) -> dict[str, Any] | None:
     """One backup; None when there is nothing new."""
-    work = Workspace(request, "notes", reporter)
+    work = Workspace(request, "notes", reporter, spark)
     with work.lease() as lease:
         work.writer().prepare()
         lines = Lines(work, request)

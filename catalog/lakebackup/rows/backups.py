@@ -7,6 +7,9 @@ from typing import Literal
 
 from lakebackup.rows.base import Int32, Row, State
 
+#: What runs the tasks of a backup: Spark, or threads of the process that takes it.
+Runner = Literal["spark", "local"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup(Row):
@@ -45,6 +48,7 @@ class Backup(Row):
     created_by: str
     tool: str
     note: str | None = None
+    runner: Runner | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

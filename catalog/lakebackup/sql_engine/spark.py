@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.rows.tables import ARROW_SCHEMAS, SPARK_TYPES, columns
 from lakebackup.sql_engine import (
     FIRST,
     KEPT,
@@ -137,7 +137,10 @@ class SparkEngine(SqlEngine):
                 return self._given(ARROW_SCHEMAS[_table_of(step)].empty_table())
             reader = reader.option("versionAsOf", opened.version())
         with task_errors():
-            return reader.load(f"{self._uri}/{_table_of(step)}")
+            rows = reader.load(f"{self._uri}/{_table_of(step)}")
+        # As it is before the migration that adds a column.
+        lacking = [column for column in columns(_table_of(step)) if column.name not in rows.columns]
+        return rows.selectExpr("*", *(f"CAST(NULL AS {SPARK_TYPES[c.type]}) AS {c.name}" for c in lacking))
 
     def _is_live(self, step: str) -> bool:
         """Whether a table is read as it is whenever something is asked."""

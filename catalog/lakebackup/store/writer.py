@@ -47,7 +47,7 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.manifest import mark
 from lakebackup.store.reader import Catalog, CatalogReader
 from lakebackup.store.roots import destination_id
-from lakebackup_sql import load, names
+from lakebackup_sql import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -101,8 +101,8 @@ class CatalogWriter(Catalog):
         self._session = spark
 
     def prepare(self) -> CatalogReader:
-        """Create or migrate the catalog, so that a run can add backups; returns it as it is now. Refused when
-        it is out of date."""
+        """Create or migrate the catalog, so that a run can add backups, and return it; Refused when it is
+        behind."""
         self.migrate()
         reader = CatalogReader(self.home.uri, self.catalog_uri)
         require_current(reader)
@@ -120,14 +120,13 @@ class CatalogWriter(Catalog):
         """Create or update the tables; can be repeated. Returns the schema version."""
         newest = len(names("migrations"))
         if (self.version() or 0) < newest:
-            from lakebackup.sql_engine.delta.ddl import create_table
+            from lakebackup.sql_engine.delta.ddl import make_table
 
             with self._lease() as lease:
                 done = self.version() or 0
                 missing = dict(enumerate(names("migrations")[done:], done + 1))
-                folders = [f"migrations/{name}" for name in missing.values()]
-                tables = {table: load(folder, table) for folder in folders for table in names(folder)}
-                _run_in_threads(*(partial(create_table, self._storage, *one) for one in tables.items()))
+                tables = {table for name in missing.values() for table in names(f"migrations/{name}")}
+                _run_in_threads(*(partial(make_table, self._storage, table) for table in sorted(tables)))
                 lease.renew()
                 now = _now()
                 rows = [Migration(version=n, name=name, applied_at=now) for n, name in missing.items()]
@@ -184,12 +183,8 @@ class CatalogWriter(Catalog):
         with self._lease():
             commit(self._storage, table, added, transaction or uuid.uuid4().hex)
 
-    def append_generated(self, table: str, source: RowSource, tasks: int, transaction: str) -> None:
-        """Append the rows that `source` returns for each task number, once for each `transaction`."""
-        self.append_frame(table, self._spark.range(0, tasks, 1, tasks), transaction, source)
-
     def append_read(self, table: str, source: PerNumber, tasks: int, transaction: str) -> None:
-        """As `append_generated`, but a single task runs in this process, not in Spark."""
+        """Append the rows that `source` returns for each task number, once for each `transaction`."""
         added = self._write_tasks(table, source, tasks, settings_of(f"{self.catalog_uri}/{table}"))
         with self._lease():
             commit(self._storage, table, added, transaction)
@@ -197,8 +192,9 @@ class CatalogWriter(Catalog):
     def _write_tasks(
         self, table: str, source: PerNumber, tasks: int, settings: Mapping[str, str]
     ) -> list[str]:
-        if tasks == 1:  # faster than starting Spark
-            return list(FrameWriter(self.catalog_uri, table, settings).write(source.rows(0)))
+        if tasks == 1 or self._session is None:  # one is done before Spark has started
+            here = FrameWriter(self.catalog_uri, table, settings)
+            return [added for number in range(tasks) for added in here.write(source.rows(number))]
         writer = FrameWriter(self.catalog_uri, table, settings, source)
         return self._write_with_spark(writer, self._spark.range(0, tasks, 1, tasks))
 

@@ -142,6 +142,8 @@ class Call:
             values["kafka"] = self.kafka
         if "target_size" in taken:
             values["target_bytes"] = int(found.target_size)
+        if "local_below" in taken:
+            values["local_below"] = int(found.local_below)
         if "lease_ttl" in taken:
             values["lease_ttl_s"] = found.lease_ttl
         values |= {name: getattr(found, name) for name in _SAME if name in taken}
@@ -173,6 +175,15 @@ class Call:
 
         return spark_session(remote=found.remote, extra=extra)
 
+    def spark_if_needed(self) -> SparkSession | Callable[[], SparkSession] | None:
+        """As `spark`, for a job that may do without: a session is made when the job asks for it, and at once
+        where a master is named, since what is there is used."""
+        found = self.settings
+        at_once = found.master and found.runner != "local" and not self.dry_run
+        if self.session is not None or at_once or not (found.spark or found.master):
+            return self.spark()
+        return cast("Callable[[], SparkSession]", self.spark)
+
     def planner(self) -> SparkSession | None:
         """The session for what only plans: the caller's, or one that flags ask for. Settings start none."""
         asked = self.flags["engine"] == "spark" or self.flags["master"]
@@ -194,10 +205,13 @@ class Call:
         self, job: Callable[..., dict[str, Any]], request: object, *, spark: bool = True, **more: Any
     ) -> dict[str, Any]:
         """As `run`, without reporting the result; empty with --explain."""
+        given: dict[str, Any]
         if "engine" in self.flags and (self.dry_run or not spark):
             given = {"spark": self.planner()}
+        elif spark and not self.explain:
+            given = {"spark": self.spark_if_needed() if "runner" in self.flags else self.spark()}
         else:
-            given = {"spark": self.spark()} if spark and not self.explain else {}
+            given = {}
         if self.explain:
             explain(lambda: job(request, reporter=self.report, **given, **more), as_json=self.json)
             return {}
@@ -243,7 +257,7 @@ class Call:
 
 
 #: Fields of requests that have the name of a flag and of its setting.
-_SAME = ("source", "codec", "compression_level", "remote")
+_SAME = ("source", "codec", "compression_level", "remote", "runner")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,14 @@ cached on disk (NUMBA_CACHE_DIR, else beside the source), so that worker process
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
+
+from lakebackup_jobs.runtime.jars import cache_folder
+
+# Before numba is loaded: the same compiled code for this process as for Spark's workers.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "numba"))
 
 import numba
 import numpy as np

@@ -84,6 +84,7 @@ def backup_row(
         "parent_place": continues.place if continues else None,
         "start_ts": continues.end_ts if continues else None,
         "started_at": draft.started_at,
+        "runner": workspace.runner,
     }
     return Backup(**{**lineage, **totals.columns(), **columns})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.storage import open_storage
@@ -14,6 +14,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
+from lakebackup_jobs.lifecycle.tasks import runner
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.runtime import jvm
 from lakebackup_jobs.runtime.background import later
@@ -25,20 +26,28 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.requests import Request
+    from lakebackup.requests import Request, RunRequest
+    from lakebackup.rows.backups import Runner
+    from lakebackup.store.writer import Session
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 
 class Workspace:
     """A destination, its catalog, and Spark when it is first needed. `source`: whose backups the run makes or
-    deletes; "" where it only reads."""
+    deletes; "" where it only reads. `spark`: a session, or what makes one."""
 
     def __init__(
-        self, request: Request, source: str, reporter: Reporter, spark: SparkSession | None = None
+        self,
+        request: Request,
+        source: str,
+        reporter: Reporter,
+        spark: Session = None,
     ) -> None:
         self._request = request
-        self._spark = spark
+        self._start = spark if callable(spark) else partial(_start_spark, request.remote)
+        self._spark = None if callable(spark) else spark
         self._starting: Future[SparkSession] | None = None
+        self._runner: Runner | None = None
         self._started = time.monotonic()
         self.source, self.reporter = source, reporter
         self.storage = open_storage(request.destination)
@@ -46,7 +55,7 @@ class Workspace:
     def start_spark(self) -> Future[SparkSession]:
         """Begin to start Spark, beside what is to be done before it is needed."""
         if self._starting is None:
-            self._starting = later(lambda: self._spark or _start_spark(self._request.remote))
+            self._starting = later(lambda: self._spark or self._start())
         return self._starting
 
     @property
@@ -60,6 +69,17 @@ class Workspace:
     def session(self) -> SparkSession | None:
         """The session, if there is one yet."""
         return self._spark
+
+    @property
+    def runner(self) -> Runner:
+        """What the tasks of the run's backup run on, once that is decided; else what the run has used."""
+        return self._runner or ("spark" if self._spark else "local")
+
+    def choose_runner(self, asked: RunRequest, size: int | None) -> None:
+        """Decide what the tasks of a backup run on, and begin to start it; `size` as of runner.choose."""
+        self._runner = runner.choose(asked, size, session=self._spark is not None)
+        if self._runner == "spark":
+            self.start_spark()
 
     @cached_property
     def destination(self) -> str:
@@ -84,8 +104,9 @@ class Workspace:
         return self._request.catalog is not None
 
     def writer(self) -> CatalogWriter:
-        """The catalog, to write to; a session is made when so much is written that Spark is of use."""
-        spark = self._spark or (lambda: self.spark)
+        """The catalog, to write to; a session is made when so much is written that Spark is of use, and tasks
+        do not run in this process."""
+        spark = None if self._runner == "local" else self._spark or (lambda: self.spark)
         return CatalogWriter(spark, self._request.destination, self._request.catalog)
 
     def lease(self, name: str | None = None, *, wait_s: float = 0.0) -> Lease:

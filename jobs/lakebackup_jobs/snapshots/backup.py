@@ -27,6 +27,7 @@ from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.part import run_tasks
+from lakebackup_jobs.lifecycle.tasks.runner import of_files
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.compare import Comparison, compare, counted
 from lakebackup_jobs.snapshots.find import find, root_of
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.snapshots.backup import Newest, Role, Snapshot
     from lakebackup.rows.backups import Backup
     from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.writer import Session
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.source import Draft
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
@@ -59,13 +61,13 @@ _SAME = (
 )  # fmt: skip
 # Places, how fast it is done, and which snapshots are: each is a backup of its own.
 _ELSE = (
-    "destination", "catalog", "source", "remote", "lease_ttl_s", "parallelism", "bandwidth", "dry_run",
-    "snapshots", "everything",
+    "destination", "catalog", "source", "remote", "lease_ttl_s", "runner", "local_below", "parallelism",
+    "bandwidth", "dry_run", "snapshots", "everything",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotRequest(requests.Request):
+class SnapshotRequest(requests.RunRequest):
     """What a person asked for. `paths`: trees of one layout. `snapshots`: ids; none: the newest, or with
     `everything` all that came since the newest backup. `always`: patterns of last path parts. `pack_below` in
     bytes; `bandwidth` in bytes a second; `taken_at` in ms since 1970 UTC."""
@@ -93,7 +95,7 @@ class SnapshotRequest(requests.Request):
         return {**kept, "paths": [str(root_of(path)) for path in self.paths]}
 
 
-def run(request: SnapshotRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+def run(request: SnapshotRequest, *, spark: Session = None, reporter: Reporter) -> dict[str, Any]:
     """Take a backup of each snapshot asked for; returns what a person wants to know of them.
 
     Raises NotFound (path, snapshot), UsageProblem (layout, a snapshot older than the newest backup), Refused
@@ -214,7 +216,8 @@ class SnapshotBackup(Source[InProgress]):
 
     def copy(self, draft: InProgress) -> Totals:
         request, work, amount = self.request, self.workspace, draft.amount
-        at_once = min(draft.tasks, request.parallelism)
+        work.choose_runner(request, of_files(amount.cost))
+        at_once = max(1, min(draft.tasks, request.parallelism))
         job = CopyJob(
             uri=work.storage.uri,
             destination=work.destination,
@@ -224,17 +227,11 @@ class SnapshotBackup(Source[InProgress]):
             level=draft.level,
             parent=draft.parent,
             pack_below=draft.pack_below,
-            rate=request.bandwidth / (1 if amount.little else at_once) if request.bandwidth else None,
+            rate=request.bandwidth / at_once if request.bandwidth else None,
         )
         work.reporter.start(amount.copies, amount.copy_bytes, "backup")
         # With a limit no more than share it may run, however large the cluster is.
-        totals = run_tasks(
-            work,
-            job,
-            range(draft.tasks),
-            here=amount.little,
-            at_once=at_once if request.bandwidth else None,
-        )
+        totals = run_tasks(work, job, range(draft.tasks), at_once=at_once if request.bandwidth else None)
         work.reporter.update(amount.copies, amount.copy_bytes)
         if totals.entries != amount.copies:
             raise Damaged(

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from lakebackup.errors import Incomplete
 from lakebackup.plan.parents import check_asked
+from lakebackup.plan.topics.backup import increment_bytes
 from lakebackup.rules import layout, topic_settings
 from lakebackup.rules.retention import roll_ms
 from lakebackup.store import tombstones
@@ -18,7 +19,7 @@ from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.kafka.admin.groups import Groups
 from lakebackup_jobs.lifecycle.run import Life, backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
-from lakebackup_jobs.lifecycle.tasks.numbers import next_sequences
+from lakebackup_jobs.lifecycle.tasks.numbers import newest_files
 from lakebackup_jobs.lifecycle.tasks.part import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import forks
@@ -34,18 +35,17 @@ from lakebackup_jobs.topics.resume import InProgress, asked, blocker, different,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import SparkSession
-
     from lakebackup.plan.topics.backup import BackupPlan, Prepared
     from lakebackup.rows.backups import Backup
     from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.writer import Session
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.topics.request import BackupRequest
     from lakebackup_jobs.topics.tasks.copy import CopyJob
 
 
-def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) -> dict[str, Any]:
     """Take one backup; returns what a person wants to know of it.
 
     Raises NotFound (topics), Refused (a gap with on_gap="fail", a history cut back), Busy (another run on
@@ -63,23 +63,24 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
         plan = plan_next(request, layout.new_backup_id(datetime.now(UTC)), source, cluster, reader)
         return {"dry_run": True, **summary(plan, source)}
     with work.lease() as lease:
-        if reader is None or request.mode == "full":  # else the plan shows whether Spark is needed
-            work.start_spark()
+        if request.mode == "full":  # else the plan shows how much there is to read
+            work.choose_runner(request, None)
         topics = TopicsBackup(work, request, cluster, work.writer().prepare())
         life = Life(topics, lease)
         ended = life.settle()
+        if ended:
+            topics.reader = work.reader()
         if ended and request.mode == "full":
             return ended
         if ended:
             # What came in since the positions of then; a cumulative one would read all again.
             topics.request = replace(request, mode="incr-diff", parent=None)
-            topics.reader = work.reader()
         draft = topics.plan()
         plan = draft.prepared.plan
         if ended and plan.idle:
             return ended
         if plan.tasks:
-            work.start_spark()
+            work.choose_runner(topics.request, plan.bytes)
         announce(plan, reporter)
         if plan.fork:
             forks.record(work.writer(), plan.fork)
@@ -101,7 +102,7 @@ def run(request: BackupRequest, *, spark: SparkSession | None = None, reporter: 
 
 
 class TopicsBackup(Source[InProgress]):
-    """The topics of one cluster. `reader`: the catalog before the backup."""
+    """The topics of one cluster. `reader`: the catalog before the next backup."""
 
     DRAFT = TypeAdapter(InProgress)
 
@@ -116,8 +117,10 @@ class TopicsBackup(Source[InProgress]):
         if request.parent:
             tombstones.require_not_pruned(work.storage, work.source, reader.resolve_backup(request.parent))
         prepared = prepare(request, work.source, self.cluster, reader)
-        sequences = next_sequences(reader, work.source, prepared.plan.scopes)
-        first = [(topic, region, number) for (topic, region), number in sequences.items()]
+        plan = prepared.plan
+        files = newest_files(reader, work.source, plan.scopes)
+        prepared = replace(prepared, plan=replace(plan, bytes=increment_bytes(plan, files)))
+        first = [(file.scope, file.region, file.next_sequence) for file in files]
         return InProgress(prepared, asked(request), first)
 
     def resume_blocker(self, draft: InProgress) -> str | None:
@@ -128,6 +131,7 @@ class TopicsBackup(Source[InProgress]):
 
     def copy(self, draft: InProgress) -> Totals:
         plan = draft.prepared.plan
+        self.workspace.choose_runner(self.request, plan.bytes)
         self.workspace.reporter.start(plan.offsets, None, "backup")
         sequences = {(topic, region): number for topic, region, number in draft.first}
         job = copy_job(draft.completing(self.request), self.workspace, draft.prepared, sequences)

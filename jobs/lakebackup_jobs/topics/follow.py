@@ -61,6 +61,8 @@ def follow(
             "Following runs its batches in this process; a Spark Connect server cannot do that.",
             hint="Leave --remote out, or name a cluster with --master.",
         )
+    if request.runner == "local":
+        raise UsageProblem("Following runs on Spark.", hint="Leave --runner local out.")
     source = layout.check_source(request.source or f"kafka-{Cluster(request.kafka).cluster_id()}")
     request = replace(request, log=True, source=source)
     work = Workspace(request, source, reporter, spark)

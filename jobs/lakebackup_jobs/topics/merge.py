@@ -19,7 +19,7 @@ from lakebackup.errors import Damaged, Refused
 from lakebackup.plan.topics.generations import read_generations
 from lakebackup.plan.topics.merge import Member, MergePlan, add_topics, choose, group_files
 from lakebackup.plan.topics.request import only_source
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup.rows.backups import Gap, Position
 from lakebackup.rows.base import TOPICS, pick
 from lakebackup.rows.topics import Group
@@ -35,6 +35,7 @@ from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
 from lakebackup_jobs.lifecycle.tasks.part import parts_of, run_tasks
+from lakebackup_jobs.lifecycle.tasks.runner import of_files
 from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics.resume import tasks_done
@@ -42,10 +43,9 @@ from lakebackup_jobs.topics.resume import tasks_done
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
-
     from lakebackup.rows.backups import Backup
     from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.writer import Session
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.topics.tasks.merge import MergedFile
@@ -55,7 +55,7 @@ MOST_TASKS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class MergeRequest(Request):
+class MergeRequest(RunRequest):
     """What a person asked for: backups of `level` become one of the level below.
 
     `until`: the last backup to look at, by the beginning of its id; `to_ts` (ms): those that end by then.
@@ -83,7 +83,7 @@ class InProgress:
     asked: str
 
 
-def run(request: MergeRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+def run(request: MergeRequest, *, spark: Session = None, reporter: Reporter) -> dict[str, Any]:
     """Merge; returns what a person wants to know of it. Nothing to merge is no error.
 
     Raises NotFound (no catalog, no such backup), UsageProblem (level 0), Refused (the last backup lacks
@@ -186,7 +186,9 @@ class TopicsMerge(Source[InProgress]):
             sequences=next_sequences(self.reader, work.source, plan.topics),
         )
         expected = sum(topic.entries for topic in plan.topics)
-        work.reporter.start(expected, sum(topic.bytes for topic in plan.topics), "merge")
+        size = sum(topic.bytes for topic in plan.topics)
+        work.choose_runner(self.request, of_files(size))
+        work.reporter.start(expected, size, "merge")
         totals = run_tasks(work, job, range(draft.tasks or 0), at_once=MOST_TASKS)
         if draft.tasks and totals.entries != expected:
             raise Refused(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lakebackup.plan.topics.generations import GROWTH
-from lakebackup.requests import Request
+from lakebackup.requests import RunRequest
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class BackupRequest(Request):
+class BackupRequest(RunRequest):
     """What a person asked for. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets.
 
     `level` and `parent` as in plan.parents.choose; `log`: it is a batch of a backup without an end.

@@ -33,7 +33,8 @@ _SAME = ("topics", "patterns", "isolation", "groups", "mode", "level", "parent",
 _KEPT = ("codec", "compression_level", "target_bytes", "roll_ms", "note")
 # Places, credentials, how fast it is done, and what is decided before a backup is started.
 _ELSE = (
-    "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "parallelism", "dry_run", "log",
+    "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "runner", "local_below",
+    "parallelism", "dry_run", "log",
     "on_gap", "on_fork", "growth", "schema_topics",
 )  # fmt: skip
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from lakebackup.plan.partitions import RegionState, TopicState
     from lakebackup.plan.queues.history import Continuation, Start
 
-# Below this many offsets no session of Spark's is worth its start.
-HERE_OFFSETS = 2_000_000
+# So many offsets are one task.
+_ONE_TASK = 2_000_000
 _WITHOUT = (
     "there is no snapshot.json: the full is at the end of the queues, which is right only for an engine that "
     "has applied everything in its queues"
@@ -92,11 +92,6 @@ class QueuePlan:
 def offsets_of(tasks: Iterable[Iterable[QueueRange]]) -> int:
     """How many offsets tasks read."""
     return sum(r.end - r.start for task in tasks for r in task)
-
-
-def are_little(tasks: Iterable[Iterable[QueueRange]]) -> bool:
-    """Whether Spark is not worth its start for them."""
-    return offsets_of(tasks) <= HERE_OFFSETS
 
 
 def from_lows(tasks: Tasks, lows: Mapping[Place, int]) -> Tasks:
@@ -249,7 +244,7 @@ class Queues:
                 QueueRange(*parts[cut.of].region.place, cut.start, cut.end, cut.rank, parts[cut.of].own)
                 for cut in task
             )
-            for task in splits.split(ranges, self.parallelism, one_task=HERE_OFFSETS)
+            for task in splits.split(ranges, self.parallelism, one_task=_ONE_TASK)
         )
 
     def _look_back(self, ends: Iterable[tuple[RegionState, int]]) -> Tasks:

@@ -24,10 +24,9 @@ OVERHEAD = 16 << 10
 # What a row costs that nothing is copied for.
 LIGHT = 1 << 10
 _TASK_COST = 256 << 20
+# So little is one task.
+_ONE_TASK = 96 << 20
 _MOST_TASKS = 2_000
-# So little is done at once, without Spark.
-_HERE_FILES = 2_000
-_HERE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +95,15 @@ class Amount:
         return sum(count for change, count in self.changes.items() if change != "unchanged")
 
     @property
-    def little(self) -> bool:
-        """Whether Spark is not worth its start."""
-        return self.rows <= _HERE_FILES and self.copy_bytes <= _HERE_BYTES
+    def cost(self) -> int:
+        """What it costs, in bytes that are copied."""
+        return self.copy_bytes + self.copies * OVERHEAD + (self.rows - self.copies) * LIGHT
 
     def tasks(self, parallelism: int) -> int:
         """The number of tasks: enough for all to work, each of bounded size; 0 for nothing."""
-        if self.little:
+        if self.cost <= _ONE_TASK:
             return min(1, self.rows)
-        cost = self.copy_bytes + self.copies * OVERHEAD + (self.rows - self.copies) * LIGHT
-        return max(1, min(max(2 * parallelism, cost // _TASK_COST), _MOST_TASKS))
+        return max(1, min(max(2 * parallelism, self.cost // _TASK_COST), _MOST_TASKS))
 
 
 def choose(

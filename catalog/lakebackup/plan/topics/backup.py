@@ -58,6 +58,18 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True)
+class NewestFile:
+    """The newest data file of a partition, and the first sequence number that no file of it has."""
+
+    scope: str
+    epoch: str
+    region: str
+    next_sequence: int
+    raw_bytes: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
 class Split(Range):
     """A range of a partition that one task reads, and the generation of its topic."""
 
@@ -69,7 +81,7 @@ class BackupPlan:
     """A backup to run. `tasks[i]`: the ranges that Spark task i reads.
 
     `new_regions`: how many partitions are new to the chain. `left_out`: requested topics that cannot be read,
-    a sentence each; `notes` and `warnings`: how the parent was chosen.
+    a sentence each; `notes` and `warnings`: how the parent was chosen. `bytes`: as of `increment_bytes`.
     """
 
     kind: Literal["full", "differential", "cumulative", "log"]
@@ -88,6 +100,7 @@ class BackupPlan:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     fork: Fork | None = None
+    bytes: int | None = None
 
     @property
     def restarted(self) -> list[tuple[str, Generation]]:
@@ -210,6 +223,25 @@ def plan_backup(
         new_regions=sum(r.place not in chain for r in regions),
         generations={scope: generation for (scope, _), generation in chosen.items()},
     )
+
+
+def increment_bytes(plan: BackupPlan, newest: Iterable[NewestFile]) -> int | None:
+    """About how many bytes the records have that an increment reads, by the newest file of each partition;
+    None: it is a full, or a topic with new records has no file yet."""
+    if plan.kind == "full":
+        return None
+    known: dict[str, tuple[int, int]] = {}
+    for file in newest:
+        size, entries = known.get(file.scope, (0, 0))
+        known[file.scope] = size + file.raw_bytes, entries + file.entries
+    total = 0
+    for p in plan.positions:
+        if count := p.end_position - p.start_position:
+            size, entries = known.get(p.scope, (0, 0))
+            if not entries:
+                return None
+            total += count * size // entries
+    return total
 
 
 def _recreated(

@@ -7,6 +7,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.failures import damaged_table
 
@@ -72,10 +73,20 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
         schema = built.schema
         parts = ((part.path, part.partition_expression) for part in built.get_fragments())
     fragments = [verifying.make_fragment(path, verified, holds) for path, holds in parts]
+    # Of rows that were written before the migration that added a column it is null.
+    lacking = [field for field in _declared(uri) if field.name not in schema.names]
+    schema = pa.schema([*schema, *lacking])
     found = _unlocked(ds.FileSystemDataset)(fragments, schema, verifying, verified)
     found.read_from = verified.handler
     found.largest = max(table.get_add_actions(flatten=True).column("size_bytes").to_pylist(), default=0)
     return found
+
+
+def _declared(uri: str) -> pa.Schema:
+    """The columns of a catalog table, by its URI; none for another table."""
+    import pyarrow as pa
+
+    return ARROW_SCHEMAS.get(uri.rpartition("/")[2], pa.schema([]))
 
 
 def rows_of(uri: str, opened: DeltaTable | None = None) -> pa.Table:

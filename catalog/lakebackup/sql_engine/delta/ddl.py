@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlglot import exp, parse_one
 
-from lakebackup.sql_engine.delta.log import FOLDER, put_entry
+from lakebackup.sql_engine.delta.log import FOLDER, copied_log, put_entry
 from lakebackup.sql_engine.delta.table import CONSTRAINT
 from lakebackup.storage import AlreadyExists
 from lakebackup_sql import load, names
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from lakebackup.storage import Storage
 
-_FIRST_COMMIT = f"{0:020d}.json"
 # A writer that does not know CHECK constraints must not write.
 _WITH_CONSTRAINTS = {"delta.minReaderVersion": "1", "delta.minWriterVersion": "3"}
 _TYPES = {"TEXT": "string", "BIGINT": "long", "INT": "integer", "BOOLEAN": "boolean", "DOUBLE": "double"}
@@ -57,17 +55,18 @@ class Definition:
 
 
 def definition(table: str) -> Definition:
-    """The newest declaration of a catalog table."""
+    """The declaration of a catalog table, with the columns that later migrations add to it."""
     folders = [f"migrations/{migration}" for migration in names("migrations")]
-    folder = next(folder for folder in reversed(folders) if table in names(folder))
-    return parse(load(folder, table))
+    first, *later = (parse(load(folder, table)) for folder in folders if table in names(folder))
+    return replace(first, columns=(*first.columns, *(column for more in later for column in more.columns)))
 
 
 def parse(statement: str) -> Definition:
-    """What a CREATE TABLE statement of the migrations declares."""
+    """What a statement of the migrations declares: CREATE TABLE, or ALTER TABLE … ADD COLUMNS."""
     # The parser expects a table's name there, not an expression.
     tree = parse_one(statement.replace("IDENTIFIER(:table)", "this"), dialect="spark")
-    properties: list[exp.Expr] = tree.args["properties"].expressions
+    declared = tree.args.get("properties")
+    properties: list[exp.Expr] = declared.expressions if declared else []
     return Definition(
         columns=tuple(_column(column) for column in tree.find_all(exp.ColumnDef)),
         comment=next((str(p.this.this) for p in properties if isinstance(p, exp.SchemaCommentProperty)), ""),
@@ -85,13 +84,31 @@ def _column(column: exp.ColumnDef) -> Column:
     )
 
 
-def create_table(storage: Storage, table: str, statement: str) -> None:
-    """Create the table that a CREATE TABLE IF NOT EXISTS statement declares below the catalog's `storage`."""
+def make_table(storage: Storage, table: str) -> None:
+    """Create a table of the catalog below its `storage`, or add the columns that it lacks."""
+    made, name = definition(table), f"{0:020d}.json"
     with tempfile.TemporaryDirectory(prefix="lakebackup-table-") as folder:
-        _create(folder, parse(statement))
-        data = Path(folder, FOLDER, _FIRST_COMMIT).read_bytes()
-    with suppress(AlreadyExists):
-        put_entry(storage, table, _FIRST_COMMIT, data)
+        _create(folder, made)
+        data = Path(folder, FOLDER, name).read_bytes()
+    try:
+        put_entry(storage, table, name, data)
+    except AlreadyExists:
+        _add_columns(storage, table, made)
+
+
+def _add_columns(storage: Storage, table: str, made: Definition) -> None:
+    from deltalake import DeltaTable
+
+    with copied_log(f"{storage.uri}/{table}") as copy:
+        opened = DeltaTable(copy)
+        there = {field.name for field in opened.schema().fields}
+        lacking = [_field(column) for column in made.columns if column.name not in there]
+        if not lacking:
+            return
+        name = f"{opened.version() + 1:020d}.json"
+        opened.alter.add_columns(lacking)
+        data = Path(copy, FOLDER, name).read_bytes()
+    put_entry(storage, table, name, data)
 
 
 def _create(folder: str, table: Definition) -> None:

@@ -20,7 +20,7 @@ _ENGINE, _MESSAGES = "The engine", "Messages"
     options.DATA_FILES,
     options.PLAN,
     options.KAFKA_SERVERS,
-    options.SPARK_JOB,
+    options.ANY_RUNNER,
     options.LEASE,
     options.NOTE,
     options.CONFIG.variant("--settings"),

@@ -15,7 +15,7 @@ _WHICH = "Which snapshot"
 @verb(
     options.TO,
     options.PLAN,
-    options.SPARK_JOB,
+    options.ANY_RUNNER,
     options.SOURCE.variant(help="The source's name in the catalog.", show_default="the folder's"),
     options.LEASE,
     options.NOTE,

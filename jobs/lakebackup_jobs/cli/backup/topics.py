@@ -28,7 +28,7 @@ _MODES = {"diff": "incr-diff", "accu": "incr-accu"}
     options.DATA_FILES,
     options.PLAN,
     options.KAFKA_SERVERS,
-    options.SPARK_JOB,
+    options.ANY_RUNNER,
     options.SOURCE,
     options.LEASE,
     options.NOTE,

@@ -23,6 +23,7 @@ COPYING, STORED = "Copying", "Data files"
 TIMES = "2026-11-21T14:05Z, '14:05' (today), -2h, '90 min ago', ms since 1970; UTC without a zone."
 """Help text: the forms of a time."""
 
+RunnerName = Literal["auto", "spark", "local"]
 CodecName = Literal["null", "deflate", "snappy", "zstandard"]
 
 
@@ -157,6 +158,14 @@ KAFKA_PROPERTY = _flag(
 ENGINE = _flag(
     None, "--engine NAME", "SQL engine for the plan: auto, duckdb or spark.", EngineChoice, default="auto"
 )
+RUNNER = _setting(
+    SPARK,
+    "--runner NAME",
+    "What runs the tasks: spark, local (threads of this process), or auto: local for a small increment.",
+    RunnerName,
+    default="auto",
+)
+LOCAL_BELOW = _setting(SPARK, "--local-below SIZE", "An increment up to this size is small.", default="16MiB")
 REMOTE = _setting(SPARK, "--remote sc://HOST", "A Spark Connect server.")
 MASTER = _setting(SPARK, "--master URL", "Spark master.", default="this machine")
 SPARK_CONF = _flag(SPARK, "--spark-conf KEY=VALUE", "A Spark property; repeatable.", list[str])
@@ -167,7 +176,8 @@ DEBUG = _flag(OUTPUT, "--debug", "Show the traceback of a failure.")
 ALL = (
     CODEC, COMPRESSION_LEVEL, TARGET_SIZE, NOTE, DRY_RUN, EXPLAIN, ENGINE, AS_OF,
     FROM_URI, TO_URI, CATALOG, SOURCE, LEASE, CONFIG,
-    BOOTSTRAP, KAFKA_CONFIG, KAFKA_PROPERTY, REMOTE, MASTER, SPARK_CONF, JSON, CSV, DEBUG,
+    BOOTSTRAP, KAFKA_CONFIG, KAFKA_PROPERTY, RUNNER, LOCAL_BELOW, REMOTE, MASTER, SPARK_CONF, JSON, CSV,
+    DEBUG,
 )  # fmt: skip
 """Every shared flag in help's order; a verb's own options come first."""
 
@@ -179,6 +189,7 @@ KAFKA_CLIENT = (KAFKA_CONFIG, KAFKA_PROPERTY)
 KAFKA_SERVERS = (BOOTSTRAP, *KAFKA_CLIENT)
 CLUSTER = (MASTER, SPARK_CONF)
 SPARK_JOB = (REMOTE, *CLUSTER)
+ANY_RUNNER = (RUNNER, LOCAL_BELOW, *SPARK_JOB)
 PLAN = (DRY_RUN, EXPLAIN)
 ROWS = (AS_OF, *FROM, CSV)
 

@@ -11,7 +11,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 @verb(
     options.FROM,
     options.PLAN,
-    options.SPARK_JOB,
+    options.ANY_RUNNER,
     options.SOURCE,
     options.LEASE,
     options.NOTE,

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from threading import Lock, get_ident
+from threading import local
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -79,15 +79,18 @@ class Reader:
 
     def __init__(self, config: Mapping[str, str], isolation: str) -> None:
         self._config = config
+        self._process, self._handle = os.getpid(), 0
         self._library = librdkafka.load()
         hard = {**READING, "isolation.level": isolation}
         self._handle = librdkafka.new_client(librdkafka.CONSUMER, {**READING_TUNING, **config}, hard=hard)
         self._word: tuple[int, str] | None = None
 
     def close(self) -> None:
-        if self._handle:
+        if self._handle and self._process == os.getpid():  # a fork has none of its threads
             self._library.rd_kafka_destroy(self._handle)
-            self._handle = 0
+        self._handle = 0
+
+    __del__ = close
 
     def blocks(  # noqa: C901 (one loop over what a batch may bring)
         self,
@@ -134,6 +137,8 @@ class Reader:
                         position = self._position(topic, partition)
                         if position >= end:
                             break
+                        if on_progress is not None:
+                            on_progress(0, 0)  # where a task is stopped
                         now = time.monotonic()
                         if position > seen:
                             seen, moved = position, now
@@ -242,16 +247,22 @@ class Reader:
             raise unknown(self._config, code, text, f"{topic}[{partition}] at offset {offset}")
 
 
-_readers: dict[tuple[object, ...], Reader] = {}
-#: The ids of the topics that each of them has read.
-_read_of: dict[tuple[object, ...], dict[str, str]] = {}
-_lock = Lock()
+class _Clients(local):
+    """The clients of this thread, which end with it. `read`: the ids of the topics that each has read."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.readers: dict[tuple[object, ...], Reader] = {}
+        self.read: dict[tuple[object, ...], dict[str, str]] = {}
+
+
+_clients = _Clients()
 
 
 def reader(
     config: Mapping[str, str], isolation: str = "read_committed", topic: tuple[str, str] | None = None
 ) -> Reader:
-    """This thread's client for these settings, created at first use, closed at exit.
+    """This thread's client for these settings, created at first use, closed when the thread ends.
 
     Two ranges of one partition cannot be read at once through one client. `topic`: the name and the id of the
     one to be read. A client that has read another one of that name is replaced: it takes the new one's leader
@@ -259,25 +270,25 @@ def reader(
     """
     if isolation not in ("read_committed", "read_uncommitted"):
         raise UsageProblem(f"isolation is read_committed or read_uncommitted, not {isolation!r}.")
-    key = (os.getpid(), get_ident(), isolation, *sorted(config.items()))
-    with _lock:
-        read = _read_of.setdefault(key, {})
-        if topic and read.setdefault(*topic) != topic[1]:
-            if key in _readers:
-                _readers.pop(key).close()
-            read.clear()
-            read.setdefault(*topic)
-        if key not in _readers:
-            _readers[key] = Reader(config, isolation)
-        return _readers[key]
+    key = (isolation, *sorted(config.items()))
+    if _clients.process != os.getpid():
+        _clients.__init__()  # type: ignore[misc]
+    read = _clients.read.setdefault(key, {})
+    if topic and read.setdefault(*topic) != topic[1]:
+        if key in _clients.readers:
+            _clients.readers.pop(key).close()
+        read.clear()
+        read.setdefault(*topic)
+    if key not in _clients.readers:
+        _clients.readers[key] = Reader(config, isolation)
+    return _clients.readers[key]
 
 
 @atexit.register
 def close_readers() -> None:
-    """Close the clients this process made."""
-    with _lock:
-        for key in [key for key in _readers if key[0] == os.getpid()]:
-            _readers.pop(key).close()
+    """Close the clients of this thread."""
+    while _clients.readers:
+        _clients.readers.popitem()[1].close()
 
 
 def copy_range(

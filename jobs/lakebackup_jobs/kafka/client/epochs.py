@@ -135,6 +135,7 @@ def _first(
     last: KafkaError | None = None
     while waiting:
         answered = []
+        # No more than are waited for: it would wait for those too.
         for message in client.consume(len(waiting), 0.1):
             error = message.error()
             topic, partition = message.topic(), message.partition()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from lakebackup.plan.topics.backup import NewestFile
 from lakebackup.rules import layout
 from lakebackup_jobs.lifecycle.identity import micros
 
@@ -28,13 +29,17 @@ def next_backup(reader: CatalogReader, source: str) -> tuple[str, int, int]:
     return layout.new_backup_id(now), latest_number(reader, source) + 1, micros(now)
 
 
+def newest_files(
+    reader: CatalogReader, source: str, topics: Iterable[Scope | StoredTopic]
+) -> list[NewestFile]:
+    """The newest data file of each partition that has one."""
+    epochs = {topic.scope: topic.epoch for topic in topics}
+    found = (NewestFile(**row) for row in reader.rows("next_sequence", source=source))
+    return [file for file in found if epochs.get(file.scope) == file.epoch]
+
+
 def next_sequences(
     reader: CatalogReader, source: str, topics: Iterable[Scope | StoredTopic]
 ) -> dict[tuple[str, str], int]:
     """The first number that no file in the catalog has, by topic and partition; 0 where there is none."""
-    epochs = {topic.scope: topic.epoch for topic in topics}
-    return {
-        (row["scope"], row["region"]): row["next_sequence"]
-        for row in reader.rows("next_sequence", source=source)
-        if epochs.get(row["scope"]) == row["epoch"]
-    }
+    return {(file.scope, file.region): file.next_sequence for file in newest_files(reader, source, topics)}

@@ -6,9 +6,9 @@ No row of a file goes through the driver.
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound
@@ -125,15 +125,8 @@ class PartTask(Parts, Task):
         """Write the files of a task; their rows."""
 
 
-def run_tasks(
-    workspace: Workspace,
-    job: PartTask,
-    tasks: range,
-    *,
-    here: bool = False,
-    at_once: int | None = None,
-) -> Totals:
-    """Run tasks, in this process when `here`; what they wrote. `at_once`: no more than so many side by side.
+def run_tasks(workspace: Workspace, job: PartTask, tasks: range, *, at_once: int | None = None) -> Totals:
+    """Run tasks on the workspace's runner; what they wrote. `at_once`: no more than so many side by side.
 
     Raises the first error that a task reported.
     """
@@ -141,8 +134,9 @@ def run_tasks(
     if not tasks:
         return found
     with workspace.task_progress(job.folder).watched(report.update):
-        if here:
-            found.add(SimpleNamespace(**job.run(task), error=None) for task in tasks)
+        if workspace.runner == "local":
+            processors = os.cpu_count() or 1
+            found.add(run_all(job, tasks, None, min(at_once or processors, processors)))
         else:
             found.add(run_all(job, tasks, workspace.spark, at_once))
     report.update(found.entries, found.bytes)

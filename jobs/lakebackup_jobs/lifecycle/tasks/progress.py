@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
 
 EVERY_S = 1.0
+_in_thread = threading.local()
+
+
+class Stopped(Exception):
+    """The task's run has ended by an error of another task, or by Ctrl-C."""
+
+
+def stopped_by(event: threading.Event) -> None:
+    """Have this thread's tasks stop when they next report progress after `event` is set."""
+    _in_thread.stop = event
 
 
 class TaskProgress:
@@ -35,6 +45,8 @@ class TaskProgress:
 
         def add(more_records: int, more_bytes: int) -> None:
             nonlocal records, size, due
+            if (stop := getattr(_in_thread, "stop", None)) and stop.is_set():
+                raise Stopped
             records += more_records
             size += more_bytes
             if time.monotonic() >= due:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import PerNumber
 from lakebackup_jobs.lifecycle.tasks.errors import guarded, raise_first
+from lakebackup_jobs.lifecycle.tasks.progress import stopped_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,25 +45,30 @@ class Task(PerNumber):
 def run_all(job: Task, numbers: range, spark: SparkSession | None, at_once: int | None = None) -> list[Any]:
     """Run tasks, at most `at_once` side by side; returns what they report, with COLUMNS as attributes.
 
-    Without a session threads of this process do it. Raises the first error that a task reported.
+    Without a session threads of this process do it; an error or Ctrl-C stops them when they next report
+    progress. Raises the first error that a task reported.
     """
     if not numbers:
         return []
     if spark is None:
-        return _in_threads(job, numbers, at_once or os.cpu_count() or 1)
+        return _here(job, numbers, at_once or os.cpu_count() or 1)
     with task_errors():
         rows = [SimpleNamespace(**row) for row in job.reports(spark, numbers, job.COLUMNS, at_once)]
     raise_first(row.error for row in rows)
     return rows
 
 
-def _in_threads(job: Task, numbers: range, at_once: int) -> list[Any]:
+def _here(job: Task, numbers: range, at_once: int) -> list[Any]:
     def done(number: int) -> list[Any]:
-        return [SimpleNamespace(**work()) for work in job.works(number)]
+        return [SimpleNamespace(**{"error": None, **work()}) for work in job.works(number)]
 
-    with ThreadPoolExecutor(at_once) as pool:
+    if len(numbers) == 1:  # on this thread, which may have a client of the cluster already
+        return done(numbers[0])
+    stop = threading.Event()
+    with ThreadPoolExecutor(at_once, "task", stopped_by, (stop,)) as pool:
         try:
             return [row for rows in pool.map(done, numbers) for row in rows]
         except BaseException:
+            stop.set()
             pool.shutdown(cancel_futures=True)
             raise

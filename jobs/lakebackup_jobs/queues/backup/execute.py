@@ -24,6 +24,7 @@ from lakebackup_jobs.lifecycle.run import backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number, next_sequences
 from lakebackup_jobs.lifecycle.tasks.part import Parts, parts_of, run_tasks
+from lakebackup_jobs.lifecycle.tasks.runner import of_messages
 from lakebackup_jobs.lifecycle.tasks.totals import Totals, totals
 from lakebackup_jobs.queues.backup.copy_task import QueueCopyJob
 from lakebackup_jobs.queues.backup.full_snapshot import FullSnapshot
@@ -245,8 +246,8 @@ class QueueBackup(Source[InProgress]):
             watermarks=frozenset(draft.plan.watermarks),
             skipped=self.planner.skipped,
         )
-        here = planning.are_little(tasks[first:])
-        return run_tasks(self.workspace, job, range(first, len(tasks)), here=here)
+        self.workspace.choose_runner(request, of_messages(planning.offsets_of(tasks[first:])))
+        return run_tasks(self.workspace, job, range(first, len(tasks)))
 
     def _require_last_tid(self, tid: int, found: Open) -> None:
         """Refused when the queues contradict snapshot.json."""

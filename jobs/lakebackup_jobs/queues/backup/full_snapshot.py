@@ -34,9 +34,11 @@ class FullSnapshot:
             # Between the two a prune may have taken it: nothing held it yet.
             request = self.request(draft.note)
             found = str(
-                backup_snapshot.run(request, spark=self._work.session, reporter=self._work.reporter)[
-                    "backup_id"
-                ]
+                backup_snapshot.run(
+                    request,
+                    spark=self._work.session or (lambda: self._work.spark),
+                    reporter=self._work.reporter,
+                )["backup_id"]
             )
         return found
 
@@ -50,6 +52,8 @@ class FullSnapshot:
             lease_ttl_s=request.lease_ttl_s,
             note=note,
             remote=request.remote,
+            runner=request.runner,
+            local_below=request.local_below,
             parallelism=request.parallelism,
         )
 

@@ -21,13 +21,12 @@ from lakebackup_jobs.queues.backup.planner import QueuePlanner
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from lakebackup.store.writer import Session
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.queues.backup.request import QueueRequest
 
 
-def run(request: QueueRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+def run(request: QueueRequest, *, spark: Session = None, reporter: Reporter) -> dict[str, Any]:
     """Take one backup; returns what a person wants to know of it.
 
     Raises NeedsFull (queues that were purged or reset, of which nothing is stored then), NotFound (topics,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebackup.plan.queues.backup import are_little
 from lakebackup.rows.queues import QueuePoint, QueuePosition
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup_jobs.lifecycle.tasks.rows import write_query
@@ -49,7 +48,7 @@ class Open:
         plan, count = draft.plan, len(tasks)
         self.plan, self.tasks, self._uri = plan, count, work.storage.uri
         self._own = {"backup_id": draft.backup_id, "source": work.source}
-        spark = None if are_little(tasks) else work.spark
+        spark = None if work.runner == "local" else work.spark
         self._reader = reader if spark is None else reader.on(spark)
         found = [read_ranges(work.storage, work.source, draft.backup_id, task)[0] for task in range(count)]
         every = list(chain.from_iterable(found))

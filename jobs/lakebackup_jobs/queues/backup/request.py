@@ -33,13 +33,13 @@ _SAME = (
 )  # fmt: skip
 # Places, credentials, how it is done, and messages to leave out, which are recorded by themselves.
 _ELSE = (
-    "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "parallelism", "dry_run",
-    "target_bytes", "skip",
+    "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "runner", "local_below",
+    "parallelism", "dry_run", "target_bytes", "skip",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRequest(requests.Request):
+class QueueRequest(requests.RunRequest):
     """What a person asked for. `source`: the engine's name; `topics`: names or shell patterns of all of its
     queues. `snapshot`: folder of its snapshot, for a full; `positions`: its snapshot.json, when not beside
     that. `config` and `schema`: files that travel with every backup. `skip`: messages to leave out, such as

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.rows.base import pick
 from lakebackup.rows.tables import ARROW_SCHEMAS
-from lakebackup.store.delta_append import PartRows
+from lakebackup.sql_engine.worker import PerNumber
+from lakebackup.store.delta_append import PartRows, grouped
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format import offsets_log, registry
 from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC
@@ -42,7 +43,7 @@ def decoded_topics(schema_topics: Collection[str]) -> dict[Table, frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """For `FrameWriter`: rows of `files` in (or numbers of `parts` that hold them), rows of `table` out.
+    """For `FrameWriter`: rows of `files` in, rows of `table` out.
 
     A file that is gone was pruned and gives none; one that is not as written gives a row with `problem`.
     """
@@ -50,10 +51,9 @@ class Decode:
     table: Table
     topics: frozenset[str]
     roots: Roots
-    parts: PartRows | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in self.parts(batches) if self.parts else batches:
+        for batch in batches:
             for file in batch.to_pylist():
                 if file["scope"] in self.topics:
                     yield from self._file(file)
@@ -96,6 +96,17 @@ class Decode:
             yield pa.RecordBatch.from_pylist([row], schema)
 
 
+@dataclass(frozen=True, slots=True)
+class DecodeParts(PerNumber):
+    """The same for the files that the parts of a number list."""
+
+    decode: Decode
+    parts: PartRows
+
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        return self.decode(self.parts.rows(number))
+
+
 def decode_backup(
     work: Workspace, backup_id: str, parts: Mapping[str, Sequence[str]], schema_topics: Collection[str]
 ) -> list[Table]:
@@ -110,8 +121,8 @@ def decode_backup(
         if not paths:
             continue
         count = min(len(paths), MOST_TASKS)
-        rows = PartRows(uri, tuple(tuple(paths[i::count]) for i in range(count)))
-        work.writer().append_generated(table, Decode(table, topics, roots, rows), count, backup_id)
+        source = DecodeParts(Decode(table, topics, roots), PartRows(uri, grouped(paths, count)))
+        work.writer().append_read(table, source, count, backup_id)
         tables.append(table)
     return tables
 

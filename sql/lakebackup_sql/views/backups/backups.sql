@@ -49,7 +49,7 @@ reached AS (
 SELECT
   backup_id, number, source, source_kind, destination, kind, level, parent, base, chain_position, place, parent_place,
   branch, state, ts_domain, start_ts, end_ts, started_at, finished_at, files, bytes, entries, digest, isolation, codec,
-  created_by, tool, note, link, unlinked,
+  created_by, tool, note, runner, link, unlinked,
   state = 'complete' AND reach = place AS intact,
   timestamp_millis(start_ts DIV CASE ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS start_time,
   timestamp_millis(end_ts DIV CASE ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS end_time,

@@ -7,6 +7,8 @@ import pytest
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.plan.snapshots.backup import (
+    LIGHT,
+    OVERHEAD,
     Amount,
     Newest,
     Snapshot,
@@ -56,7 +58,7 @@ def test_backups_follow_each_other_in_time() -> None:
 def test_work_is_cut_into_tasks_of_bounded_size() -> None:
     assert amount(0, 0, unchanged=10**6).tasks(4) == 0
     assert amount(2_000, 64 << 20).tasks(4) == 1
-    assert amount(2_001, 0).tasks(4) == 8
+    assert amount(3_000, 64 << 20).tasks(4) == 8
     assert amount(10, GIB).tasks(4) == 8
     assert amount(10, 100 * GIB).tasks(4) == 400
     assert amount(10, 10_000 * GIB).tasks(4) == 2_000
@@ -71,7 +73,7 @@ def test_sums_over_kinds_of_change() -> None:
     ]
     found = Amount.of(rows)
     assert (found.listed, found.listed_bytes, found.rows, found.copies) == (9, 100, 7, 1)
-    assert found.little
+    assert found.cost == 15 + OVERHEAD + 6 * LIGHT
 
 
 def test_a_tablet_lies_in_one_place() -> None:

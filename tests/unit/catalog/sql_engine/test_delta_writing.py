@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from sqlglot import parse_one
 from tests.support.disks import flip
 from tests.support.rows import filled
@@ -18,12 +19,11 @@ from tests.support.rows import filled
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, UsageProblem
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row
 from lakebackup.rows.upkeep import Audit
-from lakebackup.sql_engine.delta import log
+from lakebackup.sql_engine.delta import ddl, log
 from lakebackup.sql_engine.delta import table as delta
 from lakebackup.sql_engine.delta.dataset import rows_of
-from lakebackup.sql_engine.delta.ddl import create_table, definition
+from lakebackup.sql_engine.delta.ddl import definition, make_table
 from lakebackup.storage import open_storage
-from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +83,7 @@ def storage(tmp_path: Path) -> Storage:
     """A catalog's folder with the table `audit`, which has no constraints, and `files`."""
     found = open_storage(str(tmp_path))
     for table in ("audit", "files"):
-        create_table(found, table, load("migrations/0001_initial", table))
+        make_table(found, table)
     return found
 
 
@@ -232,11 +232,9 @@ def test_a_checkpoint_that_fails_does_not_fail_the_commit(
 
 def test_all_tables_are_created_as_they_are_declared(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
-    for migration in names("migrations"):
-        for table in names(f"migrations/{migration}"):
-            create_table(storage, table, load(f"migrations/{migration}", table))
-            create_table(storage, table, load(f"migrations/{migration}", table))  # nothing is done twice
     for table in TABLES:
+        make_table(storage, table)
+        make_table(storage, table)  # nothing is done twice
         declared, made = definition(table), DeltaTable(str(tmp_path / table))
         assert made.version() == 0
         assert made.metadata().configuration.items() >= declared.properties.items()
@@ -247,3 +245,24 @@ def test_all_tables_are_created_as_they_are_declared(tmp_path: Path) -> None:
         assert found == [(c.name, c.type, c.nullable, c.comment) for c in declared.columns]
         protocol = made.protocol()
         assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 3 if RULES[table] else 2)
+
+
+def test_a_table_of_an_earlier_version_gets_the_columns_that_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, declared = open_storage(str(tmp_path)), definition("backups")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(ddl, "definition", lambda _: replace(declared, columns=declared.columns[:-1]))
+        make_table(storage, "backups")
+    old = batch("backups", number=1, place=1).drop_columns(["runner"])
+    write_deltalake(str(tmp_path / "backups"), old, mode="append")
+    assert rows_of(f"{storage.uri}/backups")["runner"].to_pylist() == [None]  # it is read as it is
+    make_table(storage, "backups")
+    make_table(storage, "backups")
+    made = DeltaTable(str(tmp_path / "backups"))
+    assert made.version() == 2
+    assert [field.name for field in made.schema().fields] == [column.name for column in declared.columns]
+    assert made.metadata().configuration == declared.properties
+    added = delta.write_rows(storage, "backups", batch("backups", number=2, place=2, runner="local"))
+    assert delta.commit(storage, "backups", [added], "later")
+    assert sorted(map(str, rows_of(f"{storage.uri}/backups")["runner"].to_pylist())) == ["None", "local"]

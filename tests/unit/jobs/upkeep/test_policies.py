@@ -15,13 +15,12 @@ import pytest
 from tests.support.catalogs import backup_id
 from tests.support.command_line import said
 from tests.support.made_backups import MadeBackups, Record
-from tests.support.made_up import declaration
 from tests.support.rows import filled
 
 from lakebackup.rows.backups import Backup, Scope
 from lakebackup.rows.upkeep import Migration
 from lakebackup.rules.patterns import select
-from lakebackup.sql_engine.delta.ddl import create_table
+from lakebackup.sql_engine.delta.ddl import make_table
 from lakebackup.sql_engine.delta.table import append
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease, is_held
@@ -135,13 +134,13 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
     catalog = old.folder / "catalog"
     for table in ("policy_topics", "topics_seen", "migrations"):
         shutil.rmtree(catalog / table)
-    create_table(open_storage(str(catalog)), "migrations", declaration("migrations"))
+    make_table(open_storage(str(catalog)), "migrations")
     append(open_storage(str(catalog)), "migrations", [Migration(version=1, name="a", applied_at=1)], "m")
     assert said(capsys, "policy", "show") == []
     assert said(capsys, "sql", "SELECT * FROM unprotected_topics") == []
     said(capsys, "policy", "set", "prod", "--pattern", "app", "--redundancy", "1")
     (row,) = said(capsys, "policy", "show")
-    assert (row["patterns"], CatalogReader(str(old.folder)).version()) == ('["app"]', 2)
+    assert (row["patterns"], CatalogReader(str(old.folder)).version()) == ('["app"]', 3)
     # A table that is lost is not one that is yet to come.
     shutil.rmtree(catalog / "policy_topics")
     (error,) = said(capsys, "policy", "show", code=3)

@@ -3,7 +3,9 @@ SELECT
   scope,
   epoch,
   region,
-  MAX(TRY_CAST(REGEXP_EXTRACT(path, '-([0-9]+)[.]data$', 1) AS BIGINT)) + 1 AS next_sequence
+  MAX(TRY_CAST(REGEXP_EXTRACT(path, '-([0-9]+)[.]data$', 1) AS BIGINT)) + 1 AS next_sequence,
+  ARG_MAX(raw_bytes, added_in) AS raw_bytes,
+  ARG_MAX(entries, added_in) AS entries
 FROM raw_files
 WHERE
   source = $source AND role = 'data'

@@ -84,6 +84,7 @@ SELECT
   created_by,
   tool,
   note,
+  runner,
   link,
   unlinked,
   state = 'complete' AND reach = place AS intact,

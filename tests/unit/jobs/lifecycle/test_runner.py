@@ -1,0 +1,82 @@
+"""Where tasks run: the rule, and what threads of this process do when one of them fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakebackup.errors import Refused
+from lakebackup.requests import RunRequest
+from lakebackup.storage import open_storage
+from lakebackup_jobs.lifecycle.tasks import runner
+from lakebackup_jobs.lifecycle.tasks.progress import Stopped, TaskProgress
+from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("asked", "size", "session", "found"),
+    [
+        ({}, 16 * MIB, False, "local"),
+        ({}, 16 * MIB + 1, False, "spark"),
+        ({}, None, False, "spark"),
+        ({}, 0, True, "spark"),
+        ({"remote": "sc://there"}, 0, False, "spark"),
+        ({"local_below": 100}, 100, False, "local"),
+        ({"local_below": 100}, 101, False, "spark"),
+        ({"runner": "spark"}, 0, False, "spark"),
+        ({"runner": "local"}, None, True, "local"),
+        ({}, runner.of_files(64 * MIB), False, "local"),
+        ({}, runner.of_messages(2_000_000), False, "local"),
+    ],
+)
+def test_a_small_increment_runs_here(
+    asked: dict[str, Any], size: int | None, session: bool, found: str
+) -> None:
+    assert runner.choose(RunRequest("d", **asked), size, session=session) == found
+
+
+def test_a_cluster_that_runs_the_command_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert runner.choose(RunRequest("d"), 0, session=False) == "spark"
+    assert runner.choose(RunRequest("d", runner="local"), 0, session=False) == "local"
+
+
+@dataclass
+class Counting(Task):
+    """Task 0 fails when `failing` says so; the others count until they are stopped."""
+
+    progress: TaskProgress
+    failing: BaseException
+    counting: threading.Event = field(default_factory=threading.Event)
+    stopped: list[int] = field(default_factory=list)
+
+    COLUMNS = "error STRING"
+
+    def run(self, number: int) -> dict[str, Any]:
+        add: Callable[[int, int], None] = self.progress.counter(f"{number}")
+        if number == 0:
+            assert self.counting.wait(60)
+            raise self.failing
+        try:
+            while True:
+                add(1, 1)
+                self.counting.set()
+        except Stopped:
+            self.stopped.append(number)
+            raise
+
+
+@pytest.mark.parametrize("failing", [Refused("it is torn"), KeyboardInterrupt()])
+def test_an_error_or_an_interruption_stops_the_other_tasks(tmp_path: Path, failing: BaseException) -> None:
+    job = Counting(TaskProgress(open_storage(str(tmp_path)), "a/"), failing)
+    with pytest.raises(type(failing)):
+        run_all(job, range(5), None, at_once=2)
+    assert 1 in job.stopped
+    assert 4 not in job.stopped  # never began
