@@ -170,6 +170,16 @@ class CatalogWriter(Catalog):
         with self._lease():
             commit(self._storage, table, added, transaction or uuid.uuid4().hex)
 
+    def frame_writer(self, table: str) -> FrameWriter:
+        """What writes rows as files of a table, in any process; `append_written` makes them visible."""
+        return FrameWriter(self.catalog_uri, table)
+
+    def append_written(self, added: Mapping[str, Sequence[str]], transaction: str) -> None:
+        """Append the rows that frame writers wrote: a commit for each table, once for each `transaction`."""
+        with self._lease():
+            for table, files in added.items():
+                commit(self._storage, table, files, f"{transaction}-{table}")
+
     def append_generated(self, table: str, source: RowSource, tasks: int, transaction: str) -> None:
         """Append the rows that `source` returns for each task number, once for each `transaction`."""
         self.append_frame(table, self._spark.range(0, tasks, 1, tasks), transaction, source)

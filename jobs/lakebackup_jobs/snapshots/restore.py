@@ -110,7 +110,7 @@ def _write(work: Workspace, reader: CatalogReader, made: SnapshotRestorePlan, ta
     splits, reporter = write_splits(target.storage, made), work.reporter
     reporter.start(made.files, made.bytes, "restore")
     here, folder = _is_little(made), str(target.folder)
-    # A sync waits for what the other threads write too: here, one at the end costs half of one for each split.
+    # A sync waits for what other threads write too: one at the end costs half of one for each split.
     job = WriteJob(folder, target.storage.uri, splits, reader.destinations(), syncs=not here)
     with TaskProgress(target.storage, "").watched(reporter.update):
         # Hashing and writing leave the interpreter to the next thread.
