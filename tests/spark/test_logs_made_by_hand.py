@@ -13,7 +13,7 @@ import pytest
 from tests.support.command_line import quiet
 from tests.support.disks import flip
 from tests.support.looks import seen
-from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put, rollback, truncated
+from tests.support.made_changes import MadeChanges, commit, delete, load, named, put, truncated
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.cipher import Cipher
@@ -104,32 +104,6 @@ class _Stored:
         self.__dict__.update(row)
 
 
-def load(made: MadeChanges, seed: int, flushes: int) -> None:
-    """Transactions of all kinds, some of which commit flushes later."""
-    rng, ts, waiting = random.Random(seed), 10, []
-    for flush in range(flushes):
-        changes = [put(0, b"mDB1", ts + 1, b"{}")]
-        for _ in range(20):
-            ts += rng.randint(2, 6)
-            table, key = rng.choice([1, 2, 3]), rng.choice([b"a", b"b", b"c" * 70, b"d"])
-            match rng.choice(["put", "put", "delete", "begin", "begin", "commit", "rollback", "empty"]):
-                case "put":
-                    changes.append(put(table, key, ts, b"%d" % ts))
-                case "delete":
-                    changes.append(delete(table, key, ts))
-                case "begin":
-                    changes.append(prewrite(table, key, ts, b"long %d" % ts))
-                    waiting.append((table, key, ts))
-                case "commit" if waiting:
-                    changes.append(commit(*waiting.pop(rng.randrange(len(waiting))), ts))
-                case "rollback" if waiting:
-                    changes.append(rollback(*waiting.pop(0)))
-                case "empty" if rng.random() < 0.3:
-                    changes.append(truncated(table, ts))
-        names = [named(table, f"t{table}", 1) for table in (1, 2, 3)] if not flush else []
-        made.flush(changes, ts, names=names)
-
-
 def log_of(
     spark: SparkSession, empty_catalog: Path, folder: Path, seed: int, flushes: int, **how: Any
 ) -> Log:
@@ -138,6 +112,12 @@ def log_of(
     made = MadeChanges(root, CatalogWriter(spark, str(root)), **how)
     load(made, seed, flushes)
     return Log(spark, root, made)
+
+
+@pytest.fixture(autouse=True)
+def on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restore these small logs on Spark too; tests/unit/jobs/logs/test_small_log.py does without."""
+    monkeypatch.setattr(restore, "_SMALL", -1)
 
 
 @pytest.fixture

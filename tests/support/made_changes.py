@@ -6,6 +6,7 @@ what a restore to any instant has to give (`latest`).
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -296,3 +297,29 @@ class MadeChanges:
 
 def _place(change: Change) -> tuple[str, int, int, str, str]:
     return change.store, change.region, change.table_id, change.cf, change.op
+
+
+def load(made: MadeChanges, seed: int, flushes: int) -> None:
+    """Transactions of all kinds, some of which commit flushes later."""
+    rng, ts, waiting = random.Random(seed), 10, []
+    for flush in range(flushes):
+        changes = [put(0, b"mDB1", ts + 1, b"{}")]
+        for _ in range(20):
+            ts += rng.randint(2, 6)
+            table, key = rng.choice([1, 2, 3]), rng.choice([b"a", b"b", b"c" * 70, b"d"])
+            match rng.choice(["put", "put", "delete", "begin", "begin", "commit", "rollback", "empty"]):
+                case "put":
+                    changes.append(put(table, key, ts, b"%d" % ts))
+                case "delete":
+                    changes.append(delete(table, key, ts))
+                case "begin":
+                    changes.append(prewrite(table, key, ts, b"long %d" % ts))
+                    waiting.append((table, key, ts))
+                case "commit" if waiting:
+                    changes.append(commit(*waiting.pop(rng.randrange(len(waiting))), ts))
+                case "rollback" if waiting:
+                    changes.append(rollback(*waiting.pop(0)))
+                case "empty" if rng.random() < 0.3:
+                    changes.append(truncated(table, ts))
+        names = [named(table, f"t{table}", 1) for table in (1, 2, 3)] if not flush else []
+        made.flush(changes, ts, names=names)

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import Refused
-from lakebackup.sql_engine.delta.log import FOLDER
+from lakebackup.errors import EnvironmentProblem, Refused
+from lakebackup.sql_engine.delta.log import FOLDER, folder_of
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.targets import Held, Target, full_path
@@ -17,11 +17,13 @@ from lakebackup_sql import load
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.topics.restore import RestorePlan
     from lakebackup_jobs.targets import Content, Written
 
+_RECORDED = "userMetadata"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 # Of a span without changes, too, a commit records that it was brought.
 _SKIPS = "spark.databricks.delta.skipRecordingEmptyCommits"
@@ -65,7 +67,7 @@ class DeltaTarget(Target):
         changed, found = "", False
         for commit in self._commits():
             found = True
-            if held := Held.read(commit.get("userMetadata") or ""):
+            if held := Held.read(commit.get(_RECORDED) or ""):
                 if changed:
                     raise Refused(
                         f"The table at {self._path} was changed ({changed}) since a restore brought what "
@@ -125,6 +127,26 @@ class DeltaTarget(Target):
             with task_errors():
                 rows.write.format("delta").mode(mode).options(**content.commit).save(self._path)
         return content.in_table(self)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the table is in a folder of this machine."""
+        return folder_of(self._path) is not None
+
+    def create(self, rows: pa.Table, held: Held) -> dict[str, int]:
+        """Make the table of a few rows without Spark, which records what it holds; the summary."""
+        from deltalake import CommitProperties, write_deltalake
+        from deltalake.exceptions import DeltaError
+
+        metadata = CommitProperties(custom_metadata={_RECORDED: held.text()})
+        try:
+            write_deltalake(self._path, rows, mode="error", commit_properties=metadata)
+        except (DeltaError, OSError) as error:
+            raise EnvironmentProblem(
+                f"The table at {self._path} cannot be written: {error}",
+                hint="Make room, or give the right to write there.",
+            ) from error
+        return {"entries": len(rows)}
 
     def _merge(self, content: Content[Any]) -> None:
         spark = content.spark

@@ -1,5 +1,5 @@
 """Restore a change feed: Spark tasks read and check the planned log files, Spark finds the latest committed
-value of each key, and the target takes all of them at once."""
+value of each key, and the target takes all of them at once. This process makes a table of a little log."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.scratch import open_scratch
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.logs.restore import apply
+from lakebackup_jobs.logs.restore.small import SmallLog
 from lakebackup_jobs.logs.restore.splits import write_splits
 from lakebackup_jobs.targets import Held, is_done, open_target, require_same
-from lakebackup_jobs.targets.change_topics import ChangeTopics
 from lakebackup_jobs.targets.delta import DeltaTarget
 from lakebackup_sql import load
 
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
     from lakebackup_jobs.targets import Target
 
 _TABLES_SHOWN = 50
+# So many bytes of a log are restored by this process, before Spark has started.
+_SMALL = 16 << 20
 
 
 def run(
@@ -48,7 +49,7 @@ def run(
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
-    target = open_target(request.target, partial(ChangeTopics, request))
+    target = open_target(request.target, partial(_topics, request))
     before = target.held()
     if upon := _upon(request):
         request = replace(
@@ -84,7 +85,9 @@ def run(
         before = target.held()
         if is_done(before, after, alone=alone):
             return {"done_before": True, **summary}
-        written = bring(request, work, reader, made, target, before, after)
+        few = made.raw_bytes <= _SMALL and made.full is None and upon is None and before is None
+        here = target if few and isinstance(target, DeltaTarget) and target.is_folder else None
+        written = bring(request, work, reader, made, target, before, after, here=here)
     return work.timed({**summary, **written})
 
 
@@ -96,9 +99,14 @@ def bring(
     target: Target,
     before: Held | None,
     after: Held,
+    *,
+    here: DeltaTarget | None = None,
 ) -> dict[str, int]:
-    """Read the planned files and write the target, while no prune may delete them; the target's summary."""
-    spark, reporter = work.spark, work.reporter
+    """Read the planned files and write the target, while no prune may delete them; the target's summary.
+
+    `here`: the target, where this process makes it of a little log and of nothing else.
+    """
+    reporter = work.reporter
     folder = layout.restore_folder(layout.new_backup_id(datetime.now(UTC)))
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
     with recorded_restore(
@@ -114,16 +122,27 @@ def bring(
         splits = write_splits(own.storage, made, folder, keys=keys, checksum=request.checksum)
         reporter.start(made.entries, made.bytes, "restore")
         try:
-            with splits.task_progress().watched(reporter.update), apply.sized(spark, made.raw_bytes):
-                full = _full(spark, reader, made, request)
-                written: dict[str, int] = target.write(
-                    apply.Changes(spark, splits, made, full, before, after)
-                )
+            with splits.task_progress().watched(reporter.update):
+                written: dict[str, int]
+                if here is not None:
+                    written = here.create(SmallLog(splits, made).rows(), after)
+                else:
+                    from lakebackup_jobs.logs.restore import apply
+
+                    with apply.sized(work.spark, made.raw_bytes):
+                        full = _full(work.spark, reader, made, request)
+                        written = target.write(apply.Changes(work.spark, splits, made, full, before, after))
         finally:
             splits.clear()
         reporter.update(made.entries, made.bytes)
         counts.update(entries=written["entries"], bytes=made.bytes)
     return written
+
+
+def _topics(request: LogRestoreRequest, servers: str) -> Target:
+    from lakebackup_jobs.targets.change_topics import ChangeTopics
+
+    return ChangeTopics(request, servers)
 
 
 def _upon(request: LogRestoreRequest) -> Held | None:
@@ -144,6 +163,7 @@ def _upon(request: LogRestoreRequest) -> Held | None:
 def _full(
     spark: SparkSession, reader: CatalogReader, made: LogRestorePlan, request: LogRestoreRequest
 ) -> DataFrame | None:
+    from lakebackup_jobs.logs.restore import apply
 
     if request.upon is not None:
         rows = spark.read.format("delta").load(request.upon)

@@ -67,6 +67,12 @@ class LogSplits:
         numbers = range(len(self.paths.get(kind, ())))
         return _ReadJob(self, kind).over(spark, numbers, VALUES if kind == DEFAULT else WRITES)
 
+    def batches(self, kind: str) -> Iterator[pa.RecordBatch]:
+        """The same, read by this process."""
+        job = _ReadJob(self, kind)
+        for number in range(len(self.paths.get(kind, ()))):
+            yield from job.rows(number)
+
     def task_progress(self) -> TaskProgress:
         """Where the tasks report how far they are."""
         return TaskProgress(open_storage(self.uri), self.folder)
