@@ -114,12 +114,6 @@ def log_of(
     return Log(spark, root, made)
 
 
-@pytest.fixture(autouse=True)
-def on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Restore these small logs on Spark too; tests/unit/jobs/logs/test_small_log.py does without."""
-    monkeypatch.setattr(restore, "_SMALL", -1)
-
-
 @pytest.fixture
 def log(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Log:
     """Twelve flushes of three tables."""

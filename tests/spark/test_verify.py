@@ -16,13 +16,15 @@ from lakebackup_jobs.upkeep import verify
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
 pytestmark = pytest.mark.spark
 
 
-def found(root: Path, **asked: Any) -> dict[str, list[Any]]:
+def found(root: Path, spark: SparkSession | None = None, **asked: Any) -> dict[str, list[Any]]:
     """The totals of a check, and its rows without what makes it another check."""
     request = verify.VerifyRequest(str(root), mode="decode", grace_ms=-3_600_000, **asked)
-    result = verify.run(request, reporter=quiet())
+    result = verify.run(request, spark=spark, reporter=quiet())
     reader, check_id = CatalogReader(str(root)), result.pop("check_id")
     result.pop("seconds")
     rows = {
@@ -35,9 +37,8 @@ def found(root: Path, **asked: Any) -> dict[str, list[Any]]:
     return {"result": [result], **{table: sorted(some, key=str) for table, some in rows.items()}}
 
 
-@pytest.mark.usefixtures("spark")
 def test_the_findings_are_the_same_wherever_they_are_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = MadeBackups(tmp_path)
     made.backup([[Record(p, n, key=b"k%d" % n) for n in range(20)] for p in (0, 1)])
@@ -54,7 +55,6 @@ def test_the_findings_are_the_same_wherever_they_are_made(
         "missing",
         "orphan",
     }
-    monkeypatch.setattr(verify, "_SMALL", -1)
     monkeypatch.setattr(verify, "_SPLIT", 1)  # each object is a task
-    assert found(tmp_path) == here
-    assert found(tmp_path, engine="spark") == here
+    assert found(tmp_path, spark) == here
+    assert found(tmp_path, spark, engine="spark") == here

@@ -1,4 +1,4 @@
-"""Which engine makes a plan: the one place that decides it."""
+"""Which engine makes a plan, and whether little is read without Spark: the one place that decides it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,30 @@ if TYPE_CHECKING:
 #: Rows of the tables of files above which Spark plans where Spark runs the job. Below, DuckDB is done before
 #: Spark has started.
 LARGE = 100_000
+#: So many bytes threads of this process read before Spark has started.
+SMALL = 16 << 20
 _OF_FILES = ("files", "snapshot_files")
 
 T = TypeVar("T")
 
 
-class Asked(Protocol):
-    """What a request says of engines. `remote`: the Spark Connect server to be used."""
+class Placed(Protocol):
+    """What a request says of Spark. `remote`: the Spark Connect server to be used."""
+
+    @property
+    def remote(self) -> str | None: ...
+
+
+class Asked(Placed, Protocol):
+    """What a request says of engines."""
 
     @property
     def engine(self) -> EngineChoice: ...
-    @property
-    def remote(self) -> str | None: ...
+
+
+def is_small(size: int, asked: Placed, spark: SparkSession | None) -> bool:
+    """Whether this process reads `size` bytes itself: Spark is not there, and would take longer to start."""
+    return size <= SMALL and not _has_spark(asked, spark)
 
 
 def planned(
@@ -52,9 +64,10 @@ def planned(
 
         return plan(reader.on(spark or spark_session(remote=asked.remote)))
 
-    runs_on_spark = spark is not None or asked.remote is not None or "PYSPARK_GATEWAY_PORT" in environ
     automatic = asked.engine == "auto"
-    if asked.engine == "spark" or (automatic and runs_on_spark and reader.count(*_OF_FILES) > LARGE):
+    if asked.engine == "spark" or (
+        automatic and _has_spark(asked, spark) and reader.count(*_OF_FILES) > LARGE
+    ):
         return on_spark()
     try:
         return plan(reader)
@@ -63,3 +76,7 @@ def planned(
             raise
         reporter.note(f"planning on Spark: {full.message}")
         return on_spark()
+
+
+def _has_spark(asked: Placed, spark: SparkSession | None) -> bool:
+    return spark is not None or asked.remote is not None or "PYSPARK_GATEWAY_PORT" in environ

@@ -26,7 +26,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import is_small, planned
 from lakebackup_jobs.lifecycle.scratch import findings
 from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN, ArrowSplitWriter
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
@@ -58,8 +58,7 @@ if TYPE_CHECKING:
 
 # An object this young may belong to a backup that has not committed yet.
 GRACE_MS = 3_600_000
-# So many bytes are checked by threads of this process, before Spark has started. A file counts as some more.
-_SMALL = 16 << 20
+# A file counts as so many bytes more than it has when it is decided whether there is little to check.
 _LEAST_BYTES = 1 << 10
 # What a task checks, in bytes that could be hashed in that time.
 _SPLIT = 128 << 20
@@ -121,7 +120,8 @@ class _Check:
     def run(self) -> dict[str, Any]:
         """Every requested check; the totals and the first findings."""
         (totals,) = self.reader.rows("check_size", backup_ids=self.ids)
-        here = totals["bytes"] + totals["files"] * _LEAST_BYTES <= _SMALL
+        size = totals["bytes"] + totals["files"] * _LEAST_BYTES
+        here = is_small(size, self.request, self.work.session)
         storages = {} if self.ids else dict(_proved(self.roots, self.reporter))
         with tempfile.TemporaryDirectory(prefix="lakebackup-check-") as folder:
             # Splits for Spark are with the findings, where this run can write.

@@ -16,7 +16,7 @@ from lakebackup.plan.logs.restore import plan_restore, require_restorable
 from lakebackup.rules import layout
 from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
 from lakebackup_jobs.lifecycle.identity import audit_entry
-from lakebackup_jobs.lifecycle.planning import planned
+from lakebackup_jobs.lifecycle.planning import is_small, planned
 from lakebackup_jobs.lifecycle.scratch import open_scratch
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore.small import SmallLog
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from lakebackup_jobs.targets import Target
 
 _TABLES_SHOWN = 50
-# So many bytes of a log are restored by this process, before Spark has started.
-_SMALL = 16 << 20
 
 
 def run(
@@ -85,8 +83,8 @@ def run(
         before = target.held()
         if is_done(before, after, alone=alone):
             return {"done_before": True, **summary}
-        few = made.raw_bytes <= _SMALL and made.full is None and upon is None and before is None
-        here = target if few and isinstance(target, DeltaTarget) and target.is_folder else None
+        little = is_small(made.raw_bytes, request, spark) and not (made.full or upon or before)
+        here = target if little and isinstance(target, DeltaTarget) and target.is_folder else None
         written = bring(request, work, reader, made, target, before, after, here=here)
     return work.timed({**summary, **written})
 
