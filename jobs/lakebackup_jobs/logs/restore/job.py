@@ -19,8 +19,6 @@ from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import is_small, planned
 from lakebackup_jobs.lifecycle.scratch import open_scratch
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.logs.restore.small import SmallLog
-from lakebackup_jobs.logs.restore.splits import write_splits
 from lakebackup_jobs.targets import Held, is_done, open_target, require_same
 from lakebackup_jobs.targets.delta import DeltaTarget
 from lakebackup_sql import load
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.targets import Target
+    from lakebackup_jobs.targets.change_topics import ChangeTopics
 
 _TABLES_SHOWN = 50
 
@@ -47,7 +46,7 @@ def run(
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
-    target = open_target(request.target, partial(_topics, request))
+    target = open_target(request.target, partial(_change_topics, request))
     before = target.held()
     if upon := _upon(request):
         request = replace(
@@ -89,6 +88,12 @@ def run(
     return work.timed({**summary, **written})
 
 
+def _change_topics(request: LogRestoreRequest, rest: str) -> ChangeTopics:
+    from lakebackup_jobs.targets.change_topics import ChangeTopics
+
+    return ChangeTopics(request, rest)
+
+
 def bring(
     request: LogRestoreRequest,
     work: Workspace,
@@ -104,6 +109,9 @@ def bring(
 
     `here`: the target, where this process makes it of a little log and of nothing else.
     """
+    from lakebackup_jobs.logs.restore.small import SmallLog
+    from lakebackup_jobs.logs.restore.splits import write_splits
+
     reporter = work.reporter
     folder = layout.restore_folder(layout.new_backup_id(datetime.now(UTC)))
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
@@ -135,12 +143,6 @@ def bring(
         reporter.update(made.entries, made.bytes)
         counts.update(entries=written["entries"], bytes=made.bytes)
     return written
-
-
-def _topics(request: LogRestoreRequest, servers: str) -> Target:
-    from lakebackup_jobs.targets.change_topics import ChangeTopics
-
-    return ChangeTopics(request, servers)
 
 
 def _upon(request: LogRestoreRequest) -> Held | None:
