@@ -183,6 +183,16 @@ class CatalogWriter(Catalog):
         with self._lease():
             commit(self._storage, table, added, transaction or uuid.uuid4().hex)
 
+    def frame_writer(self, table: str) -> FrameWriter:
+        """What writes rows as files of a table, in any process; `append_written` makes them visible."""
+        return FrameWriter(self.catalog_uri, table, settings_of(f"{self.catalog_uri}/{table}"))
+
+    def append_written(self, added: Mapping[str, Sequence[str]], transaction: str) -> None:
+        """Append the rows that frame writers wrote: a commit for each table, once for each `transaction`."""
+        with self._lease():
+            for table, files in added.items():
+                commit(self._storage, table, files, f"{transaction}-{table}")
+
     def append_read(self, table: str, source: PerNumber, tasks: int, transaction: str) -> None:
         """Append the rows that `source` returns for each task number, once for each `transaction`."""
         added = self._write_tasks(table, source, tasks, settings_of(f"{self.catalog_uri}/{table}"))

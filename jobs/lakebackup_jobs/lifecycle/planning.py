@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lakebackup.errors import TooLarge
-from lakebackup_jobs.runtime import jvm
+from lakebackup_jobs.lifecycle.tasks.runner import has_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,9 +52,10 @@ def planned(
 
         return plan(reader.on(spark or spark_session(remote=asked.remote)))
 
-    runs_on_spark = spark is not None or asked.remote is not None or jvm.SUBMITTED
     automatic = asked.engine == "auto"
-    if asked.engine == "spark" or (automatic and runs_on_spark and reader.count(*_OF_FILES) > LARGE):
+    if asked.engine == "spark" or (
+        automatic and has_spark(asked.remote, spark) and reader.count(*_OF_FILES) > LARGE
+    ):
         return on_spark()
     try:
         return plan(reader)

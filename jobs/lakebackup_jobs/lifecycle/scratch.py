@@ -81,7 +81,7 @@ def findings(work: Workspace) -> Iterator[tuple[CatalogWriter, bool]]:
         yield writer, True
         return
     with tempfile.TemporaryDirectory(prefix="lakebackup-findings-") as folder:
-        writer = CatalogWriter(work.spark, folder)
+        writer = CatalogWriter(None, folder)
         writer.migrate()
         yield writer, False
 

@@ -77,7 +77,7 @@ class Workspace:
 
     def choose_runner(self, asked: RunRequest, size: int | None) -> None:
         """Decide what the tasks of a backup run on, and begin to start it; `size` as of runner.choose."""
-        self._runner = runner.choose(asked, size, session=self._spark is not None)
+        self._runner = runner.choose(asked, size, session=self._spark)
         if self._runner == "spark":
             self.start_spark()
 

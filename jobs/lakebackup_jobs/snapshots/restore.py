@@ -30,7 +30,7 @@ from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.target import Target
-from lakebackup_jobs.snapshots.tasks.write import NAMED, WriteJob
+from lakebackup_jobs.snapshots.tasks.write import NAMED, Folder, WriteJob
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
@@ -109,10 +109,15 @@ def _write(work: Workspace, reader: CatalogReader, made: SnapshotRestorePlan, ta
     """
     splits, reporter = write_splits(target.storage, made), work.reporter
     reporter.start(made.files, made.bytes, "restore")
-    job = WriteJob(str(target.folder), target.storage.uri, splits, reader.destinations())
+    here, folder = _is_little(made), str(target.folder)
+    # A sync waits for what other threads write too: one at the end costs half of one for each split.
+    job = WriteJob(folder, target.storage.uri, splits, reader.destinations(), syncs=not here)
     with TaskProgress(target.storage, "").watched(reporter.update):
         # Hashing and writing leave the interpreter to the next thread.
-        rows = run_all(job, range(len(splits)), None if _is_little(made) else work.spark)
+        rows = run_all(job, range(len(splits)), None if here else work.spark)
+        if here:
+            with Folder(folder) as written:
+                written.sync()
     reporter.update(made.files, made.bytes)
     return rows
 

@@ -7,46 +7,63 @@ folder.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Busy, Damaged, LakebackupError, NotFound, Refused
 from lakebackup.formats.logs.cipher import LogKeys
-from lakebackup.plan.logs.restore import LogRestoreRequest
-from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
-from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup.requests import Request
 from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
-from lakebackup.rows.tables import spark_columns
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
+from lakebackup.sql_engine.delta.dataset import dataset
+from lakebackup.sql_engine.delta.table import open_table
+from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.scratch import findings
+from lakebackup_jobs.lifecycle.tasks.arrow_splits import WRITTEN, ArrowSplitWriter
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
-from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
+from lakebackup_jobs.lifecycle.tasks.runner import is_small
+from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS, clear
+from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.logs.restore import job as log_restore
-from lakebackup_jobs.queues.restore import trial as queue_trial
-from lakebackup_jobs.snapshots import restore as restore_snapshot
-from lakebackup_jobs.topics import restore as restore_topics
-from lakebackup_jobs.upkeep.verify_task import CheckFiles, CheckKeys, CheckMembers, CheckSidecars, ListObjects
+from lakebackup_jobs.upkeep.verify_task import (
+    OPEN_COST,
+    CheckFiles,
+    CheckKeys,
+    CheckMembers,
+    CheckSidecars,
+    CheckSplits,
+    ListObjects,
+    NameOrphans,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebackup.sql_engine import EngineChoice
     from lakebackup.storage import Storage
     from lakebackup.store.roots import Roots
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.upkeep.verify_task import Look, Mode
 
 # An object this young may belong to a backup that has not committed yet.
 GRACE_MS = 3_600_000
+# A file counts as so many bytes more than it has when it is decided whether there is little to check.
+_LEAST_BYTES = 1 << 10
+# What a task checks, in bytes that could be hashed in that time.
+_SPLIT = 128 << 20
+_SPLIT_HERE = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +77,7 @@ class VerifyRequest(Request):
     mode: Literal["stat", "hash", "decode", "restore"] = "hash"
     grace_ms: int = GRACE_MS
     keys_file: str | None = None
+    engine: EngineChoice = "auto"
 
 
 def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
@@ -92,59 +110,130 @@ class _Check:
         writer: CatalogWriter,
         recorded: bool,
     ) -> None:
-        from lakebackup.sql_engine.spark import SparkEngine
-
-        self.request, self.ids, self.spark, self.reader = request, ids, work.spark, reader
+        self.request, self.ids, self.work, self.reader = request, ids, work, reader
         self.writer, self.reporter, self.recorded = writer, work.reporter, recorded
-        self.engine = SparkEngine(work.spark, reader.catalog_uri)
         now = datetime.now(UTC)
         self.check_id, self.at = layout.new_backup_id(now), micros(now)
         self.roots = reader.destinations()
         self.common = self.check_id, self.at, self.roots
+        self.folder = f"checks/{self.check_id}/"
 
     def run(self) -> dict[str, Any]:
         """Every requested check; the totals and the first findings."""
-        request = self.request
-        mode = "hash" if request.mode == "restore" else request.mode
         (totals,) = self.reader.rows("check_size", backup_ids=self.ids)
-        self.reporter.start(totals["entries"], totals["bytes"], "verify")
-        self._files(mode, totals)
-        sidecars = CheckSidecars(*self.common)
-        self._put(self.engine.query("backups_to_check", backup_ids=self.ids), sidecars, "sidecars")
-        tasks = _tasks(totals["files"])
-        filters = self._parts("key_filters_to_check", tasks, "keys_path", "keys_start")
-        self._put(filters, CheckKeys(*self.common, mode != "stat"), "keys")
-        if mode == "decode":
-            packed = self._parts("pack_members_to_check", tasks, "path", "position")
-            self._put(packed, CheckMembers(*self.common), "members")
-        if not self.ids:
-            self._find_orphans()
-        if request.mode == "restore":
+        size = totals["bytes"] + totals["files"] * _LEAST_BYTES
+        here = is_small(size, self.request, self.work.session)
+        if not here:
+            self.work.start_spark()
+        storages = {} if self.ids else dict(_proved(self.roots, self.reporter))
+        with tempfile.TemporaryDirectory(prefix="lakebackup-check-") as folder:
+            # Splits for Spark are with the findings, where this run can write.
+            self.storage = open_storage(folder if here else self.writer.catalog_uri)
+            tables = self._findings(totals, storages, here=here)
+        self.writer.append_written(tables, self.check_id)
+        if tables["storage_objects"]:
+            self._find_orphans([name for one in storages.values() for name in tombstones.incomplete(one)])
+        if self.request.mode == "restore":
             self.writer.append(list(self._trials()))
         return self._summary()
 
-    def _parts(self, query: str, tasks: int, path: str, position: str) -> DataFrame:
-        """Parts of objects: those of an object in one task, in their order."""
-        rows = self.engine.query(query, backup_ids=self.ids).repartition(tasks, "destination", path)
-        return rows.sortWithinPartitions("destination", path, position)
+    def _findings(
+        self, totals: Mapping[str, Any], storages: Mapping[str, Storage], *, here: bool
+    ) -> dict[str, list[str]]:
+        """Run the tasks, in this process when `here`; by table, the files with the findings."""
+        weight = totals["bytes"] + totals["files"] * OPEN_COST
+        size = _SPLIT_HERE if here else max(_SPLIT, weight // MOST_TASKS)
+        tables: dict[str, list[str]] = {"checks": [], "storage_objects": []}
+        writers = {table: self.writer.frame_writer(table) for table in tables}
+        self.reporter.start(totals["entries"], totals["bytes"], "verify")
+        try:
+            plan = partial(self._splits, self._looks(totals["encrypted"]), 1 + weight // size, size)
+            splits = planned(self.reader, self.request, self.work.session, self.reporter, plan)
+            splits += self._listing(storages, size)
+            job = CheckSplits(self.storage.uri, splits, writers)
+            with TaskProgress(self.storage, self.folder).watched(self.reporter.update):
+                rows = run_all(job, range(len(splits)), None if here else self.work.spark)
+        finally:
+            clear(self.storage, self.folder)
+        for row in rows:
+            tables[row.relation] += json.loads(row.files)
+        return tables
 
-    def _put(self, rows: DataFrame, job: Any, name: str) -> None:
-        found = rows.mapInArrow(job, spark_columns("checks"))
-        self.writer.append_frame("checks", found, f"{self.check_id}-{name}")
-
-    def _files(self, mode: Literal["stat", "hash", "decode"], totals: Mapping[str, Any]) -> None:
+    def _looks(self, encrypted: int) -> list[Look]:
+        """The checks of what the catalog names."""
+        mode: Mode = "hash" if self.request.mode == "restore" else self.request.mode
         keys_file = self.request.keys_file
         log_keys = LogKeys.load(keys_file) if keys_file and mode == "decode" else None
-        if mode == "decode" and totals["encrypted"] and log_keys is None:
+        if mode == "decode" and encrypted and log_keys is None:
             self.reporter.warning(
-                f"{totals['encrypted']} files are encrypted and stay closed: name the file of their keys by "
+                f"{encrypted} files are encrypted and stay closed: name the file of their keys by "
                 "LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml"
             )
-        files = self.engine.query("files_to_check", backup_ids=self.ids).repartition(_tasks(totals["files"]))
-        progress = TaskProgress(self.writer.home, f"checks/{self.check_id}/")
-        job = CheckFiles(*self.common, mode, self.writer.home.uri, log_keys)
-        with progress.watched(self.reporter.update):
-            self._put(files, job, "files")
+        return [
+            CheckFiles(*self.common, mode, self.storage.uri, log_keys),
+            CheckSidecars(*self.common),
+            CheckKeys(*self.common, mode != "stat"),
+            *([CheckMembers(*self.common)] if mode == "decode" else []),
+        ]
+
+    def _splits(
+        self, looks: Sequence[Look], tasks: int, size: int, reader: CatalogReader
+    ) -> list[tuple[Look, str]]:
+        """Write what the checks are about as splits: an object's parts in one of them, in their order."""
+
+        def of(look: Look) -> list[str]:
+            order = ["destination", look.OBJECT, *([look.POSITION] if look.POSITION else [])]
+
+            def spread(rows: DataFrame) -> DataFrame:
+                return rows.repartition(tasks, *order[:2]).sortWithinPartitions(*order)
+
+            writer = self._split_writer(look, size)
+            found = reader.map(writer, WRITTEN, look.ROWS, spread=spread, backup_ids=self.ids)
+            return [row["path"] for row in found]
+
+        return [(look, path) for look in looks for path in of(look)]
+
+    def _listing(self, storages: Mapping[str, Storage], size: int) -> list[tuple[Look, str]]:
+        """Write as splits which folders to list: all that may hold objects that no backup names."""
+        import pyarrow as pa
+
+        def of_queues(source: str) -> bool:
+            kinds = {row["source_kind"] for row in self.reader.rows("source_kinds", source=source)}
+            return not kinds or QUEUES in kinds
+
+        folders = [
+            {"destination": name, "folder": folder}
+            for name, storage in storages.items()
+            for folder in _data_folders(storage, of_queues)
+        ]
+        look = ListObjects(*self.common)
+        written = self._split_writer(look, size)([pa.RecordBatch.from_pylist(folders)] if folders else [])
+        return [(look, path) for batch in written for path in batch["path"].to_pylist()]
+
+    def _split_writer(self, look: Look, size: int) -> ArrowSplitWriter:
+        name = f"{self.folder}plan/{type(look).__name__}-"
+        return ArrowSplitWriter(self.storage.uri, name, size, look.BYTES, look.COST, look.OBJECT)
+
+    def _find_orphans(self, unfinished: Sequence[str]) -> None:
+        """Find the objects, of those listed, that no backup names by now; `unfinished`: prunes to come."""
+
+        def found(reader: CatalogReader) -> list[str]:
+            rows = reader.query(
+                "find_orphans",
+                check_id=self.check_id,
+                before_ms=self.at // 1000 - self.request.grace_ms,
+                unfinished=",".join(unfinished),
+            )
+            return list(self.writer.frame_writer("checks").write(NameOrphans(*self.common)(rows)))
+
+        reader = self.work.reader()
+        if self.recorded:
+            files = planned(reader, self.request, self.work.session, self.reporter, found)
+        else:
+            uri = f"{self.writer.catalog_uri}/storage_objects"
+            reader.give("raw_storage_objects", dataset(uri, open_table(uri)))
+            files = found(reader)
+        self.writer.append_written({"checks": files}, f"{self.check_id}-orphans")
 
     def _summary(self) -> dict[str, Any]:
         found = CatalogReader(self.writer.home.uri, self.writer.catalog_uri)
@@ -168,52 +257,6 @@ class _Check:
             "filters_lost": filters_lost,
             "findings": list(found.rows("check_findings", check_id=self.check_id)),
         }
-
-    def _find_orphans(self) -> None:
-        from pyspark.sql import functions as sf
-
-        def of_queues(source: str) -> bool:
-            kinds = {row["source_kind"] for row in self.engine.rows("source_kinds", source=source)}
-            return not kinds or QUEUES in kinds
-
-        storages = {name: self.roots.open(name) for name in _proved(self.roots, self.reporter)}
-        folders = [
-            (name, folder)
-            for name, storage in storages.items()
-            for folder in _data_folders(storage, of_queues)
-        ]
-        if not folders:
-            return
-        frame = self.spark.createDataFrame(folders, "destination STRING, folder STRING").repartition(
-            _tasks(len(folders))
-        )
-        listing = ListObjects(*self.common)
-        objects = frame.mapInArrow(listing, spark_columns("storage_objects"))
-        self.writer.append_frame("storage_objects", objects, f"{self.check_id}-objects")
-        if not self.recorded:
-            seen = self.spark.read.format("delta").load(f"{self.writer.catalog_uri}/storage_objects")
-            self.engine.replace("raw_storage_objects", seen)
-        unfinished = [name for storage in storages.values() for name in tombstones.incomplete(storage)]
-        orphans: DataFrame = self.engine.query(
-            "find_orphans",
-            check_id=self.check_id,
-            before_ms=self.at // 1000 - self.request.grace_ms,
-            unfinished=",".join(unfinished),
-        )
-        self.writer.append_frame(
-            "checks",
-            orphans.select(
-                sf.lit(self.check_id).alias("check_id"),
-                sf.lit(self.at).cast("BIGINT").alias("at"),
-                sf.lit(None).cast("STRING").alias("backup_id"),
-                "destination",
-                "path",
-                sf.lit("stat").alias("mode"),
-                sf.lit("orphan").alias("outcome"),
-                sf.concat("bytes", sf.lit(" bytes that no backup names")).alias("detail"),
-            ),
-            f"{self.check_id}-orphans",
-        )
 
     def _trials(self) -> Iterator[Check]:
         """Restore the newest backup of each source (or the backups named) into a folder, and report how it
@@ -241,8 +284,16 @@ class _Check:
 
     def _restored(self, row: Mapping[str, Any], folder: str) -> str:
         """What a trial restore of a row of trial_targets brought back."""
+        from lakebackup.plan.logs.restore import LogRestoreRequest
+        from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
+        from lakebackup.plan.topics.request import RestoreRequest
+        from lakebackup_jobs.logs.restore import job as log_restore
+        from lakebackup_jobs.queues.restore import trial as queue_trial
+        from lakebackup_jobs.snapshots import restore as restore_snapshot
+        from lakebackup_jobs.topics import restore as restore_topics
+
         places: Any = {"destination": self.request.destination, "catalog": self.request.catalog}
-        means: Any = {"spark": self.spark, "reporter": self.reporter}
+        means: Any = {"spark": self.work.session, "reporter": self.reporter}
         if row["source_kind"] == SNAPSHOT:
             whole = SnapshotRestoreRequest(**places, folder=folder, backup=row["backup_id"])
             return f"{restore_snapshot.run(whole, **means)['files']} files restored"
@@ -288,12 +339,11 @@ def require_whole(result: Mapping[str, Any]) -> None:
         )
 
 
-def _proved(roots: Roots, reporter: Reporter) -> Iterator[str]:
-    """The destinations that prove to be the catalog's."""
+def _proved(roots: Roots, reporter: Reporter) -> Iterator[tuple[str, Storage]]:
+    """The destinations that prove to be the catalog's, with their storage."""
     for name in roots.uris:
         try:
-            roots.open(name)
-            yield name
+            yield name, roots.open(name)
         except Refused as error:
             reporter.warning(f"objects that no backup names were not looked for: {error.message}")
 
@@ -318,7 +368,3 @@ def _data_folders(storage: Storage, of_queues: Callable[[str], bool]) -> Iterato
         for epoch in storage.folders(f"{source}/"):
             for topic in storage.folders(f"{source}/{epoch}/topics/"):
                 yield f"{source}/{epoch}/topics/{topic}/"
-
-
-def _tasks(things: int) -> int:
-    return max(1, min(MOST_TASKS, things))

@@ -23,15 +23,16 @@ WRITTEN = "path STRING"
 class ArrowSplitWriter:
     """Writes rows, in order, into splits of about `size`, and returns their paths, which begin with `name`.
 
-    A row weighs `each` plus its column `weight`. Rows of one object (destination, path) follow one another,
-    and go into one split.
+    A row weighs `each` plus its column `weight`. Rows of one object (destination, and the column `path`)
+    follow one another, and go into one split.
     """
 
     uri: str
     name: str
     size: int
-    weight: str
+    weight: str | None = None
     each: int = 0
+    path: str = "path"
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -44,7 +45,7 @@ class ArrowSplitWriter:
                 for batch in slices:
                     stream.write_batch(batch)
             # Named by its first object, so that a retried task writes the same path.
-            first = slices[0].column("destination")[0].as_py(), slices[0].column("path")[0].as_py()
+            first = slices[0].column("destination")[0].as_py(), slices[0].column(self.path)[0].as_py()
             path = f"{self.name}{hashlib.sha256(repr(first).encode()).hexdigest()[:24]}.arrow"
             storage.put(path, sink.getvalue().to_pybytes())
             yield pa.RecordBatch.from_pydict({"path": [path]})
@@ -57,11 +58,13 @@ class ArrowSplitWriter:
         weight = split = 0
         before = None
         for batch in filter(len, batches):
-            objects = pc.binary_join_element_wise(batch.column("destination"), batch.column("path"), "\0")
+            objects = pc.binary_join_element_wise(batch.column("destination"), batch.column(self.path), "\0")
             starts = np.ones(len(batch), bool)
             starts[0] = objects[0].as_py() != before
             starts[1:] = pc.not_equal(objects[1:], objects[:-1])
-            own = batch.column(self.weight).fill_null(0).to_numpy() + self.each
+            own = np.full(len(batch), self.each)
+            if self.weight:
+                own += batch.column(self.weight).fill_null(0).to_numpy()
             weights = weight + np.cumsum(own)
             # The row at which each row's object starts; -1: in the previous batch.
             first = np.maximum.accumulate(np.where(starts, np.arange(len(batch)), -1))

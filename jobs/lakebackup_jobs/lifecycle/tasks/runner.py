@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakebackup.requests import LOCAL_BELOW
 from lakebackup_jobs.runtime import jvm
 
 if TYPE_CHECKING:
-    from lakebackup.requests import RunRequest
+    from pyspark.sql import SparkSession
+
+    from lakebackup.requests import Request, RunRequest
     from lakebackup.rows.backups import Runner
 
 
@@ -30,14 +33,25 @@ def of_messages(count: int) -> int:
     return count * _MESSAGE
 
 
-def choose(asked: RunRequest, size: int | None, *, session: bool) -> Runner:
+def choose(asked: RunRequest, size: int | None, *, session: SparkSession | None) -> Runner:
     """The runner of a backup of `size` bytes of records; None: it is a full, or nobody knows.
 
     `auto` is Spark where it is there already (`session`, a Spark Connect server, spark-submit).
     """
     if asked.runner == "local":
         return "local"
-    there = session or asked.remote is not None or jvm.SUBMITTED
+    there = has_spark(asked.remote, session)
     if asked.runner == "spark" or there or size is None or size > asked.local_below:
         return "spark"
     return "local"
+
+
+def is_small(size: int, asked: Request, session: SparkSession | None) -> bool:
+    """Whether this process reads `size` bytes to check them: Spark is not there, and would take longer to
+    start."""
+    return size <= LOCAL_BELOW and not has_spark(asked.remote, session)
+
+
+def has_spark(remote: str | None, session: SparkSession | None) -> bool:
+    """Whether Spark is there already: a session, a Spark Connect server, or spark-submit."""
+    return session is not None or remote is not None or jvm.SUBMITTED

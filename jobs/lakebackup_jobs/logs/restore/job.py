@@ -46,6 +46,8 @@ def run(
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
+    if not request.dry_run:
+        work.start_spark()
     target = open_target(request.target, partial(_change_topics, request))
     before = target.held()
     if upon := _upon(request):

@@ -78,7 +78,7 @@ class File:
 @dataclass(frozen=True, slots=True)
 class WriteJob(Task):
     """Writes the files of a split. `own` is the storage of the restore's own folder, in which its splits lie;
-    `roots` are those of the destinations."""
+    `roots` are those of the destinations. `syncs`: what a task wrote is durable when it ends."""
 
     COLUMNS = WRITTEN
 
@@ -86,6 +86,7 @@ class WriteJob(Task):
     own: str
     splits: tuple[str, ...]
     roots: Roots
+    syncs: bool
 
     def run(self, number: int) -> Mapping[str, Any]:
         report = TaskProgress(open_storage(self.own), "").counter(str(number))
@@ -109,7 +110,8 @@ class WriteJob(Task):
                         if len(names) < NAMED:
                             names.append(f"{file.target}: {error.message}")
                     report(1, file.bytes or 0)
-            folder.sync()
+            if self.syncs:
+                folder.sync()
         return {**done, "names": json.dumps(names)}
 
     def _files(self, number: int) -> Iterator[File]:

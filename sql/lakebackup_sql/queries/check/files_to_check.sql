@@ -12,3 +12,4 @@ LEFT JOIN (
   WHERE ARRAY_CONTAINS(SPLIT(:backup_ids, ','), h.backup_id)
 ) AS w ON f.destination = w.destination AND f.path = w.path
 WHERE (:backup_ids = '' OR w.path IS NOT NULL OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), f.backup_id))
+ORDER BY f.destination, f.path

@@ -31,6 +31,7 @@ from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.snapshots import target
 from lakebackup_jobs.snapshots.restore import run
 from lakebackup_jobs.snapshots.target import Target
+from lakebackup_jobs.snapshots.tasks import write
 from lakebackup_jobs.snapshots.tasks.write import Folder, WriteJob
 
 SNAPSHOTS: tuple[list[Given], ...] = (
@@ -92,6 +93,25 @@ def test_each_backup_comes_back_as_it_was(made: GivenSnapshots, tmp_path: Path) 
     assert (tmp_path / "out1/t1/a2/000001.sst").samefile(tmp_path / "out1/t1/a2/000003.sst")
     restores = made.reader().select("SELECT state, entries FROM restores ORDER BY at").read_all()
     assert restores.to_pylist() == [{"state": "complete", "entries": count} for count in (7, 3)]
+
+
+def test_all_is_durable_before_the_state_is_deleted(
+    made: GivenSnapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restore_snapshot, "_SPLIT_BYTES", 1)  # several splits, and one sync for all
+    out = tmp_path / "out"
+    synced = []
+    sync = write._sync_file_system
+
+    def seen(handle: int) -> None:
+        synced.append((len(there(out)), (out / OWN / "state.json").exists()))
+        sync(handle)
+
+    monkeypatch.setattr(write, "_sync_file_system", seen)
+    restore(made, out)
+    ((files, has_state),) = synced
+    assert files > len(SNAPSHOTS[-1])  # with what is the restore's own
+    assert has_state
 
 
 def test_a_destination_that_is_read_only_is_restored(made: GivenSnapshots, tmp_path: Path) -> None:

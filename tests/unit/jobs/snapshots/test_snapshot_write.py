@@ -58,7 +58,7 @@ def carry_out(out: Path, storage: Storage, files: Sequence[File]) -> dict[str, A
         stream.write_table(rows)
     own = open_storage(str(out / OWN))
     own.put("plan/000000.arrow", sink.getvalue().to_pybytes())
-    job = WriteJob(str(out), own.uri, ("plan/000000.arrow",), roots_of(d=storage.uri))
+    job = WriteJob(str(out), own.uri, ("plan/000000.arrow",), roots_of(d=storage.uri), syncs=True)
     (batch,) = job([pa.RecordBatch.from_pydict({"id": [0]})])
     row: dict[str, Any] = batch.to_pylist()[0]
     return row

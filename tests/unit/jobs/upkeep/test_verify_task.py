@@ -1,22 +1,27 @@
-"""What a check says of packs, in which files of several tables lie one after another."""
+"""What a check finds, without a JVM: in files, packs and sidecars, and in the storage beside them."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.support.command_line import quiet
-from tests.support.given_snapshots import MadeSnapshots
+from tests.support.given_snapshots import Given, GivenSnapshots, MadeSnapshots
+from tests.support.made_backups import MadeBackups, Record
 from tests.support.roots import roots_of
 
 from lakebackup.errors import NotFound
 from lakebackup.formats.snapshots.manifest_json import export_manifest
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.cli import main
 from lakebackup_jobs.upkeep import verify
 from lakebackup_jobs.upkeep.verify import VerifyRequest
 from lakebackup_jobs.upkeep.verify_task import CheckFiles, CheckMembers, CheckSidecars
@@ -39,6 +44,13 @@ def said(folder: Path, pack: bytes, **changes: Any) -> list[str]:
     rows[1] |= changes
     job = CheckMembers("c", 1, roots_of(d=str(folder)))
     return [row["detail"] for batch in job([pa.RecordBatch.from_pylist(rows)]) for row in batch.to_pylist()]
+
+
+def result(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The result that a command showed as JSON."""
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found: dict[str, Any] = next(line for line in lines if line.get("event") == "result")
+    return found
 
 
 def test_a_fifo_in_place_of_a_file_is_a_finding(tmp_path: Path) -> None:
@@ -101,3 +113,60 @@ def test_a_file_that_is_not_as_its_row_says(
 
 def test_files_that_lie_over_one_another(tmp_path: Path) -> None:
     assert said(tmp_path, b"...firstsecondthird", position=7) == ["the file at byte 7 begins within another"]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """A destination with a backup of three files, two of them in a pack."""
+    snapshots = GivenSnapshots(tmp_path)
+    files = [Given(name=f"{n}.sst", data=b"%d" % n * 100) for n in range(3)]
+    snapshots.backup(files, packed=["0.sst", "1.sst"])
+    return tmp_path
+
+
+def test_little_is_checked_without_a_jvm(made: Path) -> None:
+    script = (
+        "import sys\n"
+        "from lakebackup_jobs.cli import main\n"
+        f"assert main(['verify', '--decode', '--from', {str(made)!r}]) == 0\n"
+        "assert not [name for name in sys.modules if name.startswith(('pyspark', 'py4j'))]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert "damaged" in done.stdout
+
+
+def test_damage_and_strangers_are_found_here(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (pack,) = made.glob("yb/snapshots/*/packs/*")
+    data = bytearray(pack.read_bytes())
+    data[1] ^= 1
+    pack.write_bytes(data)
+    (file,) = made.rglob("2.sst")
+    file.unlink()
+    stranger = file.with_name("stranger.sst")
+    stranger.write_bytes(b"x")
+    assert main(["verify", "--decode", "--from", str(made), "--json"]) == 7
+    assert [row["outcome"] for row in result(capsys)["findings"]] == ["changed", "damaged", "missing"]
+    os.utime(stranger, (0, 0))  # before it may have belonged to a backup that is being made
+    assert main(["verify", "--stat", "--from", str(made), "--json"]) == 7
+    found = result(capsys)
+    assert [(row["outcome"], Path(row["path"]).name) for row in found["findings"]] == [
+        ("missing", "2.sst"),
+        ("orphan", "stranger.sst"),
+    ]
+    rows = CatalogReader(str(made)).select("SELECT check_id FROM checks WHERE outcome <> 'ok'").read_all()
+    assert rows["check_id"].to_pylist().count(found["check_id"]) == 2
+    assert not [path for path in (made / "catalog/checks").iterdir() if path.name.startswith("2")]
+
+
+def test_key_filters_are_checked_here(tmp_path: Path) -> None:
+    backups = MadeBackups(tmp_path)
+    backups.backup([[Record(p, n, key=b"k%d" % n) for n in range(20)] for p in (0, 1)])
+    backups.flush()
+    (filters,) = tmp_path.glob("prod/backups/*/keys/*")
+
+    def lost() -> int:
+        return int(verify.run(VerifyRequest(str(tmp_path)), reporter=quiet())["filters_lost"])
+
+    assert lost() == 0
+    filters.write_bytes(filters.read_bytes()[:-1])
+    assert lost() == 1

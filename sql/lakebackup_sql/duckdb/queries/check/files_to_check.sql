@@ -41,3 +41,6 @@ WHERE
     OR NOT w.path IS NULL
     OR ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), f.backup_id)
   )
+ORDER BY
+  f.destination NULLS FIRST,
+  f.path NULLS FIRST

@@ -13,3 +13,7 @@ WHERE
     $backup_ids = ''
     OR ARRAY_CONTAINS(STR_SPLIT_REGEX($backup_ids, ','), f.backup_id)
   )
+ORDER BY
+  f.destination NULLS FIRST,
+  f.keys_path NULLS FIRST,
+  f.keys_start NULLS FIRST
