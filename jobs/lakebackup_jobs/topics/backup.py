@@ -68,11 +68,10 @@ def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) ->
         topics = TopicsBackup(work, request, cluster, work.writer().prepare())
         life = Life(topics, lease)
         ended = life.settle()
-        if ended:
-            topics.reader = work.reader()
         if ended and request.mode == "full":
             return ended
         if ended:
+            topics.reader = work.reader()
             # What came in since the positions of then; a cumulative one would read all again.
             topics.request = replace(request, mode="incr-diff", parent=None)
         draft = topics.plan()

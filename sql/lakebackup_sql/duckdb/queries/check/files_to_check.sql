@@ -1,4 +1,4 @@
--- 79d0ad03b49f8c88 backups files own_backups snapshot_files
+-- b52640c6bfd01467 backups files own_backups snapshot_files
 SELECT
   f.backup_id,
   f.scope,

@@ -1,4 +1,4 @@
--- 1fd7f3ba52e271e7 files
+-- d94cdb22fa5b3cdf files
 SELECT
   f.backup_id,
   f.destination,

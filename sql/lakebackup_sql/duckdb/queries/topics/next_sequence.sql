@@ -1,4 +1,4 @@
--- f7f7b06f05e168ed raw_files
+-- 95ac4aeaedd0a9f0 raw_files
 SELECT
   scope,
   epoch,

@@ -1,4 +1,4 @@
--- 935ed6b31b877db4 raw_backups
+-- 97f6da5b0fb99aa9 raw_backups
 WITH ordered AS (
   SELECT
     b.*,

@@ -1,4 +1,4 @@
--- 1c101393453a2d6a audit
+-- 407f47fe4f3758ad raw_audit
 SELECT
   a.detail
 FROM raw_audit AS a

@@ -1,4 +1,4 @@
--- c00b8c0a7a204fa6 queue_found queue_lows
+-- b20a94f65bc60f2c queue_found queue_lows
 SELECT DISTINCT
   f.transaction_id
 FROM queue_found AS f
