@@ -289,7 +289,7 @@ def row_of(row: str | dict[str, Any], columns: Collection[str]) -> dict[str, Any
 
 def asked_of_spark() -> set[str]:
     """Queries that jobs and notebooks ask Spark: those that a module names which uses Spark's engine or asks
-    a reader on Spark, or which plans prunes. tests/spark/test_plans.py asks those that plan
+    a reader on Spark, or which plans prunes or names orphans. tests/spark/test_plans.py asks those that plan
     restores."""
     modules = [
         path
@@ -301,7 +301,7 @@ def asked_of_spark() -> set[str]:
     return words & set(names("queries"))
 
 
-_TAKES_SPARK = re.compile(r"\b(SparkEngine|class PrunePlan|reader\.on\(spark\b)")
+_TAKES_SPARK = re.compile(r"\b(SparkEngine|class PrunePlan|class NameOrphans|reader\.on\(spark\b)")
 
 
 @cache

@@ -86,7 +86,10 @@ def setup(root: Path = ROOT) -> None:
     )
     # It says on a line that it makes it. Without it Spark works too.
     subprocess.run(
-        [str(python), "-m", "lakebackup_jobs.runtime.class_data_maker"], env=_environment(), check=False
+        [str(python), "-m", "lakebackup_jobs.runtime.class_data_maker"],
+        env=_environment(),
+        check=False,
+        stderr=subprocess.DEVNULL,  # PySpark reports that its JVM ends, which is what makes the archive
     )
     say("ready")
 

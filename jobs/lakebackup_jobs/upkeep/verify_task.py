@@ -384,7 +384,7 @@ class ListObjects(Look):
 
 @dataclass(frozen=True, slots=True)
 class NameOrphans(Look):
-    """Takes rows of the query find_orphans: a finding each."""
+    """Takes rows of the query "find_orphans": a finding each."""
 
     def look(self, rows: Iterable[Row]) -> Iterator[Check]:
         for row in rows:

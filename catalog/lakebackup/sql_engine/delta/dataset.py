@@ -47,8 +47,7 @@ def _read(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
         files = [
             pq.ParquetFile(verified.open_input_file(path), page_checksum_verification=True) for path in paths
         ]
-        # What a column lacks that came with a migration is NULL.
-        none = pa.schema(table.schema().to_arrow()).empty_table()
+        none = _whole(uri, pa.schema(table.schema().to_arrow())).empty_table()
         return pa.concat_tables([none, *(file.read() for file in files)], promote_options="default")
     except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
         raise damaged_table(uri, error) from error
@@ -73,20 +72,20 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
         schema = built.schema
         parts = ((part.path, part.partition_expression) for part in built.get_fragments())
     fragments = [verifying.make_fragment(path, verified, holds) for path, holds in parts]
-    # Of rows that were written before the migration that added a column it is null.
-    lacking = [field for field in _declared(uri) if field.name not in schema.names]
-    schema = pa.schema([*schema, *lacking])
+    schema = _whole(uri, schema)
     found = _unlocked(ds.FileSystemDataset)(fragments, schema, verifying, verified)
     found.read_from = verified.handler
     found.largest = max(table.get_add_actions(flatten=True).column("size_bytes").to_pylist(), default=0)
     return found
 
 
-def _declared(uri: str) -> pa.Schema:
-    """The columns of a catalog table, by its URI; none for another table."""
+def _whole(uri: str, schema: pa.Schema) -> pa.Schema:
+    """The columns of a table, and those of a catalog table that a migration has still to add: null in rows
+    that were written before."""
     import pyarrow as pa
 
-    return ARROW_SCHEMAS.get(uri.rpartition("/")[2], pa.schema([]))
+    declared = ARROW_SCHEMAS.get(uri.rpartition("/")[2], pa.schema([]))
+    return pa.schema([*schema, *(field for field in declared if field.name not in schema.names)])
 
 
 def rows_of(uri: str, opened: DeltaTable | None = None) -> pa.Table:

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakebackup.errors import Refused
 from lakebackup.requests import RunRequest
@@ -16,36 +17,38 @@ from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks import runner
 from lakebackup_jobs.lifecycle.tasks.progress import Stopped, TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
+from lakebackup_jobs.runtime import jvm
 
 MIB = 1 << 20
+SPARK = cast(SparkSession, object())
 
 
 @pytest.mark.parametrize(
     ("asked", "size", "session", "found"),
     [
-        ({}, 16 * MIB, False, "local"),
-        ({}, 16 * MIB + 1, False, "spark"),
-        ({}, None, False, "spark"),
-        ({}, 0, True, "spark"),
-        ({"remote": "sc://there"}, 0, False, "spark"),
-        ({"local_below": 100}, 100, False, "local"),
-        ({"local_below": 100}, 101, False, "spark"),
-        ({"runner": "spark"}, 0, False, "spark"),
-        ({"runner": "local"}, None, True, "local"),
-        ({}, runner.of_files(64 * MIB), False, "local"),
-        ({}, runner.of_messages(2_000_000), False, "local"),
+        ({}, 16 * MIB, None, "local"),
+        ({}, 16 * MIB + 1, None, "spark"),
+        ({}, None, None, "spark"),
+        ({}, 0, SPARK, "spark"),
+        ({"remote": "sc://there"}, 0, None, "spark"),
+        ({"local_below": 100}, 100, None, "local"),
+        ({"local_below": 100}, 101, None, "spark"),
+        ({"runner": "spark"}, 0, None, "spark"),
+        ({"runner": "local"}, None, SPARK, "local"),
+        ({}, runner.of_files(64 * MIB), None, "local"),
+        ({}, runner.of_messages(2_000_000), None, "local"),
     ],
 )
 def test_a_small_increment_runs_here(
-    asked: dict[str, Any], size: int | None, session: bool, found: str
+    asked: dict[str, Any], size: int | None, session: SparkSession | None, found: str
 ) -> None:
     assert runner.choose(RunRequest("d", **asked), size, session=session) == found
 
 
 def test_a_cluster_that_runs_the_command_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    assert runner.choose(RunRequest("d"), 0, session=False) == "spark"
-    assert runner.choose(RunRequest("d", runner="local"), 0, session=False) == "local"
+    monkeypatch.setattr(jvm, "SUBMITTED", True)
+    assert runner.choose(RunRequest("d"), 0, session=None) == "spark"
+    assert runner.choose(RunRequest("d", runner="local"), 0, session=None) == "local"
 
 
 @dataclass
