@@ -6,7 +6,6 @@ Kafka and Spark properties may hold secrets. They live in `Properties`, which ne
 from __future__ import annotations
 
 import configparser
-import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -221,7 +220,7 @@ class Settings(BaseModel):
         return self.model_dump(mode="json")
 
 
-_TABLES_AND_LISTS = ("always", "kafka", "log", "s3", "schema_topics", "spark", "storage")
+_PREFIX = "LAKEBACKUP_"
 
 
 def load(flags: Mapping[str, Any], config: str | PathLike[str] | None = None) -> Settings:
@@ -245,20 +244,16 @@ def load(flags: Mapping[str, Any], config: str | PathLike[str] | None = None) ->
 
 
 def _from_environment() -> dict[str, Any]:
-    """What variables set: LAKEBACKUP_S3__SSE is `sse` of the table `s3`; a table or a list may be JSON.
+    """What variables set. LAKEBACKUP_KAFKA__SASL_PASSWORD is the property `sasl.password`: no client property
+    has underscores."""
+    if not any(name.upper().startswith(_PREFIX) for name in environ):
+        return {}
+    from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict  # slow to load
 
-    LAKEBACKUP_KAFKA__SASL_PASSWORD is the property `sasl.password`: no client property has underscores.
-    """
-    found: dict[str, Any] = {}
-    for variable in sorted(environ):  # a table before its entries
-        name, _, entry = variable.lower().removeprefix("lakebackup_").partition("__")
-        if not variable.upper().startswith("LAKEBACKUP_") or name not in Settings.model_fields:
-            continue
-        value = environ[variable]
-        if entry:
-            found[name] = {**found.get(name, {}), entry: value}
-        else:
-            found[name] = json.loads(value) if name in _TABLES_AND_LISTS else value
+    class FromEnvironment(BaseSettings, Settings):
+        model_config = SettingsConfigDict(env_prefix=_PREFIX, env_nested_delimiter="__")
+
+    found = EnvSettingsSource(FromEnvironment)()
     for name in found.keys() & {"kafka", "spark"}:
         found[name] = {key.replace("_", "."): value for key, value in _flat(found[name]).items()}
     return found
