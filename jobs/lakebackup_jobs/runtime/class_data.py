@@ -1,7 +1,7 @@
 """An archive of the classes that Spark loads, from which its JVM starts in half the time.
 
 The JVM writes it when it ends (dynamic class data sharing, JEP 350), and uses it only if Java and jars are
-the same. It is in the cache, some 150 MB, and made by `make setup` or after the first use of Spark.
+the same. It is in the cache, some 190 MB, and made by `make setup` or after the first use of Spark.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def make() -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-        print("==> making an archive of Spark's classes, from which it starts faster (150 MB)", flush=True)
+        print("==> making an archive of Spark's classes, from which it starts faster (190 MB)", flush=True)
         for left in path.parent.glob("making-*"):  # by a process that was killed
             shutil.rmtree(left, ignore_errors=True)
         path.unlink(missing_ok=True)
