@@ -228,7 +228,9 @@ class Life(RuleBasedStateMachine):
         dice = random.Random(seed)
         place = dice.choice(self.graph.queues.places)
         low = self.low.get(place, 0)
-        end = self.put.base[place] if self.put and self.put.pending else self.ends()[place]
+        end = self.ends()[place]
+        if self.put and self.put.pending:  # of queues that may have been made anew since
+            end = min(end, self.put.base[place])
         before = low + (end - low) * dice.randrange(1, 5) // 4
         if before > low:
             truth.delete_records(self.lab.bootstrap, place[0], {place[1]: before})

@@ -47,14 +47,14 @@ def java_options(class_path: str, archive_to: Path | None = None) -> list[str]:
     if archive_to:
         return [f"-XX:ArchiveClassesAtExit={archive_to}", *_QUIET]
     found = archive(class_path)
-    return [f"-XX:SharedArchiveFile={found}", *_QUIET] if size(found) else []
+    return [f"-XX:SharedArchiveFile={found}", *_QUIET] if is_whole(found) else []
 
 
 def make_later(class_path: str) -> None:
     """Make the archive in a process that outlives this one, unless it is there, was tried, or has no room."""
     path = archive(class_path)
     with suppress(OSError):  # Spark starts without it too
-        if size(path) or was_tried(path) or not has_room(path):
+        if is_whole(path) or was_tried(path) or not has_room(path):
             return
         subprocess.Popen(
             [sys.executable, "-m", f"{__package__}.class_data_maker"],
@@ -63,6 +63,18 @@ def make_later(class_path: str) -> None:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+
+
+def bytes_file(path: Path) -> Path:
+    """The file that says how many bytes an archive has: a JVM that reads a truncated one crashes."""
+    return path.with_suffix(".bytes")
+
+
+def is_whole(path: Path) -> bool:
+    """Whether an archive is there, with as many bytes as were written."""
+    with suppress(OSError, ValueError):
+        return size(path) == int(bytes_file(path).read_text("ascii")) > 0
+    return False
 
 
 def size(path: Path) -> int:

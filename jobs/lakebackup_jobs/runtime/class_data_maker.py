@@ -29,7 +29,7 @@ def make() -> None:
     """
     settings = spark_settings()
     path = class_data.archive(jvm.class_path(settings))
-    if class_data.size(path) or not class_data.has_room(path):
+    if class_data.is_whole(path) or not class_data.has_room(path):
         return
     with (path.parent / ".lock").open("w") as lock:
         try:
@@ -47,10 +47,12 @@ def make() -> None:
             _use(folder)
             jvm.end(_END_S)
             if made.exists():  # else the JVM was too slow
+                class_data.bytes_file(path).write_text(str(class_data.size(made)), "ascii")
                 made.replace(path)
         for old in path.parent.glob(f"{path.name.split('-')[0]}-*.jsa"):
             if old != path:
                 old.unlink()
+                class_data.bytes_file(old).unlink(missing_ok=True)
 
 
 def _use(folder: str) -> None:

@@ -47,10 +47,18 @@ def _read(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
         files = [
             pq.ParquetFile(verified.open_input_file(path), page_checksum_verification=True) for path in paths
         ]
-        none = _whole(uri, pa.schema(table.schema().to_arrow())).empty_table()
-        return pa.concat_tables([none, *(file.read() for file in files)], promote_options="default")
+        schema = _whole(uri, pa.schema(table.schema().to_arrow()))
+        parts = [_as(schema, file.read()) for file in files]
+        return pa.concat_tables([schema.empty_table(), *parts], promote_options="default")
     except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
         raise damaged_table(uri, error) from error
+
+
+def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
+    """Rows with the types of a schema: a writer may have chosen other ones of the same meaning."""
+    import pyarrow as pa
+
+    return rows.cast(pa.schema([schema.field(name) for name in rows.column_names]))
 
 
 def dataset(uri: str, table: DeltaTable) -> ds.Dataset:

@@ -35,6 +35,7 @@ def put(jars: str, content: bytes) -> Path:
     path = class_data.archive(jars)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
+    class_data.bytes_file(path).write_text(str(len(content)), "ascii")
     return path
 
 
@@ -57,6 +58,8 @@ def test_an_archive_is_used_once_it_is_there(jars: str) -> None:
     assert class_data.java_options(jars) == []
     path = put(jars, b"classes")
     assert f"-XX:SharedArchiveFile={path}" in class_data.java_options(jars)
+    os.truncate(path, 3)  # a JVM would crash
+    assert class_data.java_options(jars) == []
 
 
 def test_it_is_made_where_it_is_missing(jars: str, started: list[Any]) -> None:
