@@ -63,8 +63,6 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
-    if not request.dry_run:
-        work.start_spark()
     kept = saved.read(Path(request.plan)) if request.plan else None
     if kept:
         saved.require_same_catalog(kept, reader)
@@ -115,6 +113,7 @@ def _carry_out(
     for row in made.chosen.rows("selected_destinations"):  # before anything is written
         roots.open(row["destination"])
     target.prepare(made, restore_id, resumed=resumed is not None)
+    work.start_spark()
 
     writer = scratch.writer()
     log = RestoreLog(writer, restore_id, made, request.target, {"digest": digest, "into": target.into(made)})

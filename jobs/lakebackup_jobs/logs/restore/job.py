@@ -46,8 +46,6 @@ def run(
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
-    if not request.dry_run:
-        work.start_spark()
     target = open_target(request.target, partial(_change_topics, request))
     before = target.held()
     if upon := _upon(request):
@@ -78,6 +76,7 @@ def run(
     if request.dry_run:
         return {"dry_run": True, **summary, "parameters": dict(made.parameters)}
     require_restorable(made, allow_gaps=request.allow_gaps)
+    work.start_spark()
     name = f"target-{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
     with open_scratch(work, name):
         # Another restore may have finished meanwhile.
