@@ -229,7 +229,7 @@ class Life(RuleBasedStateMachine):
         place = dice.choice(self.graph.queues.places)
         low = self.low.get(place, 0)
         end = self.ends()[place]
-        if self.put and self.put.pending:  # of queues that may have been made anew since
+        if self.put and self.put.pending:  # its topics may have been recreated since
             end = min(end, self.put.base[place])
         before = low + (end - low) * dice.randrange(1, 5) // 4
         if before > low:

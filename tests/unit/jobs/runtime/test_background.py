@@ -10,16 +10,16 @@ from lakebackup_jobs.runtime.background import later
 
 def test_a_result_is_waited_for() -> None:
     go = threading.Event()
-    begun = later(lambda: go.wait(10) and "done")
-    assert not begun.done()
+    started = later(lambda: go.wait(10) and "done")
+    assert not started.done()
     go.set()
-    assert begun.result(10) == "done"
+    assert started.result(10) == "done"
 
 
 def test_an_error_comes_out_where_the_result_is_asked_for() -> None:
     def fail() -> None:
         raise EnvironmentProblem("No Java found.")
 
-    begun = later(fail)
+    started = later(fail)
     with pytest.raises(EnvironmentProblem, match="No Java"):
-        begun.result(10)
+        started.result(10)
