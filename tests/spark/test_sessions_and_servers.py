@@ -102,8 +102,13 @@ def test_workers_have_our_package_and_our_python(spark: SparkSession) -> None:
 
 
 @pytest.mark.long
-def test_start_up_leaves_the_terminal_alone() -> None:
-    program = "from lakebackup_jobs.runtime.session import spark_session as s; print(s().range(3).count())"
+def test_start_and_end_leave_the_terminal_alone() -> None:
+    """The JVM ends first, while its connection for accumulators is open."""
+    program = (
+        "from lakebackup_jobs.runtime import jvm, session\n"
+        "print(session.spark_session().sparkContext.parallelize(range(3)).count())\n"
+        "jvm.end()\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False
     )

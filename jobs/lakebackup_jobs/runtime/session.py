@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shlex
 import threading
@@ -32,6 +33,7 @@ _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 #: Seconds in which a Spark Connect server must come up.
 CONNECT_S = 120.0
 _starting = threading.Lock()
+_log = logging.getLogger(__name__)
 
 
 def spark_session(
@@ -100,7 +102,9 @@ def _start_context(app: str, extra: Mapping[str, str]) -> None:
         finally:
             del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
         conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
-        SparkContext(conf=conf, gateway=gateway)
+        context = SparkContext(conf=conf, gateway=gateway)
+        # Its connection breaks when the JVM ends first; Python would print a traceback.
+        context._accumulatorServer.handle_error = _connection_broke  # noqa: SLF001
     except Exception as cause:
         log = jvm.log_file()
         raise EnvironmentProblem(
@@ -110,6 +114,10 @@ def _start_context(app: str, extra: Mapping[str, str]) -> None:
     if settings["spark.master"].startswith("local"):
         # At the end, so that it does not run beside the command.
         atexit.register(class_data.make_later, jvm.class_path(settings))
+
+
+def _connection_broke(*_: object) -> None:
+    _log.debug("A connection for accumulators broke", exc_info=True)
 
 
 def cancel_jobs(seconds: float = 3) -> None:
