@@ -10,7 +10,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.conf import SparkConf
@@ -104,7 +104,8 @@ def _start_context(app: str, extra: Mapping[str, str]) -> None:
         conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
         context = SparkContext(conf=conf, gateway=gateway)
         # Its connection breaks when the JVM ends first; Python would print a traceback.
-        context._accumulatorServer.handle_error = _connection_broke  # noqa: SLF001
+        server: Any = context._accumulatorServer  # noqa: SLF001
+        server.handle_error = _connection_broke
     except Exception as cause:
         log = jvm.log_file()
         raise EnvironmentProblem(
