@@ -22,7 +22,7 @@ QUESTIONS = {
     PROOF: "that plan and its proof",
 }
 DUCK, SPARK, PLAIN = "lakebackup, DuckDB", "lakebackup, Spark", "json.loads and a dict"
-_FULL = "more than 1GB of memory"
+_FULL = "more than the 1GB of memory"
 
 
 def chains(folder: Path, backups: int, runs: int) -> str:

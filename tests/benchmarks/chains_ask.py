@@ -36,7 +36,7 @@ class Ours:
 
         self._folder, self._name = folder, engine
         self._reader = CatalogReader.require(str(folder))
-        self._engine: Any = CatalogReader(str(folder), as_written=True)
+        self._engine: Any = CatalogReader(str(folder))
         if engine == "spark":
             from lakebackup.sql_engine.spark import SparkEngine
             from lakebackup_jobs.runtime.session import spark_session

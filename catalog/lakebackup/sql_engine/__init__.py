@@ -29,7 +29,7 @@ EngineChoice = Literal["auto", "duckdb", "spark"]
 RAW = "raw_"
 NOW = "now_"
 #: Small views that others depend on, or that Spark plans for long: computed once, not at each use.
-KEPT = frozenset({"backups", "coverage", "faults", "restore_points"})
+KEPT = frozenset({"backups", "coverage", "faults", "faulty_files", "restore_points"})
 #: The area of views that others share; a person does not see them.
 INTERNAL = "internal"
 #: Opened before the other tables: a backup's rows in those are committed before its own.
@@ -85,6 +85,10 @@ class SqlEngine(Protocol):
 
     def define(self, relation: str, text: str, **parameters: Any) -> None:
         """Give the rows of a SELECT in Spark's dialect a name that later queries can use."""
+        ...
+
+    def put_back(self, relation: str) -> None:
+        """Let a view of the catalog be itself again where `define` gave its name to other rows."""
         ...
 
     def define_checked(self, relation: str, checked: Checked) -> None:

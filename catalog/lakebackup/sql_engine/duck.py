@@ -6,7 +6,10 @@ others read a flipped bit without a word.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -54,9 +57,12 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": False,
     "autoinstall_known_extensions": False,
     "memory_limit": "1GB",
-    "temp_directory": "",
+    "max_temp_directory_size": "20GB",
+    "preserve_insertion_order": False,
+    "disabled_optimizers": "join_order,build_side_probe_side",
 }
-_AS_WRITTEN = {"disabled_optimizers": "join_order,build_side_probe_side"}
+# Of a million restore points a statement wants few columns, and often few topics.
+_KEPT = KEPT - {"restore_points"}
 # Spark's functions that DuckDB has under another name and sqlglot leaves as they are.
 _MACROS = (
     "CREATE MACRO timestamp_millis(x) AS epoch_ms(x)",
@@ -70,14 +76,14 @@ class DuckEngine(SqlEngine):
     """Queries over the Delta tables in the folder `catalog_uri`, as they were when each was first read, or
     at the instant `as_of` (us since 1970); then `now_<relation>` is what a relation is now.
 
-    `as_written`: joins are made in the order of their text, each with its right side in memory. DuckDB does
-    not know how large a Delta table is, and else may hold the rows of a million files.
+    Joins are made in the order of their text, each with its right side in memory: DuckDB does not know how
+    large a Delta table is, and else may hold the rows of a million files.
     Raises NotFound when there was no catalog at `as_of`.
     """
 
     name: EngineName = "duckdb"
 
-    def __init__(self, catalog_uri: str, *, as_written: bool = False, as_of: int | None = None) -> None:
+    def __init__(self, catalog_uri: str, *, as_of: int | None = None) -> None:
         self._uri = catalog_uri.rstrip("/")
         self._as_of = as_of
         if as_of is not None:
@@ -88,7 +94,8 @@ class DuckEngine(SqlEngine):
         self._kept = count()
         self.asked = new_record()
         # Its relations are temporary: no other connection sees them, and they end with this one.
-        self._connection = _database(as_written).cursor()
+        self._connection = _database().cursor()
+        self._spilled = _spilled()  # stays as long as the connection
 
     def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
         text = load("queries", name)
@@ -107,7 +114,12 @@ class DuckEngine(SqlEngine):
 
     def define(self, relation: str, text: str, **parameters: Any) -> None:
         self.asked.append(Asked(self.name, relation, text, parameters))
-        self._create(relation, to_duckdb(text), steps(text), parameters)
+        self._create(f"of_{relation}", to_duckdb(text), steps(text), parameters)
+        self.show(relation, f"of_{relation}")  # it may have read what it takes the place of
+
+    def put_back(self, relation: str) -> None:
+        text = to_duckdb(view_text(relation))
+        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {_name(relation)} AS {text}")
 
     def define_checked(self, relation: str, checked: Checked) -> None:
         self.asked.append(Asked(self.name, relation, checked.spark, {}))
@@ -221,7 +233,7 @@ class DuckEngine(SqlEngine):
                 )
             self._connection.register(step, rows)
         else:
-            form = "TABLE" if name in KEPT else "VIEW"
+            form = "TABLE" if name in _KEPT else "VIEW"
             with self._explained():
                 self._connection.execute(f"CREATE TEMP {form} {_name(step)} AS {to_duckdb(view_text(step))}")
         self._registered.add(step)
@@ -246,7 +258,8 @@ class DuckEngine(SqlEngine):
             yield
         except duckdb.OutOfMemoryException as error:
             raise TooLarge(
-                f"The query needs more than the {_LOCKED['memory_limit']} of memory that it may use.",
+                f"The query needs more than the {_LOCKED['memory_limit']} of memory and the "
+                f"{_LOCKED['max_temp_directory_size']} of temporary files that it may use.",
                 hint="Ask for fewer rows or columns, or run it on Spark.",
             ) from error
         except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
@@ -260,10 +273,31 @@ class DuckEngine(SqlEngine):
             raise UsageProblem(f"The query failed: {text}") from error
 
 
+class _Spilled:
+    """A folder for rows that memory has no room for, which no other user reads; "" where none can be made."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        try:
+            self.folder = tempfile.mkdtemp(prefix="lakebackup-query-")
+        except OSError:  # a question needs nothing that can be written
+            self.folder = ""
+
+    def __del__(self) -> None:
+        if self.folder and os.getpid() == self._process:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
 @until_fork
-def _database(as_written: bool) -> duckdb.DuckDBPyConnection:
+def _spilled() -> _Spilled:
+    """That of the database below."""
+    return _Spilled()
+
+
+@until_fork
+def _database() -> duckdb.DuckDBPyConnection:
     """The database of all engines of a process: to open one takes 15 ms."""
-    connection = duckdb.connect(":memory:", config=_LOCKED | (_AS_WRITTEN if as_written else {}))
+    connection = duckdb.connect(":memory:", config=_LOCKED | {"temp_directory": _spilled().folder})
     for macro in _MACROS:
         connection.execute(macro)
     # Not the machine's: a time means the same everywhere, and the same as on Spark.
@@ -299,7 +333,7 @@ class _ViewColumns(Mapping[str, "Sequence[str]"]):
 @cache
 def view_types(view: str) -> Mapping[str, str]:
     """Name of each column of a view -> DuckDB's type of it; no catalog is opened."""
-    with _database(as_written=False).cursor() as connection:
+    with _database().cursor() as connection:
         for step in steps_for([view]):
             if step.startswith(RAW):
                 connection.register(step, ARROW_SCHEMAS[step.removeprefix(RAW)].empty_table())

@@ -93,6 +93,10 @@ class SparkEngine(SqlEngine):
         # One in a view's place may read that view.
         self._name(relation, rows.localCheckpoint() if relation in names("views") else rows)
 
+    def put_back(self, relation: str) -> None:
+        del self._replaced[relation]
+        self._unregister(relation)
+
     def define_checked(self, relation: str, checked: Checked) -> None:
         with Limits(self._spark.interruptAll, memory=False).running(), task_errors():
             self._name(relation, self._checked(relation, checked).localCheckpoint())
@@ -118,7 +122,11 @@ class SparkEngine(SqlEngine):
     def replace(self, relation: str, rows: DataFrame) -> None:
         """Give rows the name of a relation of the catalog, in its place."""
         self._replaced[relation] = rows
-        self._registered.clear()  # what reads it is another relation now
+        self._unregister(relation)
+
+    def _unregister(self, relation: str) -> None:
+        """A relation, and what reads it, is another one now."""
+        self._registered = {step for step in self._registered if relation not in (step, *steps_for([step]))}
 
     def table(self, table: str) -> DataFrame:
         """A whole catalog table, uncommitted rows included."""

@@ -68,7 +68,6 @@ class CatalogReader(Catalog):
         destination: str,
         catalog: str | None = None,
         *,
-        as_written: bool = False,
         as_of: int | None = None,
         spark: SparkSession | None = None,
         tables: DuckEngine | None = None,
@@ -77,7 +76,7 @@ class CatalogReader(Catalog):
 
         super().__init__(destination, catalog)
         self._as_of, self._spark = as_of, spark
-        self._duck = tables or DuckEngine(self.catalog_uri, as_written=as_written, as_of=as_of)
+        self._duck = tables or DuckEngine(self.catalog_uri, as_of=as_of)
         self._engine: SqlEngine = self._duck
         if spark is not None:
             from lakebackup.sql_engine.spark import SparkEngine
@@ -216,6 +215,10 @@ class CatalogReader(Catalog):
     def define(self, relation: str, name: str, **parameters: Any) -> None:
         """Give the rows of a statement of `sql/queries` a name that later statements can use."""
         self._engine.define(relation, load("queries", name), **parameters)
+
+    def put_back(self, relation: str) -> None:
+        """Let a view be itself again where `define` gave its name to other rows."""
+        self._engine.put_back(relation)
 
     def choose(self, relation: str, name: str, **parameters: Any) -> Selection:
         """The rows of a statement of `sql/queries` as a value, whose own statements call them `relation`."""

@@ -117,7 +117,7 @@ class TopicsBackup(Source[InProgress]):
             tombstones.require_not_pruned(work.storage, work.source, reader.resolve_backup(request.parent))
         prepared = prepare(request, work.source, self.cluster, reader)
         plan = prepared.plan
-        files = newest_files(reader, work.source, plan.scopes)
+        files = newest_files(reader, work.source, plan.scopes, plan.places)
         prepared = replace(prepared, plan=replace(plan, bytes=increment_bytes(plan, files)))
         first = [(file.scope, file.region, file.next_sequence) for file in files]
         return InProgress(prepared, asked(request), first)

@@ -112,7 +112,8 @@ class TopicsPlanner(Planner[Prepared]):
         reader = work.reader()
         if latest_number(reader, self._source) + 1 != draft.number:
             return None
-        sequences = next_sequences(reader, self._source, draft.plan.scopes)
+        plan = draft.plan
+        sequences = next_sequences(reader, self._source, plan.scopes, plan.places)
         return copy_job(self._request, work, draft, sequences, report=False), len(draft.plan.tasks)
 
     def _work(self) -> Workspace:

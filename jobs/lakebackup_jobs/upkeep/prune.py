@@ -208,7 +208,7 @@ def _planned(request: PruneRequest, work: Workspace, spark: SparkSession | None)
             backups = ()
         return plan_for(request, source, held, reader, backups, kept)
 
-    reader = CatalogReader(request.destination, request.catalog, as_written=True)
+    reader = CatalogReader(request.destination, request.catalog)
     return planned(reader, request, spark, work.reporter, plan)
 
 

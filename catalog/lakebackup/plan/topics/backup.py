@@ -111,6 +111,11 @@ class BackupPlan:
             if g.anew in ("asked", "growth", "tombstones", "purged")
         ]
 
+    @property
+    def places(self) -> set[tuple[str, str]]:
+        """The (topic, partition)s that its tasks read."""
+        return {(split.scope, split.region) for task in self.tasks for split in task}
+
     def missed_tombstones(self, now: int) -> list[str]:
         """Topics of which the broker may have deleted a tombstone before reading ended, at `now` (ms)."""
         return sorted(

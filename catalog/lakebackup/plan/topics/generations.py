@@ -69,10 +69,21 @@ class Generation:
     safe_until: int | None
 
 
-def read_generations(reader: CatalogReader, source: str, last: Parent | Member | None) -> list[Held]:
-    """The generations of a source's topics in the catalog; the chain is the one that ends with `last`."""
+def read_generations(
+    reader: CatalogReader,
+    source: str,
+    last: Parent | Member | None,
+    topics: Sequence[TopicState] | None = None,
+) -> list[Held]:
+    """The generations of a source's topics in the catalog; the chain is the one that ends with `last`.
+
+    `topics`: those to back up. Only the size of those that are compacted matters, so that the rows of others'
+    files are not read.
+    """
     base, link = (last.base, last.link) if last else (None, None)
-    return [Held(**row) for row in reader.rows("generations", source=source, base=base, link=link)]
+    sized = None if topics is None else ",".join(t.scope for t in topics if is_compacted(t.effective))
+    rows = reader.rows("generations", source=source, base=base, link=link, sized=sized)
+    return [Held(**row) for row in rows]
 
 
 def is_compacted(settings: Mapping[str, str]) -> bool:

@@ -97,6 +97,8 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
     names = patterns.select(request.topics, request.patterns, newest)
     refuse_outside(source, names, request.to_ts, newest)
     bounds: dict[str, Any] = {"source": source, "to_ts": request.to_ts, "scopes": ",".join(names)}
+    if not request.backup:  # there may be a million others, which all that is asked from here on would read
+        reader.define("restore_points", "restore_point", backup_id=None, **bounds)
     (backups,) = reader.rows("restore_range", **bounds)
     parameters = {"source": source, "from_ts": request.from_ts, **bounds, **backups}
     files = reader.choose("selected", "restore_files", **parameters)
@@ -110,6 +112,9 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
         else reader.rows("restore_floors", **bounds, **backups)
     )
     gaps = reader.rows("restore_gaps", **bounds)
+    spans = tuple(RegionSpan(**row) for row in reader.rows("restore_regions", **bounds, **backups))
+    if not request.backup:
+        reader.put_back("restore_points")
     return RestorePlan(
         source=source,
         from_ts=request.from_ts,
@@ -120,14 +125,15 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
         topics=topics,
         obstacles=(*map(_gap, gaps), *inexact, *map(_pruned, floors), *_damage(files)),
         notes=tuple(notes),
-        spans=tuple(RegionSpan(**row) for row in reader.rows("restore_regions", **bounds, **backups)),
+        spans=spans,
     )
 
 
 def _at_backup(request: RestoreRequest, reader: CatalogReader) -> str:
     """Let the topics of one backup have no other restore point; returns its source. Refused without one."""
     backup_id = reader.resolve_backup(request.backup or "")
-    reader.define("restore_points", "restore_point", backup_id=backup_id)
+    none = {"source": None, "scopes": None, "to_ts": None}
+    reader.define("restore_points", "restore_point", backup_id=backup_id, **none)
     found = reader.one("parent_backup", backup_id=backup_id)
     source = only_source(reader, found["source"] if found else None)
     require_source(backup_id, source, request.source)
@@ -305,10 +311,12 @@ def _gap(row: Mapping[str, Any]) -> Obstacle:
 def _between(
     to_ts: int | None, topics: Sequence[TopicPart], reader: CatalogReader, bounds: Mapping[str, Any]
 ) -> tuple[list[Obstacle], list[str]]:
-    if to_ts is None:
+    if to_ts is None or not topics:
         return [], []
     compacted = {topic.scope for topic in topics if is_compacted(topic.settings.in_force)}
-    return between([PartRead(**row) for row in reader.rows("restore_between", **bounds)], compacted, to_ts)
+    ids = {topic.backup_id for topic in topics}
+    found = reader.rows("restore_between", **bounds, first_backup=min(ids), last_backup=max(ids))
+    return between([PartRead(**row) for row in found], compacted, to_ts)
 
 
 def _pruned(row: Mapping[str, Any]) -> Obstacle:

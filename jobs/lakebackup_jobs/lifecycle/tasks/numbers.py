@@ -10,11 +10,14 @@ from lakebackup.rules import layout
 from lakebackup_jobs.lifecycle.identity import micros
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Set
 
     from lakebackup.plan.partitions import StoredTopic
     from lakebackup.rows.backups import Scope
     from lakebackup.store.reader import CatalogReader
+
+# So many of the last backups are looked at first.
+_RECENT = 256
 
 
 def latest_number(reader: CatalogReader, source: str) -> int:
@@ -30,16 +33,38 @@ def next_backup(reader: CatalogReader, source: str) -> tuple[str, int, int]:
 
 
 def newest_files(
-    reader: CatalogReader, source: str, topics: Iterable[Scope | StoredTopic]
+    reader: CatalogReader,
+    source: str,
+    topics: Iterable[Scope | StoredTopic],
+    places: Set[tuple[str, str]] | None = None,
 ) -> list[NewestFile]:
-    """The newest data file of each partition that has one."""
+    """The newest data file of each partition that has one.
+
+    `places`: the topics and partitions that matter. Most have a file in one of the last backups, so that the
+    rows of all need not be read.
+    """
     epochs = {topic.scope: topic.epoch for topic in topics}
-    found = (NewestFile(**row) for row in reader.rows("next_sequence", source=source))
+    recent = 0 if places is None else max(latest_number(reader, source) - _RECENT, 0)
+    found = _newest_files(reader, source, epochs, recent)
+    if recent and places is not None and not places <= {(file.scope, file.region) for file in found}:
+        found = _newest_files(reader, source, epochs, 0)
+    return found
+
+
+def _newest_files(
+    reader: CatalogReader, source: str, epochs: Mapping[str, str], since: int
+) -> list[NewestFile]:
+    found = (NewestFile(**row) for row in reader.rows("next_sequence", source=source, since=since))
     return [file for file in found if epochs.get(file.scope) == file.epoch]
 
 
 def next_sequences(
-    reader: CatalogReader, source: str, topics: Iterable[Scope | StoredTopic]
+    reader: CatalogReader,
+    source: str,
+    topics: Iterable[Scope | StoredTopic],
+    places: Set[tuple[str, str]] | None = None,
 ) -> dict[tuple[str, str], int]:
-    """The first number that no file in the catalog has, by topic and partition; 0 where there is none."""
-    return {(file.scope, file.region): file.next_sequence for file in newest_files(reader, source, topics)}
+    """The first number that no file in the catalog has, by topic and partition; 0 where there is none.
+    `places`: as for `newest_files`."""
+    files = newest_files(reader, source, topics, places)
+    return {(file.scope, file.region): file.next_sequence for file in files}

@@ -6,8 +6,8 @@ FROM (
     ROW_NUMBER() OVER (
       PARTITION BY s.scope, s.epoch, s.region, s.position ORDER BY f.end_position DESC, f.added_in DESC
     ) AS nth
-  FROM suspected AS s
-  JOIN files AS f ON s.scope = f.scope AND s.epoch = f.epoch AND s.region = f.region AND f.end_position <= s.position
+  FROM files AS f
+  JOIN suspected AS s ON s.scope = f.scope AND s.epoch = f.epoch AND s.region = f.region AND f.end_position <= s.position
   JOIN raw_backups AS b ON f.backup_id = b.backup_id
   WHERE f.source = :source AND f.role = 'data' AND b.state = 'complete'
 ) AS n

@@ -1,6 +1,7 @@
 -- Each topic's generations. last: the highest number ever given. generation, the rest: what the backup :link of the
 -- chain on :base and those it needs hold of it: bytes of its first backup and of all, when its end was last read, and
--- the longest time (ms) that passed from the reading of its end to the end of the run that read on from there.
+-- the longest time (ms) that passed from the reading of its end to the end of the run that read on from there. The bytes
+-- are 0 of a topic that is not among :sized (names separated by commas; null: all are).
 WITH held AS (
   SELECT
     s.scope, s.epoch, s.generation, b.backup_id, b.number, b.place, b.end_ts, b.finished_at,
@@ -32,9 +33,11 @@ sizes AS (
     s.scope, s.epoch,
     CAST(SUM(f.bytes) AS BIGINT) AS bytes,
     CAST(SUM(CASE WHEN s.number = s.first_number THEN f.bytes ELSE 0 END) AS BIGINT) AS first_bytes
-  FROM spans AS s
-  JOIN raw_files AS f ON s.backup_id = f.backup_id AND s.scope = f.scope AND s.epoch = f.epoch
-  WHERE f.source = :source AND f.role = 'data'
+  FROM raw_files AS f
+  JOIN spans AS s ON s.backup_id = f.backup_id AND s.scope = f.scope AND s.epoch = f.epoch
+  WHERE f.source = :source
+    AND f.role = 'data'
+    AND (CAST(:sized AS STRING) IS NULL OR ARRAY_CONTAINS(SPLIT(:sized, ','), f.scope))
   GROUP BY s.scope, s.epoch
 ),
 ends AS (

@@ -68,22 +68,26 @@ causes AS (
   SELECT
     g.source, g.scope, g.epoch, g.region, s.generation, b.base, b.link, b.unlinked, 'bridged' AS reason,
     g.to_ts - 1 AS from_ts, g.to_position AS from_position
-  FROM raw_gaps AS g
+  FROM raw_scopes AS s
+  JOIN raw_gaps AS g ON g.backup_id = s.backup_id AND g.scope = s.scope AND g.epoch = s.epoch
   JOIN backups AS b ON g.backup_id = b.backup_id
-  JOIN raw_scopes AS s ON g.backup_id = s.backup_id AND g.scope = s.scope AND g.epoch = s.epoch
   WHERE g.bridged AND b.state = 'complete' AND b.source_kind <> 'changes'
 ),
 -- Compacted topics of which a backup lacks records at offsets that it read: values that were replaced before it are not
 -- known, so it covers its end alone.
+compacted AS (SELECT * FROM points WHERE settings RLIKE '"cleanup.policy": "[^"]*compact'),
 replaced AS (
   SELECT t.source, t.scope, t.epoch, p.region, t.covers_from, t.covers_to
-  FROM points AS t
-  JOIN raw_positions AS p ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
-  LEFT JOIN raw_files AS f
-    ON t.backup_id = f.backup_id AND p.scope = f.scope AND p.epoch = f.epoch AND p.region = f.region AND f.role = 'data'
-  WHERE t.settings RLIKE '"cleanup.policy": "[^"]*compact'
-  GROUP BY t.source, t.scope, t.epoch, p.region, t.covers_from, t.covers_to, p.start_position, p.end_position
-  HAVING p.end_position - p.start_position > COALESCE(SUM(f.entries), 0)
+  FROM raw_positions AS p
+  JOIN compacted AS t ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
+  LEFT JOIN (
+    SELECT r.backup_id, r.scope, r.epoch, r.region, SUM(r.entries) AS entries
+    FROM raw_files AS r
+    LEFT SEMI JOIN compacted AS c ON r.backup_id = c.backup_id AND r.scope = c.scope AND r.epoch = c.epoch
+    WHERE r.role = 'data'
+    GROUP BY r.backup_id, r.scope, r.epoch, r.region
+  ) AS f ON p.backup_id = f.backup_id AND p.scope = f.scope AND p.epoch = f.epoch AND p.region = f.region
+  WHERE p.end_position - p.start_position > COALESCE(f.entries, 0)
 ),
 -- What is left of pruned partitions in each backup, and what it had.
 pruned AS (
@@ -112,8 +116,18 @@ pruned AS (
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
   )
 ),
--- Of a change feed: what its backups cover, and what blocks a restore there. Values that are damaged are missed by
--- the writes that commit them, however much later.
+-- Values of a change feed that are damaged are missed by the writes that commit them, however much later.
+missed AS (
+  SELECT f.*
+  FROM faulty_files AS f
+  LEFT ANTI JOIN (
+    SELECT d.destination, d.path
+    FROM departures AS d
+    JOIN faulty_files AS g ON d.destination = g.destination AND d.path = g.path
+  ) AS e ON f.destination = e.destination AND f.path = e.path
+  WHERE f.format = 'log-arrow-1' AND f.role = 'data' AND f.op = 'put'
+),
+-- Of a change feed: what its backups cover, and what blocks a restore there.
 logged AS (
   SELECT
     b.source, 'held' AS reason,
@@ -133,16 +147,17 @@ logged AS (
   JOIN raw_backups AS b ON g.backup_id = b.backup_id
   WHERE b.source_kind = 'changes' AND b.state = 'complete'
   UNION ALL
-  SELECT
-    f.source, f.outcome AS reason, f.min_ts - 1 AS from_ts,
-    GREATEST(f.max_ts, MAX(COALESCE(w.max_ts, f.max_ts))) AS to_ts
-  FROM faulty_files AS f
-  LEFT ANTI JOIN departures AS d ON f.destination = d.destination AND f.path = d.path
-  LEFT JOIN files AS w
-    ON f.cf = 'default' AND f.source = w.source AND w.cf = 'write' AND w.min_begin_ts <= f.max_ts
-    AND w.max_ts >= f.min_ts
-  WHERE f.format = 'log-arrow-1' AND f.role = 'data' AND f.op = 'put'
-  GROUP BY f.source, f.outcome, f.destination, f.path, f.min_ts, f.max_ts
+  SELECT m.source, m.outcome AS reason, m.min_ts - 1 AS from_ts, MAX(m.to_ts) AS to_ts
+  FROM (
+    SELECT f.source, f.outcome, f.destination, f.path, f.min_ts, f.max_ts AS to_ts
+    FROM missed AS f
+    UNION ALL
+    SELECT f.source, f.outcome, f.destination, f.path, f.min_ts, w.max_ts AS to_ts
+    FROM files AS w
+    JOIN missed AS f ON f.source = w.source AND w.min_begin_ts <= f.max_ts AND w.max_ts >= f.min_ts
+    WHERE f.cf = 'default' AND w.cf = 'write'
+  ) AS m
+  GROUP BY m.source, m.outcome, m.destination, m.path, m.min_ts
 ),
 -- What an engine's backups lack, for the times after from_ts.
 spoiled AS (
@@ -166,9 +181,12 @@ spoiled AS (
 -- backups may cover a time; one that is whole is enough.
 states AS (
   SELECT t.source, t.scope, t.epoch, p.region, t.backup_id, t.covers_from, t.covers_to, p.start_position, p.end_position
-  FROM restore_points AS t
-  JOIN raw_queue_points AS q ON t.backup_id = q.backup_id
-  JOIN raw_positions AS p ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
+  FROM raw_positions AS p
+  JOIN (
+    SELECT r.*
+    FROM restore_points AS r
+    JOIN raw_queue_points AS q ON r.backup_id = q.backup_id
+  ) AS t ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
 ),
 queued AS (
   SELECT
@@ -255,6 +273,7 @@ marks AS (
   JOIN (
     SELECT s.source, s.scope, s.epoch, s.generation, MAX(b.end_ts) AS end_ts
     FROM raw_scopes AS s
+    LEFT SEMI JOIN scope_floors AS n ON s.source = n.source AND s.scope = n.scope AND s.epoch = n.epoch
     JOIN raw_backups AS b ON s.backup_id = b.backup_id
     WHERE b.state = 'complete'
     GROUP BY s.source, s.scope, s.epoch, s.generation

@@ -19,31 +19,27 @@ SELECT
   timestamp_millis(p.covers_to DIV CASE p.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS covers_to_time
 FROM (
   SELECT
-    e.source, e.scope, e.epoch, e.destination, e.backup_id, e.base, e.number, e.place, e.link, e.kind, e.regions,
-    e.replication, e.settings, e.generation, e.ts_domain, e.covers_to,
+    b.source, s.scope, s.epoch, b.destination, b.backup_id, b.base, b.number, b.place, b.link, b.kind, s.regions,
+    s.replication, s.settings, s.generation, b.ts_domain,
     CASE
-      WHEN e.source_kind = 'snapshot' OR (e.source_kind = 'queues' AND e.kind = 'full') THEN e.covers_to - 1
-      WHEN e.source_kind = 'queues' THEN e.start_ts
-      ELSE COALESCE(LAG(e.covers_to) OVER (PARTITION BY e.source, e.scope ORDER BY e.place, e.number), -1)
+      WHEN b.source_kind NOT IN ('snapshot', 'queues') AND LEAD(b.end_ts) OVER points = b.end_ts THEN b.end_ts - 1
+      ELSE b.end_ts
+    END AS covers_to,
+    CASE
+      WHEN b.source_kind = 'snapshot' OR (b.source_kind = 'queues' AND b.kind = 'full') THEN b.end_ts - 1
+      WHEN b.source_kind = 'queues' THEN b.start_ts
+      WHEN LAG(b.end_ts) OVER points = b.end_ts THEN b.end_ts - 1
+      ELSE COALESCE(LAG(b.end_ts) OVER points, -1)
     END AS covers_from,
-    ROW_NUMBER() OVER (PARTITION BY e.source, e.scope ORDER BY e.place DESC, e.number DESC) = 1 AS newest
-  FROM (
-    SELECT
-      b.source, b.source_kind, s.scope, s.epoch, b.destination, b.backup_id, b.base, b.number, b.place, b.link, b.kind,
-      s.regions, s.replication, s.settings, s.generation, b.ts_domain, b.start_ts,
-      CASE
-        WHEN b.source_kind IN ('snapshot', 'queues') THEN b.end_ts
-        WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.place, b.number) = b.end_ts THEN b.end_ts - 1
-        ELSE b.end_ts
-      END AS covers_to
-    FROM raw_scopes AS s
-    JOIN backups AS b ON s.backup_id = b.backup_id
-    LEFT JOIN scope_floors AS l ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
-    WHERE b.state = 'complete'
-      AND b.intact
-      AND b.source_kind <> 'changes'
-      AND s.generation >= COALESCE(l.generation, 0)
-  ) AS e
+    LEAD(b.number) OVER points IS NULL AS newest
+  FROM raw_scopes AS s
+  JOIN backups AS b ON s.backup_id = b.backup_id
+  LEFT JOIN scope_floors AS l ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
+  WHERE b.state = 'complete'
+    AND b.intact
+    AND b.source_kind <> 'changes'
+    AND s.generation >= COALESCE(l.generation, 0)
+  WINDOW points AS (PARTITION BY b.source, s.scope ORDER BY b.place, b.number)
   UNION ALL
   SELECT
     c.source, '-' AS scope, '-' AS epoch, c.destination, c.backup_id, c.base, c.number, c.place, c.link, c.kind,

@@ -1,4 +1,4 @@
--- 717a958d704f8587 files raw_backups suspected
+-- 36a15fc85c4f91d7 files raw_backups suspected
 SELECT
   place,
   scope,
@@ -24,8 +24,8 @@ FROM (
       PARTITION BY s.scope, s.epoch, s.region, s.position
       ORDER BY f.end_position DESC, f.added_in DESC
     ) AS nth
-  FROM suspected AS s
-  JOIN files AS f
+  FROM files AS f
+  JOIN suspected AS s
     ON s.scope = f.scope
     AND s.epoch = f.epoch
     AND s.region = f.region

@@ -1,4 +1,4 @@
--- ce431d101900c909 backups raw_files raw_scopes
+-- 587fdd81ec4cb77a backups raw_files raw_scopes
 WITH held AS (
   SELECT
     s.scope,
@@ -56,11 +56,16 @@ WITH held AS (
     s.epoch,
     TRY_CAST(SUM(f.bytes) AS BIGINT) AS bytes,
     TRY_CAST(SUM(CASE WHEN s.number = s.first_number THEN f.bytes ELSE 0 END) AS BIGINT) AS first_bytes
-  FROM spans AS s
-  JOIN raw_files AS f
+  FROM raw_files AS f
+  JOIN spans AS s
     ON s.backup_id = f.backup_id AND s.scope = f.scope AND s.epoch = f.epoch
   WHERE
-    f.source = $source AND f.role = 'data'
+    f.source = $source
+    AND f.role = 'data'
+    AND (
+      TRY_CAST($sized AS TEXT) IS NULL
+      OR ARRAY_CONTAINS(STR_SPLIT_REGEX($sized, ','), f.scope)
+    )
   GROUP BY
     s.scope,
     s.epoch

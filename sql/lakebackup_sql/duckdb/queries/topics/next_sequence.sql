@@ -1,4 +1,4 @@
--- 95ac4aeaedd0a9f0 raw_files
+-- ceafb747ccbcb1ed raw_files
 SELECT
   scope,
   epoch,
@@ -8,7 +8,7 @@ SELECT
   ARG_MAX(entries, added_in) AS entries
 FROM raw_files
 WHERE
-  source = $source AND role = 'data'
+  source = $source AND role = 'data' AND added_in >= $since
 GROUP BY
   scope,
   epoch,

@@ -1,10 +1,10 @@
--- 2cc64dc508fcbe23 faults files
+-- 3060c0a8dd13213d faults files
 SELECT
   f.*,
   c.outcome,
   c.detail,
   c.check_id,
   c."at" AS found_at
-FROM faults AS c
-JOIN files AS f
+FROM files AS f
+JOIN faults AS c
   ON c.destination = f.destination AND c.path = f.path

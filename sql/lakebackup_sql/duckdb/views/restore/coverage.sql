@@ -1,4 +1,4 @@
--- 27a3c41015b2d90f backups departures faulty_files files floors queue_faults raw_backups raw_files raw_gaps raw_positions raw_queue_points raw_removals raw_scopes restore_points
+-- e8c1615171b5e4e6 backups departures faulty_files files floors queue_faults raw_backups raw_files raw_gaps raw_positions raw_queue_points raw_removals raw_scopes restore_points scope_floors
 WITH points AS (
   SELECT
     t.*,
@@ -105,13 +105,19 @@ WITH points AS (
     'bridged' AS reason,
     g.to_ts - 1 AS from_ts,
     g.to_position AS from_position
-  FROM raw_gaps AS g
+  FROM raw_scopes AS s
+  JOIN raw_gaps AS g
+    ON g.backup_id = s.backup_id AND g.scope = s.scope AND g.epoch = s.epoch
   JOIN backups AS b
     ON g.backup_id = b.backup_id
-  JOIN raw_scopes AS s
-    ON g.backup_id = s.backup_id AND g.scope = s.scope AND g.epoch = s.epoch
   WHERE
     g.bridged AND b.state = 'complete' AND b.source_kind <> 'changes'
+), compacted AS (
+  SELECT
+    *
+  FROM points
+  WHERE
+    REGEXP_MATCHES(settings, '"cleanup.policy": "[^"]*compact')
 ), replaced AS (
   SELECT
     t.source,
@@ -120,28 +126,33 @@ WITH points AS (
     p.region,
     t.covers_from,
     t.covers_to
-  FROM points AS t
-  JOIN raw_positions AS p
+  FROM raw_positions AS p
+  JOIN compacted AS t
     ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
-  LEFT JOIN raw_files AS f
-    ON t.backup_id = f.backup_id
+  LEFT JOIN (
+    SELECT
+      r.backup_id,
+      r.scope,
+      r.epoch,
+      r.region,
+      SUM(r.entries) AS entries
+    FROM raw_files AS r
+    SEMI JOIN compacted AS c
+      ON r.backup_id = c.backup_id AND r.scope = c.scope AND r.epoch = c.epoch
+    WHERE
+      r.role = 'data'
+    GROUP BY
+      r.backup_id,
+      r.scope,
+      r.epoch,
+      r.region
+  ) AS f
+    ON p.backup_id = f.backup_id
     AND p.scope = f.scope
     AND p.epoch = f.epoch
     AND p.region = f.region
-    AND f.role = 'data'
   WHERE
-    REGEXP_MATCHES(t.settings, '"cleanup.policy": "[^"]*compact')
-  GROUP BY
-    t.source,
-    t.scope,
-    t.epoch,
-    p.region,
-    t.covers_from,
-    t.covers_to,
-    p.start_position,
-    p.end_position
-  HAVING
-    p.end_position - p.start_position > COALESCE(SUM(f.entries), 0)
+    p.end_position - p.start_position > COALESCE(f.entries, 0)
 ), pruned AS (
   SELECT
     a.source,
@@ -194,6 +205,21 @@ WITH points AS (
     ORDER BY t.link NULLS FIRST
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
   )
+), missed AS (
+  SELECT
+    f.*
+  FROM faulty_files AS f
+  ANTI JOIN (
+    SELECT
+      d.destination,
+      d.path
+    FROM departures AS d
+    JOIN faulty_files AS g
+      ON d.destination = g.destination AND d.path = g.path
+  ) AS e
+    ON f.destination = e.destination AND f.path = e.path
+  WHERE
+    f.format = 'log-arrow-1' AND f.role = 'data' AND f.op = 'put'
 ), logged AS (
   SELECT
     b.source,
@@ -242,28 +268,39 @@ WITH points AS (
     b.source_kind = 'changes' AND b.state = 'complete'
   UNION ALL
   SELECT
-    f.source,
-    f.outcome AS reason,
-    f.min_ts - 1 AS from_ts,
-    GREATEST(f.max_ts, MAX(COALESCE(w.max_ts, f.max_ts))) AS to_ts
-  FROM faulty_files AS f
-  ANTI JOIN departures AS d
-    ON f.destination = d.destination AND f.path = d.path
-  LEFT JOIN files AS w
-    ON f.cf = 'default'
-    AND f.source = w.source
-    AND w.cf = 'write'
-    AND w.min_begin_ts <= f.max_ts
-    AND w.max_ts >= f.min_ts
-  WHERE
-    f.format = 'log-arrow-1' AND f.role = 'data' AND f.op = 'put'
+    m.source,
+    m.outcome AS reason,
+    m.min_ts - 1 AS from_ts,
+    MAX(m.to_ts) AS to_ts
+  FROM (
+    SELECT
+      f.source,
+      f.outcome,
+      f.destination,
+      f.path,
+      f.min_ts,
+      f.max_ts AS to_ts
+    FROM missed AS f
+    UNION ALL
+    SELECT
+      f.source,
+      f.outcome,
+      f.destination,
+      f.path,
+      f.min_ts,
+      w.max_ts AS to_ts
+    FROM files AS w
+    JOIN missed AS f
+      ON f.source = w.source AND w.min_begin_ts <= f.max_ts AND w.max_ts >= f.min_ts
+    WHERE
+      f.cf = 'default' AND w.cf = 'write'
+  ) AS m
   GROUP BY
-    f.source,
-    f.outcome,
-    f.destination,
-    f.path,
-    f.min_ts,
-    f.max_ts
+    m.source,
+    m.outcome,
+    m.destination,
+    m.path,
+    m.min_ts
 ), spoiled AS (
   SELECT
     b.backup_id,
@@ -315,10 +352,14 @@ WITH points AS (
     t.covers_to,
     p.start_position,
     p.end_position
-  FROM restore_points AS t
-  JOIN raw_queue_points AS q
-    ON t.backup_id = q.backup_id
-  JOIN raw_positions AS p
+  FROM raw_positions AS p
+  JOIN (
+    SELECT
+      r.*
+    FROM restore_points AS r
+    JOIN raw_queue_points AS q
+      ON r.backup_id = q.backup_id
+  ) AS t
     ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
 ), queued AS (
   SELECT
@@ -523,6 +564,8 @@ WITH points AS (
       s.generation,
       MAX(b.end_ts) AS end_ts
     FROM raw_scopes AS s
+    SEMI JOIN scope_floors AS n
+      ON s.source = n.source AND s.scope = n.scope AND s.epoch = n.epoch
     JOIN raw_backups AS b
       ON s.backup_id = b.backup_id
     WHERE

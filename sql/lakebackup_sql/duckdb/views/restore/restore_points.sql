@@ -1,4 +1,4 @@
--- 8deca65335cab7de backups floors raw_scopes scope_floors
+-- 8cea3e566f91a25a backups floors raw_scopes scope_floors
 SELECT
   p.source,
   p.scope,
@@ -27,72 +27,50 @@ SELECT
   TIMESTAMP_MILLIS(p.covers_to // CASE p.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS covers_to_time
 FROM (
   SELECT
-    e.source,
-    e.scope,
-    e.epoch,
-    e.destination,
-    e.backup_id,
-    e.base,
-    e.number,
-    e.place,
-    e.link,
-    e.kind,
-    e.regions,
-    e.replication,
-    e.settings,
-    e.generation,
-    e.ts_domain,
-    e.covers_to,
+    b.source,
+    s.scope,
+    s.epoch,
+    b.destination,
+    b.backup_id,
+    b.base,
+    b.number,
+    b.place,
+    b.link,
+    b.kind,
+    s.regions,
+    s.replication,
+    s.settings,
+    s.generation,
+    b.ts_domain,
     CASE
-      WHEN e.source_kind = 'snapshot' OR (
-        e.source_kind = 'queues' AND e.kind = 'full'
+      WHEN NOT b.source_kind IN ('snapshot', 'queues')
+      AND LEAD(b.end_ts) OVER points = b.end_ts
+      THEN b.end_ts - 1
+      ELSE b.end_ts
+    END AS covers_to,
+    CASE
+      WHEN b.source_kind = 'snapshot' OR (
+        b.source_kind = 'queues' AND b.kind = 'full'
       )
-      THEN e.covers_to - 1
-      WHEN e.source_kind = 'queues'
-      THEN e.start_ts
-      ELSE COALESCE(
-        LAG(e.covers_to) OVER (PARTITION BY e.source, e.scope ORDER BY e.place NULLS FIRST, e.number NULLS FIRST),
-        -1
-      )
+      THEN b.end_ts - 1
+      WHEN b.source_kind = 'queues'
+      THEN b.start_ts
+      WHEN LAG(b.end_ts) OVER points = b.end_ts
+      THEN b.end_ts - 1
+      ELSE COALESCE(LAG(b.end_ts) OVER points, -1)
     END AS covers_from,
-    ROW_NUMBER() OVER (PARTITION BY e.source, e.scope ORDER BY e.place DESC, e.number DESC) = 1 AS newest
-  FROM (
-    SELECT
-      b.source,
-      b.source_kind,
-      s.scope,
-      s.epoch,
-      b.destination,
-      b.backup_id,
-      b.base,
-      b.number,
-      b.place,
-      b.link,
-      b.kind,
-      s.regions,
-      s.replication,
-      s.settings,
-      s.generation,
-      b.ts_domain,
-      b.start_ts,
-      CASE
-        WHEN b.source_kind IN ('snapshot', 'queues')
-        THEN b.end_ts
-        WHEN LEAD(b.end_ts) OVER (PARTITION BY b.source, s.scope ORDER BY b.place NULLS FIRST, b.number NULLS FIRST) = b.end_ts
-        THEN b.end_ts - 1
-        ELSE b.end_ts
-      END AS covers_to
-    FROM raw_scopes AS s
-    JOIN backups AS b
-      ON s.backup_id = b.backup_id
-    LEFT JOIN scope_floors AS l
-      ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
-    WHERE
-      b.state = 'complete'
-      AND b.intact
-      AND b.source_kind <> 'changes'
-      AND s.generation >= COALESCE(l.generation, 0)
-  ) AS e
+    LEAD(b.number) OVER points IS NULL AS newest
+  FROM raw_scopes AS s
+  JOIN backups AS b
+    ON s.backup_id = b.backup_id
+  LEFT JOIN scope_floors AS l
+    ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
+  WHERE
+    b.state = 'complete'
+    AND b.intact
+    AND b.source_kind <> 'changes'
+    AND s.generation >= COALESCE(l.generation, 0)
+  WINDOW points AS (PARTITION BY b.source, s.scope ORDER BY b.place NULLS FIRST, b.number NULLS FIRST)
   UNION ALL
   SELECT
     c.source,

@@ -7,8 +7,8 @@ SELECT
   ) AS raw_bytes
 FROM (
   SELECT b.backup_id, b.number, b.started_at, b.finished_at, SUM(o.end_position - o.start_position) AS offsets
-  FROM backups AS b
-  JOIN raw_positions AS o ON b.backup_id = o.backup_id
+  FROM raw_positions AS o
+  JOIN backups AS b ON b.backup_id = o.backup_id
   WHERE b.source = :source AND o.source = :source AND b.kind = 'log' AND b.state = 'complete'
   GROUP BY b.backup_id, b.number, b.started_at, b.finished_at
 ) AS p

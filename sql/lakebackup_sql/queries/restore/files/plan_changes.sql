@@ -19,8 +19,8 @@ FROM (
     'added' AS change,
     CONCAT('backup ', f.backup_id) AS cause,
     s.path
-  FROM selected AS s
-  JOIN files AS f ON s.destination = f.destination AND s.path = f.path
+  FROM files AS f
+  JOIN selected AS s ON s.destination = f.destination AND s.path = f.path
   LEFT JOIN planned AS p ON s.destination = p.destination AND s.path = p.path
   WHERE p.path IS NULL
 ) AS c

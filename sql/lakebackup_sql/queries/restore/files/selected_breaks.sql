@@ -4,8 +4,8 @@
 WITH chosen AS (
   SELECT
     f.source, f.scope, f.epoch, f.region, f.generation, f.path, f.start_position, f.end_position, b.base, b.link, b.unlinked
-  FROM selected AS s
-  JOIN files AS f ON s.destination = f.destination AND s.path = f.path
+  FROM files AS f
+  JOIN selected AS s ON s.destination = f.destination AND s.path = f.path
   JOIN backups AS b ON f.backup_id = b.backup_id
 ),
 edges AS (
@@ -27,8 +27,8 @@ held AS (
     e.scope, e.epoch, e.region,
     COUNT(*) AS files,
     MIN(f.start_position) AS start_position
-  FROM edges AS e
-  JOIN files AS f
+  FROM files AS f
+  JOIN edges AS e
     ON f.source = e.source AND f.scope = e.scope AND f.epoch = e.epoch AND f.region = e.region
     AND f.generation = e.generation AND f.start_position < e.end_position
   JOIN backups AS b

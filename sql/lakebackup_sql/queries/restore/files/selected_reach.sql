@@ -2,15 +2,15 @@
 -- chain and generation of which they leave nothing out; null when they hold none whole.
 WITH chosen AS (
   SELECT f.source, f.scope, f.epoch, f.region, f.generation, b.base, f.destination, f.path
-  FROM selected AS s
-  JOIN files AS f ON s.destination = f.destination AND s.path = f.path
+  FROM files AS f
+  JOIN selected AS s ON s.destination = f.destination AND s.path = f.path
   JOIN backups AS b ON f.backup_id = b.backup_id
 ),
 places AS (SELECT DISTINCT source, scope, epoch, region, generation, base FROM chosen),
 absent AS (
   SELECT DISTINCT p.source, p.scope, p.epoch, p.region, p.generation, p.base, b.link, b.unlinked
-  FROM places AS p
-  JOIN files AS f
+  FROM files AS f
+  JOIN places AS p
     ON p.source = f.source AND p.scope = f.scope AND p.epoch = f.epoch AND p.region = f.region
     AND p.generation = f.generation
   JOIN backups AS b ON f.backup_id = b.backup_id AND p.base = b.base AND b.state = 'complete'

@@ -5,8 +5,8 @@ SELECT
   COUNT(*) AS files,
   CAST(SUM(f.bytes) AS BIGINT) AS bytes,
   CAST(SUM(f.entries) AS BIGINT) AS entries
-FROM restore_points AS t
-JOIN files AS f ON t.source = f.source AND t.scope = f.scope AND t.epoch = f.epoch AND t.generation = f.generation
+FROM files AS f
+JOIN restore_points AS t ON t.source = f.source AND t.scope = f.scope AND t.epoch = f.epoch AND t.generation = f.generation
 JOIN backups AS b ON f.backup_id = b.backup_id
 WHERE t.backup_id = :backup_id
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), t.scope)

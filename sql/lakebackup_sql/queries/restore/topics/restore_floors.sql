@@ -42,8 +42,8 @@ SELECT
 FROM floors AS l
 JOIN (
   SELECT g.scope, g.epoch, g.region, MAX(b.end_ts) AS end_ts
-  FROM floors AS g
-  JOIN scopes AS s ON g.source = s.source AND g.scope = s.scope AND g.epoch = s.epoch AND s.generation < g.generation
+  FROM scopes AS s
+  JOIN floors AS g ON g.source = s.source AND g.scope = s.scope AND g.epoch = s.epoch AND s.generation < g.generation
   JOIN backups AS b ON s.backup_id = b.backup_id
   WHERE g.source = :source
     AND ARRAY_CONTAINS(SPLIT(:scopes, ','), g.scope)

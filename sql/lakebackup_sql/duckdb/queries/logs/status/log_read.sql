@@ -1,4 +1,4 @@
--- ae8b776d71c1da14 backups raw_files raw_positions
+-- fc04bcc8b63e4426 backups raw_files raw_positions
 SELECT
   p.backup_id,
   p.started_at,
@@ -18,8 +18,8 @@ FROM (
     b.started_at,
     b.finished_at,
     SUM(o.end_position - o.start_position) AS offsets
-  FROM backups AS b
-  JOIN raw_positions AS o
+  FROM raw_positions AS o
+  JOIN backups AS b
     ON b.backup_id = o.backup_id
   WHERE
     b.source = $source

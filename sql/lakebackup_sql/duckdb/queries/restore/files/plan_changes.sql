@@ -1,4 +1,4 @@
--- 90b6ce96f052df24 files planned raw_files raw_removals selected
+-- 799930cada913c5a files planned raw_files raw_removals selected
 SELECT
   c.change,
   c.cause,
@@ -23,8 +23,8 @@ FROM (
     'added' AS change,
     'backup ' || f.backup_id AS cause,
     s.path
-  FROM selected AS s
-  JOIN files AS f
+  FROM files AS f
+  JOIN selected AS s
     ON s.destination = f.destination AND s.path = f.path
   LEFT JOIN planned AS p
     ON s.destination = p.destination AND s.path = p.path

@@ -1,4 +1,4 @@
--- a067251515ae918e backups files selected
+-- 1c76625cf201ca32 backups files selected
 WITH chosen AS (
   SELECT
     f.source,
@@ -12,8 +12,8 @@ WITH chosen AS (
     b.base,
     b.link,
     b.unlinked
-  FROM selected AS s
-  JOIN files AS f
+  FROM files AS f
+  JOIN selected AS s
     ON s.destination = f.destination AND s.path = f.path
   JOIN backups AS b
     ON f.backup_id = b.backup_id
@@ -44,8 +44,8 @@ WITH chosen AS (
     e.region,
     COUNT(*) AS files,
     MIN(f.start_position) AS start_position
-  FROM edges AS e
-  JOIN files AS f
+  FROM files AS f
+  JOIN edges AS e
     ON f.source = e.source
     AND f.scope = e.scope
     AND f.epoch = e.epoch

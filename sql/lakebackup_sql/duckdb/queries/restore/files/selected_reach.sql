@@ -1,4 +1,4 @@
--- 98165854afd481b9 backups files restore_points selected
+-- 5c95fef51844a18e backups files restore_points selected
 WITH chosen AS (
   SELECT
     f.source,
@@ -9,8 +9,8 @@ WITH chosen AS (
     b.base,
     f.destination,
     f.path
-  FROM selected AS s
-  JOIN files AS f
+  FROM files AS f
+  JOIN selected AS s
     ON s.destination = f.destination AND s.path = f.path
   JOIN backups AS b
     ON f.backup_id = b.backup_id
@@ -33,8 +33,8 @@ WITH chosen AS (
     p.base,
     b.link,
     b.unlinked
-  FROM places AS p
-  JOIN files AS f
+  FROM files AS f
+  JOIN places AS p
     ON p.source = f.source
     AND p.scope = f.scope
     AND p.epoch = f.epoch

@@ -1,4 +1,4 @@
--- 480ff0e4bd0f9ad2 raw_files raw_positions restore_points
+-- 281c870557e7632f raw_files raw_positions restore_points
 SELECT
   t.scope,
   p.region,
@@ -14,6 +14,7 @@ JOIN raw_positions AS p
   ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
 LEFT JOIN raw_files AS f
   ON t.backup_id = f.backup_id
+  AND f.backup_id BETWEEN $first_backup AND $last_backup
   AND f.source = $source
   AND f.role = 'data'
   AND p.scope = f.scope
@@ -22,6 +23,7 @@ LEFT JOIN raw_files AS f
 WHERE
   t.source = $source
   AND p.source = $source
+  AND p.backup_id BETWEEN $first_backup AND $last_backup
   AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), t.scope)
   AND t.covers_from < TRY_CAST($to_ts AS BIGINT)
   AND TRY_CAST($to_ts AS BIGINT) < t.covers_to

@@ -1,11 +1,11 @@
--- 3848ab1e8437ccf7 backups files restore_points
+-- 2879b39ada69d71b backups files restore_points
 SELECT
   b.backup_id,
   COUNT(*) AS files,
   TRY_CAST(SUM(f.bytes) AS BIGINT) AS bytes,
   TRY_CAST(SUM(f.entries) AS BIGINT) AS entries
-FROM restore_points AS t
-JOIN files AS f
+FROM files AS f
+JOIN restore_points AS t
   ON t.source = f.source
   AND t.scope = f.scope
   AND t.epoch = f.epoch

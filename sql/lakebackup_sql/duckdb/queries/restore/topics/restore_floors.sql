@@ -1,4 +1,4 @@
--- 26e091d58a25b7d9 backups floors raw_files raw_removals restore_points scopes
+-- 5e21312b3f90bf5c backups floors raw_files raw_removals restore_points scopes
 SELECT
   a.scope,
   a.region,
@@ -75,8 +75,8 @@ JOIN (
     g.epoch,
     g.region,
     MAX(b.end_ts) AS end_ts
-  FROM floors AS g
-  JOIN scopes AS s
+  FROM scopes AS s
+  JOIN floors AS g
     ON g.source = s.source
     AND g.scope = s.scope
     AND g.epoch = s.epoch

@@ -1,4 +1,4 @@
--- ff8949629afc2b19 backups gaps restore_points scopes
+-- a3a2eadaab52ed5c backups gaps restore_points scopes
 SELECT DISTINCT
   g.scope,
   g.region,
@@ -13,7 +13,11 @@ JOIN backups AS n
 JOIN restore_points AS t
   ON g.source = t.source AND g.scope = t.scope
 LEFT JOIN scopes AS s
-  ON g.backup_id = s.backup_id AND g.scope = s.scope AND g.epoch = s.epoch
+  ON g.backup_id = s.backup_id
+  AND g.scope = s.scope
+  AND g.epoch = s.epoch
+  AND s.source = $source
+  AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), s.scope)
 WHERE
   g.source = $source
   AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), g.scope)

@@ -1,4 +1,4 @@
--- 08a0227386d512d6 restore_points
+-- 47cfbf3e9f3b6d08 restore_points
 SELECT
   source,
   scope,
@@ -22,6 +22,22 @@ SELECT
   covers_to_time
 FROM restore_points
 WHERE
-  backup_id = $backup_id
+  (
+    TRY_CAST($backup_id AS TEXT) IS NULL OR backup_id = $backup_id
+  )
+  AND (
+    TRY_CAST($source AS TEXT) IS NULL OR source = $source
+  )
+  AND (
+    TRY_CAST($scopes AS TEXT) IS NULL
+    OR ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), scope)
+  )
+  AND CASE
+    WHEN NOT TRY_CAST($backup_id AS TEXT) IS NULL
+    THEN TRUE
+    WHEN TRY_CAST($to_ts AS BIGINT) IS NULL
+    THEN newest
+    ELSE $to_ts > covers_from AND $to_ts <= covers_to
+  END
 ORDER BY
   scope NULLS FIRST
