@@ -3,11 +3,14 @@ table is small, its rows."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import cache
+from threading import Lock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.sql_engine.delta.log import per_process
 from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.failures import damaged_table
 
@@ -19,9 +22,13 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from deltalake import DeltaTable
 
+    from lakebackup.sql_engine.delta.verified import VerifiedFiles
+
 # A dataset of so little costs more to make and to load than its rows.
 _SMALL_BYTES = 4 << 20
 _SMALL_FILES = 64
+# Of rows of small tables, in memory.
+_KEPT_BYTES = 64 << 20
 
 
 def small_or_dataset(uri: str, table: DeltaTable) -> pa.Table | ds.Dataset:
@@ -36,7 +43,6 @@ def small_or_dataset(uri: str, table: DeltaTable) -> pa.Table | ds.Dataset:
 
 def _read(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from lakebackup.sql_engine.delta.verified import VerifiedFiles
 
@@ -44,14 +50,48 @@ def _read(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
     try:
         if verified.remote:
             verified.expect(paths, _SMALL_BYTES)
-        files = [
-            pq.ParquetFile(verified.open_input_file(path), page_checksum_verification=True) for path in paths
-        ]
         schema = _whole(uri, pa.schema(table.schema().to_arrow()))
-        parts = [_as(schema, file.read()) for file in files]
+        parts = [_as(schema, _kept().rows(verified, uri, path)) for path in paths]
         return pa.concat_tables([schema.empty_table(), *parts], promote_options="default")
     except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
         raise damaged_table(uri, error) from error
+
+
+class _Kept:
+    """Rows of the files of small tables that were read last: the next backup of a session reads the same
+    files, and one or two more. A file does not change; one that another has replaced is read."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[tuple[str, str], tuple[object, pa.Table]] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def rows(self, verified: VerifiedFiles, uri: str, path: str) -> pa.Table:
+        import pyarrow.parquet as pq
+
+        mark, key = verified.mark(path), (uri, path)
+        with self._lock:
+            found = self._drop(key)
+        if found is None or found[0] != mark:
+            file = pq.ParquetFile(verified.open_input_file(path), page_checksum_verification=True)
+            found = mark, file.read(use_threads=False)  # threads cost more than so little takes
+        with self._lock:
+            self._drop(key)  # another thread may have read it too
+            self._files[key] = found
+            self._bytes += found[1].nbytes
+            while self._bytes > _KEPT_BYTES:
+                self._drop(next(iter(self._files)))
+        return found[1]
+
+    def _drop(self, key: tuple[str, str]) -> tuple[object, pa.Table] | None:
+        found = self._files.pop(key, None)
+        self._bytes -= found[1].nbytes if found else 0
+        return found
+
+
+@per_process
+def _kept() -> _Kept:
+    return _Kept()
 
 
 def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
