@@ -15,7 +15,7 @@ from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.failures import damaged_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -50,43 +50,43 @@ def _read(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
     try:
         if verified.remote:
             verified.expect(paths, _SMALL_BYTES)
-        schema = _whole(uri, pa.schema(table.schema().to_arrow()))
-        parts = [_as(schema, _kept().rows(verified, uri, path)) for path in paths]
-        return pa.concat_tables([schema.empty_table(), *parts], promote_options="default")
+        return _kept().rows(verified, uri, paths, _whole(uri, pa.schema(table.schema().to_arrow())))
     except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
         raise damaged_table(uri, error) from error
 
 
 class _Kept:
-    """Rows of the files of small tables that were read last: the next backup of a session reads the same
-    files, and one or two more. A file does not change; one that another has replaced is read."""
+    """Rows of small tables as they were read last: the next backup of a session finds the same files, and one
+    or two more. A file does not change; where one is gone or was replaced, all are read again."""
 
     def __init__(self) -> None:
-        self._files: OrderedDict[tuple[str, str], tuple[object, pa.Table]] = OrderedDict()
-        self._bytes = 0
+        self._tables: OrderedDict[str, tuple[Mapping[str, object], pa.Table]] = OrderedDict()
+        self._bytes: dict[str, int] = {}
         self._lock = Lock()
 
-    def rows(self, verified: VerifiedFiles, uri: str, path: str) -> pa.Table:
-        import pyarrow.parquet as pq
+    def rows(self, verified: VerifiedFiles, uri: str, paths: Sequence[str], schema: pa.Schema) -> pa.Table:
+        import pyarrow as pa
 
-        mark, key = verified.mark(path), (uri, path)
+        marks = {path: verified.mark(path) for path in paths}
         with self._lock:
-            found = self._drop(key)
-        if found is None or found[0] != mark:
-            file = pq.ParquetFile(verified.open_input_file(path), page_checksum_verification=True)
-            found = mark, file.read(use_threads=False)  # threads cost more than so little takes
+            held, rows = self._tables.get(uri, ({}, schema.empty_table()))
+        if not held.items() <= marks.items() or not rows.schema.equals(schema):
+            held, rows = {}, schema.empty_table()
+        if added := [_as(schema, _read_file(verified, path)) for path in paths if path not in held]:
+            rows = pa.concat_tables([rows, *added], promote_options="default").combine_chunks()
         with self._lock:
-            self._drop(key)  # another thread may have read it too
-            self._files[key] = found
-            self._bytes += found[1].nbytes
-            while self._bytes > _KEPT_BYTES:
-                self._drop(next(iter(self._files)))
-        return found[1]
+            self._tables[uri], self._bytes[uri] = (marks, rows), rows.nbytes
+            self._tables.move_to_end(uri)
+            while sum(self._bytes.values()) > _KEPT_BYTES:
+                del self._bytes[self._tables.popitem(last=False)[0]]
+        return rows
 
-    def _drop(self, key: tuple[str, str]) -> tuple[object, pa.Table] | None:
-        found = self._files.pop(key, None)
-        self._bytes -= found[1].nbytes if found else 0
-        return found
+
+def _read_file(verified: VerifiedFiles, path: str) -> pa.Table:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(verified.open_input_file(path), page_checksum_verification=True)
+    return file.read(use_threads=False)  # to deal out so little costs more
 
 
 @per_process
