@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebackup.sql_engine.delta.dataset import dataset
-from lakebackup.sql_engine.delta.table import TRIES, commit_once, open_table, outrun, write_rows
+from lakebackup.sql_engine.delta.table import TRIES, commit_once, open_to_write, outrun, write_rows
 from lakebackup.sql_engine.failures import damaged_table
 
 if TYPE_CHECKING:
@@ -26,15 +26,15 @@ def set_states(storage: Storage, backup_ids: Sequence[str], state: State) -> Non
     """
     uri = f"{storage.uri}/backups"
     for _ in range(TRIES):
-        opened = open_table(uri)
-        settings = opened.metadata().configuration
-        changed = {
-            path: write_rows(storage, "backups", rows, settings)
-            for path, rows in _changed(uri, opened, backup_ids, state)
-        }
-        added, gone = list(changed.values()), list(changed)
-        if not gone or commit_once(storage, "backups", opened, added, None, gone):
-            return
+        with open_to_write(uri) as opened:
+            settings = opened.table.metadata().configuration
+            changed = {
+                path: write_rows(storage, "backups", rows, settings)
+                for path, rows in _changed(uri, opened.table, backup_ids, state)
+            }
+            added, gone = list(changed.values()), list(changed)
+            if not gone or commit_once(storage, "backups", opened, added, None, gone):
+                return
     raise outrun(uri)
 
 

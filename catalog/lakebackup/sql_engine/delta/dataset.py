@@ -3,25 +3,32 @@ table is small, its rows."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import cache
+from threading import Lock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.sql_engine.delta.log import per_process
 from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.failures import damaged_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
     from deltalake import DeltaTable
 
+    from lakebackup.sql_engine.delta.verified import VerifiedFiles
+
 # A dataset of so little costs more to make and to load than its rows.
 _SMALL_BYTES = 4 << 20
 _SMALL_FILES = 64
+# Of rows of small tables, in memory.
+_KEPT_BYTES = 64 << 20
 
 
 def small_or_dataset(uri: str, table: DeltaTable) -> pa.Table | ds.Dataset:
@@ -36,7 +43,6 @@ def small_or_dataset(uri: str, table: DeltaTable) -> pa.Table | ds.Dataset:
 
 def _read(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from lakebackup.sql_engine.delta.verified import VerifiedFiles
 
@@ -44,14 +50,48 @@ def _read(uri: str, table: DeltaTable, paths: Sequence[str]) -> pa.Table:
     try:
         if verified.remote:
             verified.expect(paths, _SMALL_BYTES)
-        files = [
-            pq.ParquetFile(verified.open_input_file(path), page_checksum_verification=True) for path in paths
-        ]
-        schema = _whole(uri, pa.schema(table.schema().to_arrow()))
-        parts = [_as(schema, file.read()) for file in files]
-        return pa.concat_tables([schema.empty_table(), *parts], promote_options="default")
+        return _kept().rows(verified, uri, paths, _whole(uri, pa.schema(table.schema().to_arrow())))
     except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
         raise damaged_table(uri, error) from error
+
+
+class _Kept:
+    """Rows of small tables as they were read last: the next backup of a session finds the same files, and one
+    or two more. A file does not change; where one is gone or was replaced, all are read again."""
+
+    def __init__(self) -> None:
+        self._tables: OrderedDict[str, tuple[Mapping[str, object], pa.Table]] = OrderedDict()
+        self._bytes: dict[str, int] = {}
+        self._lock = Lock()
+
+    def rows(self, verified: VerifiedFiles, uri: str, paths: Sequence[str], schema: pa.Schema) -> pa.Table:
+        import pyarrow as pa
+
+        marks = {path: verified.mark(path) for path in paths}
+        with self._lock:
+            held, rows = self._tables.get(uri, ({}, schema.empty_table()))
+        if not held.items() <= marks.items() or not rows.schema.equals(schema):
+            held, rows = {}, schema.empty_table()
+        if added := [_as(schema, _read_file(verified, path)) for path in paths if path not in held]:
+            rows = pa.concat_tables([rows, *added], promote_options="default").combine_chunks()
+        with self._lock:
+            self._tables[uri], self._bytes[uri] = (marks, rows), rows.nbytes
+            self._tables.move_to_end(uri)
+            while sum(self._bytes.values()) > _KEPT_BYTES:
+                del self._bytes[self._tables.popitem(last=False)[0]]
+        return rows
+
+
+def _read_file(verified: VerifiedFiles, path: str) -> pa.Table:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(verified.open_input_file(path), page_checksum_verification=True)
+    return file.read(use_threads=False)  # to deal out so little costs more
+
+
+@per_process
+def _kept() -> _Kept:
+    return _Kept()
 
 
 def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:

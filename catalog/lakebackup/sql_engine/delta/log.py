@@ -22,13 +22,15 @@ from threading import Lock
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 from lakebackup.errors import Busy, EnvironmentProblem, NotFound
-from lakebackup.sql_engine.delta.sums import sums_of
+from lakebackup.sql_engine.delta.sums import is_whole, sums_of
 from lakebackup.sql_engine.failures import damaged_catalog
 from lakebackup.storage import AlreadyExists, open_storage
 from lakebackup.storage.local import LocalStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from deltalake import DeltaTable
 
     from lakebackup.storage import ObjectStat, Storage
 
@@ -109,18 +111,32 @@ def needed(names: Iterable[str]) -> list[str]:
     return [name for name in entries if name[:20] >= since]
 
 
+def folder_entries(folder: Path, *, history: bool = False) -> dict[str, bytes]:
+    """Name -> bytes of what the table in a folder is read from (`history`: of the whole log).
+
+    Raises NotFound, and Damaged when one is not as it was written, where that is known. A commit that a power
+    cut left empty is valid to Delta, and its rows would be missing without a word.
+    """
+    log = folder / FOLDER
+    try:
+        names = os.listdir(log)  # noqa: PTH208 - fast
+    except FileNotFoundError as error:
+        raise NotFound(f"There is no table at {folder}.") from error
+    entries = {}
+    for name in sorted(filter(is_entry, names)) if history else needed(names):
+        data = (log / name).read_bytes()
+        if not data or not is_whole(log / name, data):
+            raise damaged_catalog(f"{log / name} is {'not as it was written' if data else 'empty'}.")
+        entries[name] = data
+    return entries
+
+
 @contextmanager
 def copied_log(uri: str) -> Iterator[str]:
-    """A folder with a copy of what the table at a URI is read from, in which delta-rs writes the next entry;
-    what this process knows of a table in object storage will do."""
+    """A folder with a copy of what the table at a URI is read from now, in which delta-rs writes the next
+    entry. Raises NotFound, Damaged."""
     folder = folder_of(uri)
-    if folder is None:
-        found = remote_log(uri).entries(known=True)
-    else:
-        log = folder / FOLDER
-        names = os.listdir(log)  # noqa: PTH208 - fast
-        found = {name: (log / name).read_bytes() for name in needed(names)}
-    with _copied(found) as copy:
+    with _copied(folder_entries(folder) if folder else remote_log(uri).entries()) as copy:
         yield copy
 
 
@@ -147,26 +163,24 @@ def _sums_path(path: str) -> str:
     return f"{above}/.{name}.crc"
 
 
-def put_checkpoint(storage: Storage, table: str, version: int) -> None:
-    """Put a checkpoint of a table's newest version, `version`, when it is time for one.
+def put_checkpoint(storage: Storage, table: str, opened: DeltaTable, copy: str) -> None:
+    """Put a checkpoint of a table, opened in a copy of its log, when it is time for one.
 
     It only makes reading faster: that one cannot be put is no error.
     """
-    uri = f"{storage.uri}/{table}"
+    uri, version = f"{storage.uri}/{table}", opened.version()
     folder = folder_of(uri)
     if not version or version % (_IN_FOLDER if folder else _IN_OBJECT_STORAGE):
         return
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     try:
-        with copied_log(uri) as copy:
-            DeltaTable(copy).create_checkpoint()
-            for made in sorted(Path(copy, FOLDER).glob("*.checkpoint*.parquet")):
-                with suppress(AlreadyExists):
-                    put_summed(storage, f"{table}/{FOLDER}/{made.name}", made.read_bytes())
-            hint = Path(copy, _HINT).read_bytes()
-            storage.put(f"{table}/{_HINT}", hint)
+        opened.create_checkpoint()
+        for made in sorted(Path(copy, FOLDER).glob("*.checkpoint*.parquet")):
+            with suppress(AlreadyExists):
+                put_summed(storage, f"{table}/{FOLDER}/{made.name}", made.read_bytes())
+        hint = Path(copy, _HINT).read_bytes()
+        storage.put(f"{table}/{_HINT}", hint)
         if folder:
             storage.put(_sums_path(f"{table}/{_HINT}"), sums_of(hint))
             _clean_up(folder)

@@ -13,8 +13,9 @@ import json
 import os
 import time
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakebackup.errors import Busy, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.rows.base import Row
@@ -22,22 +23,20 @@ from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, as_row
 from lakebackup.sql_engine.delta.log import (
     FOLDER,
     copied_log,
+    folder_entries,
     folder_of,
-    is_entry,
     local_log,
-    needed,
     put_checkpoint,
     put_entry,
     put_summed,
     remote_log,
     until_fork,
 )
-from lakebackup.sql_engine.delta.sums import is_whole
 from lakebackup.sql_engine.failures import damaged_catalog
 from lakebackup.storage import AlreadyExists
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from deltalake import DeltaTable
@@ -66,18 +65,36 @@ def open_table(uri: str, *, known: bool = False) -> DeltaTable:
 
 def open_folder(uri: str, folder: str, *, history: bool = False) -> DeltaTable:
     """A table at `uri` whose log is in a local folder: its own, or a copy."""
+    table = _opened(uri, folder)
+    if within := folder_of(uri):
+        folder_entries(within, history=history)  # raises Damaged
+    return table
+
+
+def _opened(uri: str, folder: str) -> DeltaTable:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
-        table = DeltaTable(folder)
+        return DeltaTable(folder)
     except TableNotFoundError as error:
         raise NotFound(f"There is no table at {uri}.") from error
     except (DeltaError, OSError) as error:
         raise damaged_catalog(f"The log of the table at {uri} cannot be read: {error}") from error
-    if folder_of(uri):
-        _verify_log(Path(folder, FOLDER), history=history)
-    return table
+
+
+class Writable(NamedTuple):
+    """A table as it is now, opened in a copy of its log, in which `commit_once` has delta-rs write."""
+
+    table: DeltaTable
+    copy: str
+
+
+@contextmanager
+def open_to_write(uri: str) -> Iterator[Writable]:
+    """The newest version of the table at a URI, while the block runs. Raises NotFound, Damaged (its log)."""
+    with copied_log(uri) as copy:
+        yield Writable(_opened(uri, copy), copy)
 
 
 def newest_version(uri: str, *, known: bool = False) -> int:
@@ -105,19 +122,6 @@ def versions_then(catalog_uri: str) -> dict[str, int]:
     return {table: version for table, version in found.items() if version is not None}
 
 
-def _verify_log(log: Path, *, history: bool = False) -> None:
-    """Raises Damaged when what the table is read from (`history`: all of the log) is not as it was written,
-    where that is known.
-
-    A commit that a power cut left empty is valid to Delta, and its rows would be missing without a word.
-    """
-    names = os.listdir(log)  # noqa: PTH208 - fast
-    for name in sorted(filter(is_entry, names)) if history else needed(names):
-        data = (log / name).read_bytes()
-        if not data or not is_whole(log / name, data):
-            raise damaged_catalog(f"{log / name} is {'not as it was written' if data else 'empty'}.")
-
-
 def append(storage: Storage, table: str, rows: Sequence[Row], transaction: str) -> bool:
     """Append rows to a catalog table, once for each `transaction`; whether they were new.
 
@@ -142,14 +146,23 @@ def settings_of(uri: str) -> dict[str, str]:
 def append_files(
     storage: Storage, table: str, transaction: str, write: Callable[[Mapping[str, str]], Sequence[str]]
 ) -> bool:
-    """As `append`, for the rows in the files that `write` makes, given the table's settings."""
-    opened = _open_before(f"{storage.uri}/{table}", transaction)
-    if opened is None:
-        return False
-    added = write(opened.metadata().configuration)
-    if added and commit_once(storage, table, opened, added, transaction):
-        return True
-    return commit(storage, table, added, transaction)
+    """As `append`, for the rows in the files that `write` makes, given the table's settings.
+
+    The caller holds the catalog's lease. Raises Busy when others commit all the same.
+    """
+    uri = f"{storage.uri}/{table}"
+    added: Sequence[str] | None = None
+    for _ in range(TRIES):
+        with open_to_write(uri) as opened:
+            if opened.table.transaction_version(transaction) is not None:
+                return False
+            if added is None:
+                added = write(opened.table.metadata().configuration)
+            if not added:
+                return False
+            if commit_once(storage, table, opened, added, transaction):
+                return True
+    raise outrun(uri)
 
 
 def write_rows(
@@ -178,27 +191,8 @@ def write_rows(
 
 
 def commit(storage: Storage, table: str, added: Sequence[str], transaction: str) -> bool:
-    """Make files of `write_rows` part of a table in one commit, once for each `transaction`; whether new.
-
-    The caller holds the catalog's lease. Raises Busy when others commit all the same.
-    """
-    uri = f"{storage.uri}/{table}"
-    for _ in range(TRIES if added else 0):
-        opened = _open_before(uri, transaction)
-        if opened is None:
-            return False
-        if commit_once(storage, table, opened, added, transaction):
-            return True
-    if not added:
-        return False
-    raise outrun(uri)
-
-
-def _open_before(uri: str, transaction: str) -> DeltaTable | None:
-    """The newest version of the table at a URI; None when it has that transaction already."""
-    with local_log(uri) as folder:  # transaction versions are read from the log on demand
-        opened = open_folder(uri, folder)
-        return opened if opened.transaction_version(transaction) is None else None
+    """As `append_files`, for files that `write_rows` has written."""
+    return append_files(storage, table, transaction, lambda _: added)
 
 
 def outrun(uri: str) -> Busy:
@@ -211,54 +205,50 @@ def outrun(uri: str) -> Busy:
 def commit_once(
     storage: Storage,
     table: str,
-    opened: DeltaTable,
+    opened: Writable,
     added: Sequence[str],
     transaction: str | None,
     gone: Sequence[str] = (),
 ) -> bool:
     """One try at a commit behind a table that was opened; False when another writer was faster."""
-    from deltalake import CommitProperties, DeltaTable, Transaction
+    from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import DeltaError
     from deltalake.transaction import AddAction, RemoveAction
 
-    before, now = opened.version(), int(time.time() * 1000)
+    behind, now = opened.table, int(time.time() * 1000)
     once = [] if transaction is None else [Transaction(transaction, 1)]
     if table == "backups":
         reached = {name: newest_version(f"{storage.uri}/{name}", known=True) for name in _COMMITTED_BEFORE}
         once += [Transaction(_VERSION_OF + name, version) for name, version in reached.items() if version > 0]
-    put_checkpoint(storage, table, before)
-    name = f"{before + 1:020d}.json"
-    with copied_log(f"{storage.uri}/{table}") as copy:
-        behind = DeltaTable(copy)
-        if behind.version() != before:
-            return False
-        try:
-            behind.create_write_transaction(
-                [
-                    *(RemoveAction(path, data_change=True, deletion_timestamp=now) for path in gone),
-                    *(
-                        AddAction(
-                            path=file["path"],
-                            size=file["size"],
-                            partition_values={},
-                            modification_time=now,
-                            data_change=True,
-                            stats=file["stats"],
-                        )
-                        for file in map(json.loads, added)
-                    ),
-                ],
-                "append",
-                behind.schema(),
-                commit_properties=CommitProperties(app_transactions=once),
-            )
-        except DeltaError as error:
-            raise EnvironmentProblem(
-                f"A commit to the table at {storage.uri}/{table} cannot be made: {error}",
-                hint="Another program may have added features of Delta that lakebackup cannot write. "
-                "Move the catalog away and run `lakebackup catalog rebuild`.",
-            ) from error
-        data = Path(copy, FOLDER, name).read_bytes()
+    put_checkpoint(storage, table, behind, opened.copy)
+    name = f"{behind.version() + 1:020d}.json"
+    try:
+        behind.create_write_transaction(
+            [
+                *(RemoveAction(path, data_change=True, deletion_timestamp=now) for path in gone),
+                *(
+                    AddAction(
+                        path=file["path"],
+                        size=file["size"],
+                        partition_values={},
+                        modification_time=now,
+                        data_change=True,
+                        stats=file["stats"],
+                    )
+                    for file in map(json.loads, added)
+                ),
+            ],
+            "append",
+            behind.schema(),
+            commit_properties=CommitProperties(app_transactions=once),
+        )
+    except DeltaError as error:
+        raise EnvironmentProblem(
+            f"A commit to the table at {storage.uri}/{table} cannot be made: {error}",
+            hint="Another program may have added features of Delta that lakebackup cannot write. "
+            "Move the catalog away and run `lakebackup catalog rebuild`.",
+        ) from error
+    data = Path(opened.copy, FOLDER, name).read_bytes()
     try:
         put_entry(storage, table, name, data)
     except AlreadyExists:

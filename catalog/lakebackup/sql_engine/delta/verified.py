@@ -51,6 +51,14 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
         """Whether a file is a request."""
         return self._root is None
 
+    def mark(self, path: str) -> tuple[int, ...]:
+        """What differs when another file has this path; in object storage, where nothing damages one, never.
+        Raises OSError when it is gone."""
+        if self._root is None:
+            return ()
+        found = (self._root / path).stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
     def open_input_file(self, path: str) -> pa.NativeFile:
         if self._root is None:
             return pa.BufferReader(self._next(path))

@@ -44,13 +44,13 @@ WRITING: Mapping[str, str] = {
 #: What a user's own settings may change. The queue bounds memory; waiting before fetching again halved the
 #: speed. What is read is there already; a fetch that waits at the end of a partition delays the next one.
 READING_TUNING: Mapping[str, str] = {
-    "fetch.queue.backoff.ms": "0",
+    "fetch.queue.backoff.ms": "1",
     "fetch.wait.max.ms": "1",
-    "fetch.message.max.bytes": str(8 << 20),
-    "fetch.max.bytes": str(16 << 20),
+    "fetch.message.max.bytes": str(4 << 20),
+    "fetch.max.bytes": str(4 << 20),
     "receive.message.max.bytes": str(1_100_000_000),
     "queued.min.messages": "10000000",
-    "queued.max.messages.kbytes": str(32 << 10),
+    "queued.max.messages.kbytes": str(8 << 10),
     "topic.metadata.propagation.max.ms": "5000",
     "check.crcs": "true",
 }

@@ -266,3 +266,17 @@ def test_a_table_of_an_earlier_version_gets_the_columns_that_it_lacks(
     added = delta.write_rows(storage, "backups", batch("backups", number=2, place=2, runner="local"))
     assert delta.commit(storage, "backups", [added], "later")
     assert sorted(map(str, rows_of(f"{storage.uri}/backups")["runner"].to_pylist())) == ["None", "local"]
+
+
+def test_rows_that_were_read_are_kept_until_their_file_is_another(storage: Storage) -> None:
+    for number in range(3):
+        assert delta.append(storage, "audit", [entry(number)], f"{number}")
+        assert seen(storage) == list(range(number + 1))
+    first, second, _ = sorted(Path(storage.uri.removeprefix("file://"), "audit").glob("part-*.parquet"))
+    assert seen(storage) == [0, 1, 2]
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(Damaged):
+        rows_of(f"{storage.uri}/audit")
+    first.unlink()
+    with pytest.raises(Damaged):
+        rows_of(f"{storage.uri}/audit")
