@@ -57,34 +57,13 @@ _SPARK = """
 #: Functions that a SELECT may call on Spark, by its own names.
 SPARK = frozenset(_SPARK.split())
 
+_ONLY_SPARK = """
+    arrays_zip conv crc32 elt from_json hash inline luhn_check map_filter overlay parse_url
+    posexplode_outer regexp_instr soundex str_to_map to_char to_number transform_keys transform_values
+    try_sum typeof xxhash64 zip_with
+"""
 #: Those of them that DuckDB has not, or with another meaning.
-ONLY_SPARK = frozenset(
-    [
-        "arrays_zip",
-        "conv",
-        "crc32",
-        "elt",
-        "from_json",
-        "hash",
-        "inline",
-        "luhn_check",
-        "map_filter",
-        "overlay",
-        "parse_url",
-        "posexplode_outer",
-        "regexp_instr",
-        "soundex",
-        "str_to_map",
-        "to_char",
-        "to_number",
-        "transform_keys",
-        "transform_values",
-        "try_sum",
-        "typeof",
-        "xxhash64",
-        "zip_with",
-    ]
-)
+ONLY_SPARK = frozenset(_ONLY_SPARK.split())
 
 _REFUSED = """
     current_setting getenv getvariable set_config query query_table which_secret glob sniff_csv nextval
@@ -115,81 +94,15 @@ def refused(function: str) -> bool:
 
 _REFUSED_NAMES = frozenset(_REFUSED.split())
 
+_WORDS = """
+    grouping sets all and as between by case cross distinct else except exclude exists filter from group having in
+    intersect interval is join lambda lateral limit not offset on or order over partition pivot qualify
+    rollup cube select sets struct then union unnest using values when where with within window end
+    bigint boolean decimal double float int smallint string text timestamp tinyint varchar date try_cast
+    array map sets like ilike rlike any
+"""
 #: Words before a parenthesis that call nothing.
-WORDS = frozenset(
-    [
-        "all",
-        "and",
-        "as",
-        "between",
-        "by",
-        "case",
-        "cross",
-        "distinct",
-        "else",
-        "except",
-        "exclude",
-        "exists",
-        "filter",
-        "from",
-        "group",
-        "having",
-        "in",
-        "intersect",
-        "interval",
-        "is",
-        "join",
-        "lambda",
-        "lateral",
-        "limit",
-        "not",
-        "offset",
-        "on",
-        "or",
-        "order",
-        "over",
-        "partition",
-        "pivot",
-        "qualify",
-        "rollup",
-        "cube",
-        "select",
-        "sets",
-        "struct",
-        "then",
-        "union",
-        "unnest",
-        "using",
-        "values",
-        "when",
-        "where",
-        "with",
-        "within",
-        "window",
-        "end",
-        "bigint",
-        "boolean",
-        "decimal",
-        "double",
-        "float",
-        "int",
-        "smallint",
-        "string",
-        "text",
-        "timestamp",
-        "tinyint",
-        "varchar",
-        "date",
-        "try_cast",
-        "array",
-        "map",
-        "sets",
-        "like",
-        "ilike",
-        "rlike",
-        "any",
-    ]
-)
+WORDS = frozenset(_WORDS.split()) | {"grouping sets"}
 
 #: Functions that give rows in FROM.
 ROWS = frozenset({"range"})
@@ -210,7 +123,7 @@ MOST = 1_000_000
 _SYNTAX = """
     Select Union Intersect Except Subquery With CTE TableAlias Table From Join Where Group Having Qualify
     Order Ordered Limit Offset Distinct Alias Aliases Paren Tuple Column Dot Identifier Star Literal
-    RawString Boolean Null Var DataType DataTypeParam ColumnDef Interval IntervalSpan Window WindowSpec
+    RawString Boolean Null Var DataType DataTypeParam ColumnDef Interval Window WindowSpec
     WithinGroup Filter Exists In Between Is Like ILike Escape Any All IgnoreNulls RespectNulls Lambda
     Bracket PropertyEQ Lateral Values Pivot PivotAlias Rollup Cube GroupingSets JSONPath JSONPathRoot
     JSONPathKey JSONPathSubscript And Or Not EQ NEQ NullSafeEQ NullSafeNEQ GT GTE LT LTE Neg Add Sub Mul
@@ -249,6 +162,8 @@ OPTIONS = {
         "Window": "this partition_by order spec over alias",
         "WindowSpec": "kind start start_side end end_side",
         "In": "this expressions query field",
+        "ILike": "this expression negate",
+        "Like": "this expression negate",
         "Between": "this low high",
         "Div": "this expression typed safe",
         "DataType": "this expressions nested",
@@ -262,31 +177,11 @@ OPTIONS = {
 
 JOIN_KINDS = frozenset({"", "INNER", "OUTER", "CROSS", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI"})
 
-UNITS = frozenset(
-    [
-        "MICROSECOND",
-        "MILLISECOND",
-        "SECOND",
-        "MINUTE",
-        "HOUR",
-        "DAY",
-        "WEEK",
-        "MONTH",
-        "QUARTER",
-        "YEAR",
-        "MM",
-        "MON",
-        "YYYY",
-        "YY",
-        "DAYOFWEEK",
-        "DAYOFYEAR",
-        "DOW",
-        "DOY",
-        "EPOCH",
-        "ISODOW",
-        "ISOYEAR",
-    ]
-)
+_UNITS = """
+    MICROSECOND MILLISECOND SECOND MINUTE HOUR DAY WEEK MONTH QUARTER YEAR MM MON YYYY YY DAYOFWEEK
+    DAYOFYEAR DOW DOY EPOCH ISODOW ISOYEAR
+"""
+UNITS = frozenset(_UNITS.split())
 
 _TYPES = """
     BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL TEXT VARCHAR DATE TIMESTAMP TIMESTAMPTZ

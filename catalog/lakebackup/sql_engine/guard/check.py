@@ -30,7 +30,7 @@ from lakebackup.sql_engine.guard.allowed import (
     refused,
 )
 from lakebackup.sql_engine.guard.place import nearest, span_of, word, wrong
-from lakebackup.sql_engine.guard.records import COLUMNS, FUNCTION, USAGE, arguments, is_call, take_calls
+from lakebackup.sql_engine.guard.records import COLUMNS, USAGE, arguments, is_call, take_calls
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -47,7 +47,12 @@ _MAX_DEPTH = 120
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 # All escapes but those that are written here too.
 _PLAIN = re.compile(r"[A-Za-z_ ]*")
-_OPTION_WORDS = {"db": "a database before a name", "kind": "this word", "method": "this kind of join"}
+_OPTION_WORDS = {
+    "db": "a database before a name",
+    "kind": "this word",
+    "method": "this kind of join",
+    "hints": "a hint",
+}
 _ESCAPE = re.compile(r"\\(?:\\|(?!['\"nrt\\]))")
 _RAW = re.compile(r"""\b[rR]('[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*")""")
 _SHOW = re.compile(r"\s*show\s+(?:tables|views)\s*;?\s*", re.IGNORECASE)
@@ -162,8 +167,8 @@ def _texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
     _strict_casts(tree)
     spark, duckdb = _write(for_spark(tree), Asked), _write(for_duckdb(tree), "duckdb")
     foreign = {}
-    own = _called(sql, "spark")
-    for name in sorted(_called(spark, "spark") | _called(duckdb, "duckdb") | own):
+    own = _written(tree, sql)
+    for name in sorted(_named(spark, "spark") | _named(duckdb, "duckdb") | own):
         if refused(name):
             raise wrong(
                 sql, word(sql, name), f"The function {name[:60]} is not allowed here.", _near_function(name)
@@ -190,7 +195,28 @@ def _called(text: str, dialect: str) -> set[str]:
         and token.token_type not in (kinds.IDENTIFIER, kinds.STRING, kinds.NUMBER)
         and token.text[:1].isalpha()
     }
-    return {name for name in named - WORDS if name != FUNCTION}
+    return named - WORDS
+
+
+def _named(text: str, dialect: str) -> set[str]:
+    """All words that are not quoted: functions, with a parenthesis or without, and words of SQL."""
+    import sqlglot
+
+    quoted = (sqlglot.TokenType.IDENTIFIER, sqlglot.TokenType.STRING)
+    return {
+        token.text.lower()
+        for token in sqlglot.tokenize(text, dialect=dialect)
+        if token.token_type not in quoted
+    }
+
+
+def _written(tree: exp.Expr, sql: str) -> set[str]:
+    """The functions of the person's own text, by the names that it has for them."""
+    from sqlglot import exp
+
+    spans = (span_of(node) for node in tree.find_all(exp.Func) if "start" in node.meta)
+    names = {sql[span[0] : span[1] + 1].lower() for span in spans if span}
+    return {name for name in names - WORDS if _NAME.fullmatch(name)}
 
 
 @cache
@@ -214,11 +240,12 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 
 def _unreadable(sql: str, error: SqlglotError) -> UsageProblem:
-    from sqlglot.errors import ParseError
+    from sqlglot.errors import ParseError, UnsupportedError
 
     if not isinstance(error, ParseError) or not error.errors:
-        open_text = " A text or a comment is not closed." if "'" in sql or '"' in sql or "/*" in sql else ""
-        return UsageProblem(f"The SQL cannot be read.{open_text}", hint="Write it as Spark SQL.")
+        if isinstance(error, UnsupportedError):
+            return UsageProblem("The SQL holds what only one engine knows, and cannot be run.")
+        return UsageProblem("The SQL cannot be read.", hint="A text, a name or a comment is not closed.")
     found = error.errors[0]
     before = str(found.get("start_context") or "")
     end = sql.find(before) + len(before) if before else 0
@@ -344,6 +371,9 @@ def _strict_casts(tree: exp.Expr) -> None:
     """CAST fails on both engines for what it cannot cast, as in Spark 4; TRY_CAST gives NULL."""
     from sqlglot import exp
 
+    for node in list(tree.find_all(exp.Sub)):  # INTERVAL 1 HOUR 30 MINUTES is one thing, also after a minus
+        if isinstance(node.expression, exp.Add) and isinstance(node.expression.this, exp.Interval):
+            node.set("expression", exp.Paren(this=node.expression))
     for node in list(tree.find_all(exp.TryCast)):
         if not node.args.get("safe"):
             node.replace(exp.Cast(this=node.this, to=node.to))
@@ -416,6 +446,8 @@ class _Check:
                 continue
             self._refuse(node, f"{_OPTION_WORDS.get(key.rstrip('_'), _words(key))} is not allowed here")
         if function:
+            if isinstance(node.parent, exp.Dot) and node.arg_key == "expression":
+                self._refuse(node, "a function has no name in front of it")
             self._size(node)
         self._values(node, kind)
 

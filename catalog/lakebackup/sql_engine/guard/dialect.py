@@ -9,43 +9,19 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.transforms import eliminate_qualify
 
-_BY_NAME = frozenset(
-    [
-        "DATE_ADD",
-        "DATE_SUB",
-        "DATE_FROM_UNIX_DATE",
-        "DAYOFWEEK",
-        "DAY_OF_WEEK",
-        "DAYNAME",
-        "MONTHNAME",
-        "TRUNC",
-        "UNIX_SECONDS",
-        "UNIX_TIMESTAMP",
-        "TO_UNIX_TIMESTAMP",
-        "ANY",
-        "SOME",
-        "EVERY",
-        "EXISTS",
-        "LOCALTIMESTAMP",
-        "FORMAT_STRING",
-        "PERCENTILE_CONT",
-        "PERCENTILE_DISC",
-        "URL_ENCODE",
-        "MAP_CONTAINS_KEY",
-        "BIT_GET",
-        "GETBIT",
-        "TRY_ADD",
-        "TRY_SUBTRACT",
-        "TRY_MULTIPLY",
-        "FROM_UTC_TIMESTAMP",
-        "OCTET_LENGTH",
-        "FROM_JSON",
-        "TYPEOF",
-        "UUID",
-        "UNBASE64",
-        "UNHEX",
-    ]
-)
+from lakebackup.sql_engine.guard.macros import MACROS, OTHER
+
+_BY_NAME_TEXT = """
+    DATE_ADD DATEDIFF DATE_DIFF TO_UTC_TIMESTAMP SOUNDEX TO_CHAR PARSE_URL TO_NUMBER ARRAY_DISTINCT
+    DATE_SUB DATE_FROM_UNIX_DATE DAYOFWEEK DAY_OF_WEEK DAYNAME MONTHNAME TRUNC UNIX_SECONDS
+    UNIX_TIMESTAMP TO_UNIX_TIMESTAMP ANY SOME EVERY EXISTS LOCALTIMESTAMP FORMAT_STRING PERCENTILE_CONT
+    PERCENTILE_DISC URL_ENCODE MAP_CONTAINS_KEY BIT_GET GETBIT TRY_ADD TRY_SUBTRACT TRY_MULTIPLY
+    FROM_UTC_TIMESTAMP OCTET_LENGTH FROM_JSON TYPEOF UUID UNBASE64 UNHEX
+"""
+_BY_NAME = frozenset(_BY_NAME_TEXT.split())
+
+
+_OTHERS = frozenset(macro.partition("(")[0] for macro in MACROS)
 
 
 class Asked(Spark):
@@ -97,6 +73,8 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
     ):  # which fails where Spark gives NULL for a text that is no JSON
         valid = exp.func("json_valid", node.this.copy())
         return exp.Case(ifs=[exp.If(this=valid, true=node.copy())])
+    if isinstance(node, exp.TsOrDsAdd) and not node.args.get("unit"):
+        return exp.func(f"{OTHER}date_add", node.this, node.expression)
     if isinstance(node, exp.Quantile):
         return exp.func("quantile_cont", node.this, node.args["quantile"])
     if isinstance(node, exp.TimestampDiff) or (isinstance(node, exp.DateDiff) and node.args.get("unit")):
@@ -117,11 +95,18 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
             alias.set("columns", [exp.to_identifier("id")])
         node.set("alias", alias)
         return None
+    if isinstance(node, exp.Any) and not isinstance(node.parent, exp.Binary):
+        return exp.func("bool_or", node.this.unnest())
     return _by_name(node) if isinstance(node, exp.Anonymous) else None
 
 
 def _by_name(node: exp.Anonymous) -> exp.Expr | None:
     name, given = node.name.lower(), node.expressions
+    if name in ("datediff", "date_diff") and len(given) == 3:
+        return exp.func("datesub", exp.Literal.string(given[0].name), *given[1:])
+    if f"{OTHER}{name}" in _OTHERS:
+        node.set("this", f"{OTHER}{name}")
+        return None
     if name in ("any", "some", "every") and len(given) == 1:
         return exp.func("bool_and" if name == "every" else "bool_or", *given)
     if name in ("exists", "forall") and len(given) == 2:
@@ -131,6 +116,8 @@ def _by_name(node: exp.Anonymous) -> exp.Expr | None:
             if name == "forall"
             else exp.GT(this=found, expression=exp.Literal.number(0))
         )
+    if name in ("bigint", "tinyint", "smallint") and len(given) == 1:
+        return exp.cast(given[0], name)
     if name == "isnull" and len(given) == 1:
         return exp.Paren(this=exp.Is(this=given[0], expression=exp.Null()))
     if name in ("percentile_cont", "percentile_disc") and isinstance(node.parent, exp.WithinGroup):

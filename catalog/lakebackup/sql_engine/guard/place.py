@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import UsageProblem
+from lakebackup.sql_engine.guard.macros import OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,7 +62,8 @@ def nearest(name: str, known: Iterable[str], otherwise: str = "") -> str:
 def of_engine(sql: str, error: object) -> UsageProblem:
     """What an engine has against a SELECT, at its place in the person's own text."""
     text = str(error)
+    text = text.replace(OTHER, "")
     message = _TAIL.sub("", _HEAD.sub("", text.strip()))[:400]
-    names = (first or second for first, second in _NAMED.findall(text))
+    names = ((first or second).removeprefix(OTHER) for first, second in _NAMED.findall(text))
     span = next((place for name in names if (place := word(sql, name))), None)
     return wrong(sql, span, f"The query cannot run: {message}")
