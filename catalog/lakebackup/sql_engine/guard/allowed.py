@@ -1,7 +1,7 @@
 """What a person's SQL may be made of. Syntax and options are named as sqlglot names them.
 
-Spark runs the functions that are listed here, and no others. DuckDB is locked: it reaches no file, no network and no setting, and time
-and memory are bounded. There every function may be called but the refused ones.
+Spark runs the functions that are listed here, and no others. DuckDB is locked: it reaches no file, no network
+and no setting, and time and memory are bounded. There every function may be called but the refused ones.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _SPARK = """
     aggregate array array_append array_compact array_contains array_distinct array_except array_insert
     array_intersect array_join array_max array_min array_position array_prepend array_remove array_repeat
     array_size array_sort array_union arrays_overlap arrays_zip cardinality element_at exists explode
-    explode_outer filter flatten forall get inline map map_concat map_contains_key map_entries map_filter
-    map_from_arrays map_from_entries map_keys map_values named_struct posexplode posexplode_outer range
+    filter flatten forall get map map_concat map_contains_key map_entries map_filter
+    map_from_arrays map_from_entries map_keys map_values named_struct posexplode range
     reduce sequence size slice sort_array str_to_map struct transform transform_keys transform_values
     try_element_at zip_with
 
@@ -58,8 +58,8 @@ _SPARK = """
 SPARK = frozenset(_SPARK.split())
 
 _ONLY_SPARK = """
-    arrays_zip conv crc32 elt from_json hash inline luhn_check map_filter overlay parse_url
-    posexplode_outer regexp_instr soundex str_to_map to_char to_number transform_keys transform_values
+    arrays_zip conv crc32 elt from_json hash luhn_check map_filter overlay parse_url
+    regexp_instr soundex str_to_map to_char to_number transform_keys transform_values
     try_sum typeof xxhash64 zip_with
 """
 #: Those of them that DuckDB has not, or with another meaning.
@@ -88,7 +88,7 @@ _REFUSED_KINDS = re.compile(
 
 
 def refused(function: str) -> bool:
-    """Whether no engine may be asked to run a function: it reaches files, settings, the session, or changes something."""
+    """Whether no engine may run a function: it reaches files, settings or the session, or changes something."""
     return function in _REFUSED_NAMES or _REFUSED_KINDS.fullmatch(function) is not None
 
 
@@ -97,12 +97,17 @@ _REFUSED_NAMES = frozenset(_REFUSED.split())
 _WORDS = """
     grouping sets all and as between by case cross distinct else except exclude exists filter from group having in
     intersect interval is join lambda lateral limit not offset on or order over partition pivot qualify
-    rollup cube select sets struct then union unnest using values when where with within window end
+    rollup cube select sets struct then union unnest using values when where with within end
     bigint boolean decimal double float int smallint string text timestamp tinyint varchar date try_cast
     array map sets like ilike rlike any
 """
 #: Words before a parenthesis that call nothing.
 WORDS = frozenset(_WORDS.split()) | {"grouping sets"}
+
+#: Functions that need no parenthesis.
+BARE = frozenset(
+    {"current_user", "session_user", "user", "current_role", "current_catalog", "current_schema"}
+)
 
 #: Functions that give rows in FROM.
 ROWS = frozenset({"range"})
@@ -122,8 +127,8 @@ MOST = 1_000_000
 
 _SYNTAX = """
     Select Union Intersect Except Subquery With CTE TableAlias Table From Join Where Group Having Qualify
-    Order Ordered Limit Offset Distinct Alias Aliases Paren Tuple Column Dot Identifier Star Literal
-    RawString Boolean Null Var DataType DataTypeParam ColumnDef Interval Window WindowSpec
+    Order Ordered Limit Offset Distinct Alias Paren Tuple Column Dot Identifier Star Literal
+    RawString Boolean Null Var DataType DataTypeParam Interval Window WindowSpec
     WithinGroup Filter Exists In Between Is Like ILike Escape Any All IgnoreNulls RespectNulls Lambda
     Bracket PropertyEQ Lateral Values Pivot PivotAlias Rollup Cube GroupingSets JSONPath JSONPathRoot
     JSONPathKey JSONPathSubscript And Or Not EQ NEQ NullSafeEQ NullSafeNEQ GT GTE LT LTE Neg Add Sub Mul
@@ -131,13 +136,14 @@ _SYNTAX = """
 """
 SYNTAX = frozenset(_SYNTAX.split())
 
-# The options of each class that may be set; "*" is for the others. Those of functions are all allowed: only their names, and what
-# they are called with, make a difference.
+# The options of each class that may be set; "*" is for the others. Those of functions are all allowed: only
+# their names, and what they are called with, make a difference.
 OPTIONS = {
     kind: frozenset(options.split())
     for kind, options in {
         "*": "this expression expressions",
-        "Select": "with expressions from joins laterals where group having qualify windows order limit offset distinct",
+        "Select": "with expressions from joins laterals where group having qualify windows order limit offset "
+        "distinct",
         "Union": "with this expression distinct order limit offset",
         "Intersect": "with this expression distinct order limit offset",
         "Except": "with this expression distinct order limit offset",
@@ -149,7 +155,8 @@ OPTIONS = {
         "Join": "this on using side kind",
         "Lateral": "this view outer alias",
         "Values": "expressions alias",
-        "Pivot": "expressions fields alias",
+        "PivotAlias": "this alias",
+        "Pivot": "expressions fields alias columns pivot_column_naming",
         "Group": "expressions all rollup cube grouping_sets",
         "Distinct": "expressions",
         "Ordered": "this desc nulls_first",
@@ -167,7 +174,6 @@ OPTIONS = {
         "Between": "this low high",
         "Div": "this expression typed safe",
         "DataType": "this expressions nested",
-        "ColumnDef": "this kind",
         "Bracket": "this expressions offset safe",
         "JSONPathKey": "this",
         "JSONPathSubscript": "this",

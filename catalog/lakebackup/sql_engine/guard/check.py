@@ -1,7 +1,8 @@
 """Whether a person's SQL is one harmless SELECT over given relations, and its text for both engines.
 
-Syntax, its options and types are allow-lists, and so are functions on Spark; DuckDB, which is locked, may call all but refused
-ones. The engines never see the given text, only what is generated from the tree. Which functions that calls is read from it.
+Syntax, its options and types are allow-lists, and so are functions on Spark; DuckDB, which is locked, may call
+all but refused ones. The engines never see the given text, only what is generated from the tree. Which functions
+that calls is read from it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from lakebackup.errors import UsageProblem
 from lakebackup.sql_engine.guard.allowed import (
+    BARE,
     JOIN_KINDS,
     MOST,
     ONLY_SPARK,
@@ -64,8 +67,9 @@ _EXPLAIN = re.compile(r"\s*explain(?=[\s(])", re.IGNORECASE)
 class Checked:
     """A SELECT that may run: its text for Spark and for DuckDB, and the relations it reads, sorted.
 
-    `records`: what it asks inside the backups; relations that are not the catalog's, to be given their rows. `explained`: its plan is
-    asked for, not its rows. `given`: the person's own text. `foreign`: functions in it that an engine has not, by engine.
+    `records`: what it asks inside the backups; relations that are not the catalog's, to be given their rows.
+    `explained`: its plan is asked for, not its rows. `given`: the person's own text. `foreign`: a function in it
+    that an engine has not, by engine.
     """
 
     spark: str
@@ -102,8 +106,8 @@ class Checked:
 def check_select(sql: str, relations: Mapping[str, Sequence[str]], *, records: bool = False) -> Checked:
     """Check `sql` (Spark's dialect) against `relations`: the name of each and its columns' names.
 
-    `records`: whether it may ask inside the backups with records('topic'). SHOW TABLES and DESCRIBE are SELECTs of what is known
-    here, EXPLAIN is one that is explained.
+    `records`: whether it may ask inside the backups with records('topic'). SHOW TABLES and DESCRIBE are SELECTs
+    of what is known here, EXPLAIN is one that is explained.
     Raises UsageProblem, with the place of what is not allowed or not known, and the nearest known names.
     """
     from sqlglot.errors import SqlglotError
@@ -168,7 +172,8 @@ def _texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
     spark, duckdb = _write(for_spark(tree), Asked), _write(for_duckdb(tree), "duckdb")
     foreign = {}
     own = _written(tree, sql)
-    for name in sorted(_named(spark, "spark") | _named(duckdb, "duckdb") | own):
+    called = _called(spark, "spark") | _called(duckdb, "duckdb") | own
+    for name in sorted(called | _unquoted(duckdb) & BARE):
         if refused(name):
             raise wrong(
                 sql, word(sql, name), f"The function {name[:60]} is not allowed here.", _near_function(name)
@@ -190,7 +195,7 @@ def _called(text: str, dialect: str) -> set[str]:
     kinds = sqlglot.TokenType
     named = {
         token.text.lower()
-        for token, after in zip(tokens, tokens[1:], strict=False)
+        for token, after in pairwise(tokens)
         if after.token_type is kinds.L_PAREN
         and token.token_type not in (kinds.IDENTIFIER, kinds.STRING, kinds.NUMBER)
         and token.text[:1].isalpha()
@@ -198,14 +203,14 @@ def _called(text: str, dialect: str) -> set[str]:
     return named - WORDS
 
 
-def _named(text: str, dialect: str) -> set[str]:
-    """All words that are not quoted: functions, with a parenthesis or without, and words of SQL."""
+def _unquoted(text: str) -> set[str]:
+    """All words of a text for DuckDB that are not quoted."""
     import sqlglot
 
     quoted = (sqlglot.TokenType.IDENTIFIER, sqlglot.TokenType.STRING)
     return {
         token.text.lower()
-        for token in sqlglot.tokenize(text, dialect=dialect)
+        for token in sqlglot.tokenize(text, dialect="duckdb")
         if token.token_type not in quoted
     }
 
@@ -391,7 +396,7 @@ class _Check:
         self.aliases: set[str] = set()  # of columns
         self.sources: dict[str, Collection[str] | None] = {}  # names before a dot; None: columns not known
 
-    def run(self) -> set[str]:
+    def run(self) -> set[str]:  # noqa: C901 - one walk
         """The relations that are read."""
         from sqlglot import exp
 
@@ -463,7 +468,7 @@ class _Check:
             if not number.is_string and float(number.this) > MOST:
                 self._refuse(number, f"a size of at most {MOST:,} is allowed")
 
-    def _values(self, node: exp.Expr, kind: str) -> None:
+    def _values(self, node: exp.Expr, kind: str) -> None:  # noqa: C901 - one line a kind
         """What a node holds beside other nodes."""
         value = node.args.get("this")
         if kind == "Identifier":
@@ -478,11 +483,7 @@ class _Check:
             )
         elif kind == "Anonymous" and not (isinstance(value, str) and _NAME.fullmatch(value)):
             self._refuse(node, "names are of letters, digits and '_' only")
-        elif (
-            kind == "Var"
-            and str(value).upper() not in UNITS
-            and str(value).upper().removesuffix("S") not in UNITS
-        ):
+        elif kind == "Var" and not self._is_word(node, str(value).upper()):
             self._refuse(node, "not a unit of time")
         elif kind == "DataType" and getattr(value, "name", value) not in TYPES:
             self._refuse(node, "type not allowed")
@@ -494,6 +495,16 @@ class _Check:
                 self._refuse(node, "kind of join not allowed")
         elif kind.startswith("JSONPath") or kind == "JSONExtractScalar":
             self._json(node, kind, value)
+
+    def _is_word(self, node: exp.Expr, word: str) -> bool:
+        """A unit of time, or ORDER BY ALL."""
+        from sqlglot import exp
+
+        return (
+            word in UNITS
+            or word.removesuffix("S") in UNITS
+            or (isinstance(node.parent, exp.Ordered) and word == "ALL")
+        )
 
     def _json(self, node: exp.Expr, kind: str, value: object) -> None:
         """A path into JSON is written out, of names and numbers that both engines read alike."""

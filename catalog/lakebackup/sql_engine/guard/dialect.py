@@ -1,6 +1,7 @@
 """Spark's SQL as both engines run it: what sqlglot would translate with another meaning is written here.
 
-Of some functions sqlglot's own tree says less than the text, so they stay calls by name. On DuckDB they are macros.
+Of some functions sqlglot's own tree says less than the text, so they stay calls by name. On DuckDB they are
+macros.
 """
 
 from __future__ import annotations

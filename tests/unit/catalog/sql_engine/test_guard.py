@@ -26,6 +26,7 @@ RELATIONS = {
 }
 ATTACKS: list[dict[str, str]] = yaml.safe_load(Path(__file__).with_name("guard_attacks.yml").read_text())
 FUNCTIONS: list[list[str]] = yaml.safe_load(Path(__file__).with_name("guard_functions.yml").read_text())
+HOSTILE: list[str] = yaml.safe_load(Path(__file__).with_name("guard_hostile.yml").read_text())
 ALLOWED: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("guard_allowed.yml").read_text())
 
 
@@ -98,7 +99,7 @@ def test_every_allowed_function_and_syntax_is_shown_to_run() -> None:
     seen = {
         type(node).__name__
         for sql in shown
-        if sql[:4] in ("SELE", "WITH")
+        if sql[:4] in ("SELE", "WITH", "(SEL")
         for node in sqlglot.parse_one(sql, dialect=Asked).walk()
     }
     assert sorted(SYNTAX - seen) == []
@@ -143,37 +144,7 @@ def test_describe_shows_columns_and_their_types() -> None:
     assert "('kafka_offset', 'BIGINT')" in check_select("DESC records", {}, records=True).duckdb
 
 
-HOSTILE = [
-    *("repeat(repeat('xxxxxxxxxx', 100000), 1000000)", "length(repeat(path, bytes * 100000000)) ", "space(999999999)"),
-    *("lpad('x', bytes * 300000000, 'y')", "rpad(path, 1000000, path)", "array_repeat(path, bytes * 100000000)"),
-    *("sequence(1, bytes * 1000000000000)", "size(sequence(0, bytes * 100000000))", "factorial(bytes * 1000000)"),
-    *("replace(repeat('a', 1000000), 'a', repeat('b', 1000000))", "regexp_replace(repeat('a', 1000000), 'a', repeat('b', 1000000))"),
-    *("path RLIKE '(a+)+$'", "repeat('a', 100000) RLIKE '^(a|a)*$'", "regexp_extract(repeat('a', 100000), '(a*)*b', 1)"),
-    *("repeat('a', 1000000) RLIKE '((a{1,100}){1,100}){1,100}'", "regexp_extract_all(repeat('a', 1000000), 'a*')"),
-    *("levenshtein(repeat('a', 200000), repeat('b', 200000))", "split(repeat('a,', 1000000), ',')"),
-    *("translate(repeat('a', 1000000), 'a', 'b')", "concat(repeat('a', 1000000), repeat('b', 1000000))"),
-    *("array_join(transform(sequence(1, 1000000), x -> repeat('a', 100000)), '')", "flatten(transform(sequence(1, 1000000), x -> sequence(1, 1000000)))"),
-    *("aggregate(sequence(1, 1000000), 'a', (acc, x) -> acc || acc)", "transform(sequence(1, 1000000), x -> transform(sequence(1, 1000000), y -> x * y))"),
-    *("array_distinct(sequence(1, 1000000))", "array_sort(sequence(1, 1000000))", "format_number(bytes, 1000000)"),
-    *("format_string('%1000000000d', bytes)", "power(bytes, 1e300)", "exp(1e300)", "shiftleft(bytes, 1000000)", "hex(repeat('a', 1000000))"),
-    *("get_json_object(repeat('[', 1000000), '$.a')", "to_json(sequence(1, 1000000))", "json_array_length(repeat('[', 1000000))"),
-    *("make_date(999999999, 1, 1)", "at + make_interval(2000000000)", "add_months(at, 2000000000)", "date_format(at, repeat('y', 1000000))"),
-    *("to_timestamp(repeat('1', 1000000))", "CAST(repeat('1', 1000000) AS DECIMAL(38, 0))", "CAST(repeat('1', 1000000) AS BIGINT)"),
-    *("sha2(repeat('a', 1000000), 512)", "substring_index(repeat('a.', 1000000), '.', 1000000)", "initcap(repeat('a ', 1000000))"),
-]  # fmt: skip
-HOSTILE_ROWS = [
-    "SELECT count(*) FROM range(1000000000000) AS a CROSS JOIN range(1000000000000) AS b WHERE a.id + b.id = 3",
-    "SELECT collect_list(id) FROM range(1000000000000)",
-    "SELECT string_agg(path, repeat('x', 1000000)) FROM files CROSS JOIN range(1000000)",
-    "SELECT percentile(id, 0.5) FROM range(1000000000000)",
-    "SELECT id FROM range(1000000000000) ORDER BY id DESC",
-    "SELECT count(DISTINCT id) FROM range(1000000000000)",
-    "SELECT sum(id) OVER (ORDER BY id DESC) FROM range(1000000000000)",
-    "SELECT max(x) FROM files LATERAL VIEW explode(sequence(1, 1000000)) t AS x LATERAL VIEW explode(sequence(1, 1000000)) u AS y",
-]
-
-
-@pytest.mark.parametrize("sql", [f"SELECT {call} AS x FROM files" for call in HOSTILE] + HOSTILE_ROWS)
+@pytest.mark.parametrize("sql", HOSTILE)
 def test_hostile_sizes_end(sql: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With an answer or an error of our own, in bounded time and memory."""
     import pyarrow as pa
