@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from tests.support.made_backups import MadeBackups, Record
+from tests.unit.catalog.sql_engine.test_guard import FUNCTIONS, plain
 
 from lakebackup.errors import Damaged, TimedOut
 from lakebackup.plan.diff import DiffRequest
@@ -102,10 +103,19 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
         own.catalog.dropTempView(name)
 
 
+def test_a_function_gives_on_spark_what_is_noted(session: SparkSession) -> None:
+    relations = {name: session.table(name).columns for name in VIEWS}
+    found = {}
+    for call, *_ in FUNCTIONS:
+        text = check_select(f"SELECT {call} AS r FROM files", relations).text("spark")
+        found[call] = plain([tuple(row.asDict(True).values()) for row in session.sql(text).collect()])
+    assert found == {call: answer for call, answer, *_ in FUNCTIONS}
+
+
 @pytest.mark.parametrize("case", ALLOWED, ids=lambda case: case["sql"][:60])
 def test_what_is_allowed_runs_on_spark(case: dict[str, Any], session: SparkSession) -> None:
     relations = {name: session.table(name).columns for name in VIEWS}
-    rows = [list(row) for row in session.sql(check_select(case["sql"], relations).spark).collect()]
+    rows = [list(row) for row in session.sql(check_select(case["sql"], relations).text("spark")).collect()]
     for row in rows:
         row[:] = [float(value) if isinstance(value, Decimal) else value for value in row]
     if "rows" in case:

@@ -39,6 +39,8 @@ from lakebackup.sql_engine.delta.dataset import small_or_dataset
 from lakebackup.sql_engine.delta.log import folder_of, prefetch, until_fork
 from lakebackup.sql_engine.delta.table import newest_version, versions_then
 from lakebackup.sql_engine.failures import damaged_table, error_in
+from lakebackup.sql_engine.guard.macros import MACROS
+from lakebackup.sql_engine.guard.place import of_engine
 from lakebackup.sql_engine.limits import Limits
 from lakebackup_sql import load
 
@@ -63,11 +65,6 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
 }
 # Of a million restore points a statement wants few columns, and often few topics.
 _KEPT = KEPT - {"restore_points"}
-# Spark's functions that DuckDB has under another name and sqlglot leaves as they are.
-_MACROS = (
-    "CREATE MACRO timestamp_millis(x) AS epoch_ms(x)",
-    "CREATE MACRO timestamp_micros(x) AS make_timestamp(x)",
-)
 # How DuckDB reports pyarrow's error for a file that is missing or damaged.
 _TORN = re.compile(r"stream registered as 'raw_|IOError|CRC|checksum|[Pp]arquet")
 
@@ -110,7 +107,9 @@ class DuckEngine(SqlEngine):
     def select(self, checked: Checked) -> pa.RecordBatchReader:
         """The rows of a person's SELECT that was checked."""
         self.asked.append(Asked(self.name, "select", checked.spark, {}))
-        return self.run(checked.duckdb, steps_for(checked.relations), {})
+        with self._explained(checked):
+            rows = self.run(checked.text("duckdb"), steps_for(checked.relations), {})
+        return _plan(rows) if checked.explained else rows
 
     def define(self, relation: str, text: str, **parameters: Any) -> None:
         self.asked.append(Asked(self.name, relation, text, parameters))
@@ -124,7 +123,7 @@ class DuckEngine(SqlEngine):
     def define_checked(self, relation: str, checked: Checked) -> None:
         self.asked.append(Asked(self.name, relation, checked.spark, {}))
         with Limits(self.interrupt).running():
-            self._create(relation, checked.duckdb, steps_for(checked.relations), {})
+            self._create(relation, checked.selected("duckdb"), steps_for(checked.relations), {}, checked)
 
     def keep(self, relation: str, text: str, **parameters: Any) -> str:
         """Compute the rows of a SELECT once; returns the table of their own that `show` gives a name to."""
@@ -182,10 +181,15 @@ class DuckEngine(SqlEngine):
         ]
 
     def _create(
-        self, relation: str, statement: str, needs: tuple[str, ...], parameters: Mapping[str, Any]
+        self,
+        relation: str,
+        statement: str,
+        needs: tuple[str, ...],
+        parameters: Mapping[str, Any],
+        checked: Checked | None = None,
     ) -> None:
         self._prepare(needs)
-        with self._explained():
+        with self._explained(checked):
             table = f"CREATE OR REPLACE TEMP TABLE {_name(relation)} AS {statement}"
             self._connection.execute(table, dict(parameters) or None)
 
@@ -253,9 +257,14 @@ class DuckEngine(SqlEngine):
             yield from reader
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self, checked: Checked | None = None) -> Iterator[None]:
+        """Errors as this program's own; those of a person's SELECT with their place in it."""
         try:
             yield
+        except UsageProblem as error:
+            if checked is not None and isinstance(error.__cause__, duckdb.Error):
+                raise of_engine(checked.given, error.__cause__) from error
+            raise
         except duckdb.OutOfMemoryException as error:
             raise TooLarge(
                 f"The query needs more than the {_LOCKED['memory_limit']} of memory and the "
@@ -263,6 +272,8 @@ class DuckEngine(SqlEngine):
                 hint="Ask for fewer rows or columns, or run it on Spark.",
             ) from error
         except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+            if checked is not None:
+                raise of_engine(checked.given, error) from error
             raise UsageProblem(f"The query cannot run: {error}") from error
         except (duckdb.Error, OSError, ValueError) as error:  # pyarrow's errors are of the last two kinds
             text = str(error)
@@ -298,12 +309,26 @@ def _spilled() -> _Spilled:
 def _database() -> duckdb.DuckDBPyConnection:
     """The database of all engines of a process: to open one takes 15 ms."""
     connection = duckdb.connect(":memory:", config=_LOCKED | {"temp_directory": _spilled().folder})
-    for macro in _MACROS:
-        connection.execute(macro)
+    connection.execute("; ".join(f"CREATE MACRO {macro}" for macro in MACROS))
     # Not the machine's: a time means the same everywhere, and the same as on Spark.
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.execute("SET lock_configuration = true")
     return connection
+
+
+def functions() -> frozenset[str]:
+    """The names of the functions that DuckDB has."""
+    with _database(as_written=False).cursor() as connection:
+        rows = connection.execute("SELECT function_name FROM duckdb_functions()").fetchall()
+    return frozenset(name for (name,) in rows)
+
+
+def _plan(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """What EXPLAIN gives, in one column, as on Spark."""
+    import pyarrow as pa
+
+    plan = rows.read_all().column("explain_value").cast(pa.string())
+    return pa.table({"plan": plan}).to_reader()
 
 
 def view_columns(*, now: bool = False) -> Mapping[str, Sequence[str]]:

@@ -99,6 +99,7 @@ class SparkEngine(SqlEngine):
 
     def define_checked(self, relation: str, checked: Checked) -> None:
         with Limits(self._spark.interruptAll, memory=False).running(), task_errors():
+            checked.selected("spark")
             self._name(relation, self._checked(relation, checked).localCheckpoint())
 
     def keep(self, relation: str, text: str, **parameters: Any) -> DataFrame:
@@ -213,7 +214,7 @@ class SparkEngine(SqlEngine):
     def _checked(self, name: str, checked: Checked) -> DataFrame:
         self.asked.append(Asked(self.name, name, checked.spark, {}))
         self._prepare(steps_for(checked.relations))
-        return self._spark.sql(checked.spark)
+        return run_checked(self._spark, checked)
 
     def _given(self, rows: pa.Table) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -270,6 +271,18 @@ class SparkEngine(SqlEngine):
         self.asked.append(Asked(self.name, name, text, parameters))
         self._prepare(steps(text))
         return self._spark.sql(text, args=parameters)
+
+
+def run_checked(spark: SparkSession, checked: Checked) -> DataFrame:
+    """The rows of a person's SELECT. Raises UsageProblem, with the place in it that Spark does not take."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    from lakebackup.sql_engine.guard.place import of_engine
+
+    try:
+        return spark.sql(checked.text("spark"))
+    except (AnalysisException, ParseException) as error:
+        raise of_engine(checked.given, error) from error
 
 
 def streamed(frame: DataFrame) -> pa.RecordBatchReader:

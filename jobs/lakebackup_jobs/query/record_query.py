@@ -92,7 +92,7 @@ def select_on_spark(
     spark: SparkSession, reader: CatalogReader, sql: str, *, as_of: int | None = None
 ) -> DataFrame:
     """The same by Spark, whose tasks read the files. `as_of` is that of `reader`."""
-    from lakebackup.sql_engine.spark import SparkEngine
+    from lakebackup.sql_engine.spark import SparkEngine, run_checked
 
     checked = check_select(sql, reader.relations(), records=True)
     engine = SparkEngine(spark, reader.catalog_uri, as_of=as_of)
@@ -100,7 +100,7 @@ def select_on_spark(
         files = engine.query("record_files", **plan.parameters())
         _give_to_spark(files, plan, _job(reader, plan), *_held(reader, plan))
     engine.register(checked.relations)
-    return spark.sql(checked.spark)
+    return run_checked(spark, checked)
 
 
 @contextmanager

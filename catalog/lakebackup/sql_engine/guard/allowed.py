@@ -1,142 +1,196 @@
-"""What a person's SELECT may be made of. Names are sqlglot's classes and options unless noted otherwise."""
+"""What a person's SQL may be made of. Syntax and options are named as sqlglot names them.
+
+Spark runs the functions that are listed here, and no others. DuckDB is locked: it reaches no file, no network
+and no setting, and time and memory are bounded. There every function may be called but the refused ones.
+"""
 
 from __future__ import annotations
 
-# Spark's name of a function -> the class it is parsed to. Every one was run on both engines; none reads a
-# file, the environment or the session, and none makes much out of little (no repeat, sequence, explode).
-FUNCTIONS = {
-    # of many rows
-    "any_value": "AnyValue",
-    "approx_count_distinct": "ApproxDistinct",
-    "avg": "Avg",
-    "bool_and": "LogicalAnd",
-    "bool_or": "LogicalOr",
-    "count": "Count",
-    "count_if": "CountIf",
-    "max": "Max",
-    "max_by": "ArgMax",
-    "median": "Median",
-    "min": "Min",
-    "min_by": "ArgMin",
-    "stddev": "Stddev",
-    "sum": "Sum",
-    # of a window
-    "dense_rank": "DenseRank",
-    "first_value": "FirstValue",
-    "lag": "Lag",
-    "last_value": "LastValue",
-    "lead": "Lead",
-    "ntile": "Ntile",
-    "rank": "Rank",
-    "row_number": "RowNumber",
-    # of one row
-    "abs": "Abs",
-    "case": "Case",
-    "cast": "Cast",
-    "ceil": "Ceil",
-    "coalesce": "Coalesce",
-    "concat": "Concat",
-    "contains": "Contains",
-    "current_date": "CurrentDate",
-    "current_timestamp": "CurrentTimestamp",
-    "date_trunc": "TimestampTrunc",
-    "endswith": "EndsWith",
-    "extract": "Extract",
-    "floor": "Floor",
-    "get_json_object": "JSONExtractScalar",
-    "greatest": "Greatest",
-    "if": "If",
-    "least": "Least",
-    "left": "Left",
-    "length": "Length",
-    "lower": "Lower",
-    "nullif": "Nullif",
-    "replace": "Replace",
-    "right": "Right",
-    "rlike": "RegexpLike",
-    "round": "Round",
-    "sign": "Sign",
-    "split_part": "SplitPart",
-    "startswith": "StartsWith",
-    "substring": "Substring",
-    "unix_micros": "UnixMicros",
-    "unix_millis": "UnixMillis",
-    "trim": "Trim",
-    "try_cast": "TryCast",
-    "upper": "Upper",
+import re
+
+_SPARK = """
+    any_value approx_count_distinct approx_percentile array_agg avg bit_and bit_or bit_xor bool_and
+    bool_or collect_list collect_set corr count count_if covar_pop covar_samp first kurtosis last listagg
+    max max_by mean median min min_by mode percentile percentile_approx percentile_cont percentile_disc
+    regr_count regr_intercept regr_r2 regr_slope skewness std stddev stddev_pop stddev_samp string_agg sum
+    try_avg try_sum var_pop var_samp variance any every some
+
+    cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank row_number
+    grouping
+
+    add_months convert_timezone curdate current_date current_timestamp current_timezone date_add date_diff
+    date_format date_from_unix_date date_part date_sub date_trunc dateadd datediff day dayname dayofmonth
+    dayofweek dayofyear extract from_unixtime from_utc_timestamp hour last_day localtimestamp make_date
+    make_interval make_timestamp minute month monthname months_between next_day now quarter second
+    timestamp_micros timestamp_millis timestamp_seconds timestampadd timestampdiff to_date to_timestamp
+    to_unix_timestamp to_utc_timestamp trunc try_to_timestamp unix_date unix_micros unix_millis
+    unix_seconds unix_timestamp weekday weekofyear year
+
+    ascii base64 bit_length btrim char char_length character_length chr concat concat_ws contains crc32
+    elt endswith find_in_set format_number format_string initcap instr lcase left len length levenshtein
+    locate lower lpad ltrim luhn_check mask md5 octet_length overlay parse_url position printf repeat
+    replace reverse right rpad rtrim sha sha1 sha2 soundex space split split_part startswith substr
+    substring substring_index to_char to_number translate trim ucase unbase64 unhex upper url_decode
+    url_encode
+
+    ilike like regexp regexp_count regexp_extract regexp_extract_all regexp_instr regexp_like
+    regexp_replace regexp_substr rlike
+
+    from_json get_json_object json_array_length json_object_keys to_json
+
+    aggregate array array_append array_compact array_contains array_distinct array_except array_insert
+    array_intersect array_join array_max array_min array_position array_prepend array_remove array_repeat
+    array_size array_sort array_union arrays_overlap arrays_zip cardinality element_at exists explode
+    filter flatten forall get map map_concat map_contains_key map_entries map_filter
+    map_from_arrays map_from_entries map_keys map_values named_struct posexplode range
+    reduce sequence size slice sort_array str_to_map struct transform transform_keys transform_values
+    try_element_at zip_with
+
+    abs acos acosh asin asinh atan atan2 atanh bin bit_count bit_get bround cbrt ceil ceiling conv cos
+    cosh cot degrees e exp expm1 factorial floor greatest hash hex hypot least ln log log10 log1p log2 mod
+    negative pi pmod positive pow power radians rand random rint round shiftleft shiftright sign signum
+    sin sinh sqrt tan tanh try_add try_divide try_multiply try_subtract width_bucket xxhash64
+
+    case cast coalesce decode equal_null if ifnull isnan isnotnull isnull nanvl nullif nullifzero nvl nvl2
+    try_cast typeof uuid zeroifnull
+"""
+#: Functions that a SELECT may call on Spark, by its own names.
+SPARK = frozenset(_SPARK.split())
+
+_ONLY_SPARK = """
+    arrays_zip conv crc32 elt from_json hash luhn_check map_filter overlay parse_url
+    regexp_instr soundex str_to_map to_char to_number transform_keys transform_values
+    try_sum typeof xxhash64 zip_with
+"""
+#: Those of them that DuckDB has not, or with another meaning.
+ONLY_SPARK = frozenset(_ONLY_SPARK.split())
+
+_REFUSED = """
+    current_setting getenv getvariable set_config query query_table which_secret glob sniff_csv nextval
+    currval setval setseed write_log add_parquet_key sleep_ms pg_sleep parse_duckdb_log_message checkpoint
+    force_checkpoint summary seq_scan truncate_duckdb_logs in_search_path json_execute_serialized_sql
+    json_serialize_sql json_deserialize_sql json_serialize_plan test_all_types test_vector_types
+    repeat_row cast_to_type make_type get_type replace_type current_user session_user user current_role
+    current_catalog current_database current_schema current_schemas current_query current_query_id
+    current_connection_id current_transaction_id txid_current version get_block_size user_agent platform
+    sql_keywords invoke reflect java_method try_reflect input_file_name input_file_block_start
+    input_file_block_length spark_partition_id monotonically_increasing_id raise_error error assert_true
+    aes_decrypt aes_encrypt try_aes_decrypt from_avro to_avro from_protobuf to_protobuf from_csv to_csv
+    schema_of_avro schema_of_csv schema_of_json schema_of_xml from_xml to_xml variant_explode
+    variant_explode_outer session_window window window_time stack json_tuple ai_query http_get http_post
+    http_request secret eval read_text col_description obj_description shobj_description create_sort_key
+    vector_type stats columns table identifier has_any_column_privilege collate collations
+"""
+_REFUSED_KINDS = re.compile(
+    r"duckdb_.*|pragma_.*|read_.*|.*_scan(_.*)?|parquet_.*|pg_.*|has_.*_privilege|__.*|inet_.*|.*external_resource.*"
+    r"|(en|dis)able_.*|python_.*|icu_.*|xpath.*|st_.*|.*aggregate_state|copy_.*|import_.*|.*postgres.*|.*mysql.*|.*sqlite.*"
+)
+
+
+def refused(function: str) -> bool:
+    """Whether no engine may run a function: it reaches files, settings or the session, or changes something."""
+    return function in _REFUSED_NAMES or _REFUSED_KINDS.fullmatch(function) is not None
+
+
+_REFUSED_NAMES = frozenset(_REFUSED.split())
+
+_WORDS = """
+    grouping sets all and as between by case cross distinct else except exclude exists filter from group having in
+    intersect interval is join lambda lateral limit not offset on or order over partition pivot qualify
+    rollup cube select sets struct then union unnest using values when where with within end
+    bigint boolean decimal double float int smallint string text timestamp tinyint varchar date try_cast
+    array map sets like ilike rlike any
+"""
+#: Words before a parenthesis that call nothing.
+WORDS = frozenset(_WORDS.split()) | {"grouping sets"}
+
+#: Functions that need no parenthesis.
+BARE = frozenset(
+    {"current_user", "session_user", "user", "current_role", "current_catalog", "current_schema"}
+)
+
+#: Functions that give rows in FROM.
+ROWS = frozenset({"range"})
+
+#: The place of the number that says how much of something a function makes. Longer text and lists are refused.
+SIZES = {
+    "repeat": 1,
+    "space": 0,
+    "lpad": 1,
+    "rpad": 1,
+    "leftpad": 1,
+    "array_repeat": 1,
+    "range": -1,
+    "sequence": 1,
 }
+MOST = 1_000_000
 
 _SYNTAX = """
-    Select Union Intersect Except Subquery With CTE TableAlias Table From Join Where Group Having
-    Order Ordered Limit Offset Distinct Alias Paren Column Identifier Star Literal Boolean
-    Null Var DataType DataTypeParam Interval Window WindowSpec Filter Exists In Between Is Like
-    JSONPath JSONPathRoot JSONPathKey JSONPathSubscript
-    ILike And Or Not EQ NEQ NullSafeEQ GT GTE LT LTE Neg Add Sub Mul Div IntDiv Mod DPipe
+    Select Union Intersect Except Subquery With CTE TableAlias Table From Join Where Group Having Qualify
+    Order Ordered Limit Offset Distinct Alias Paren Tuple Column Dot Identifier Star Literal
+    RawString Boolean Null Var DataType DataTypeParam Interval Window WindowSpec
+    WithinGroup Filter Exists In Between Is Like ILike Escape Any All IgnoreNulls RespectNulls Lambda
+    Bracket PropertyEQ Lateral Values Pivot PivotAlias Rollup Cube GroupingSets JSONPath JSONPathRoot
+    JSONPathKey JSONPathSubscript And Or Not EQ NEQ NullSafeEQ NullSafeNEQ GT GTE LT LTE Neg Add Sub Mul
+    Div IntDiv Mod DPipe BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitwiseLeftShift BitwiseRightShift
 """
 SYNTAX = frozenset(_SYNTAX.split())
 
-# The options of each class that may be set; "*" is for the others.
+# The options of each class that may be set; "*" is for the others. Those of functions are all allowed: only
+# their names, and what they are called with, make a difference.
 OPTIONS = {
     kind: frozenset(options.split())
     for kind, options in {
         "*": "this expression expressions",
-        "Select": "with expressions from joins where group having order limit offset distinct",
+        "Select": "with expressions from joins laterals where group having qualify windows order limit offset "
+        "distinct",
         "Union": "with this expression distinct order limit offset",
         "Intersect": "with this expression distinct order limit offset",
         "Except": "with this expression distinct order limit offset",
-        "Subquery": "this alias",
+        "Subquery": "this alias pivots",
         "With": "expressions",
         "CTE": "this alias",
         "TableAlias": "this columns",
-        "Table": "this alias",
+        "Table": "this alias pivots",
         "Join": "this on using side kind",
-        "Group": "expressions all",
+        "Lateral": "this view outer alias",
+        "Values": "expressions alias",
+        "PivotAlias": "this alias",
+        "Pivot": "expressions fields alias columns pivot_column_naming",
+        "Group": "expressions all rollup cube grouping_sets",
         "Distinct": "expressions",
         "Ordered": "this desc nulls_first",
         "Alias": "this alias",
+        "Star": "except replace",
         "Column": "this table",
         "Identifier": "this quoted",
         "Literal": "this is_string",
         "Interval": "this unit",
-        "Window": "this partition_by order spec over",
+        "Window": "this partition_by order spec over alias",
         "WindowSpec": "kind start start_side end end_side",
-        "In": "this expressions query",
+        "In": "this expressions query field",
+        "ILike": "this expression negate",
+        "Like": "this expression negate",
         "Between": "this low high",
         "Div": "this expression typed safe",
-        "Cast": "this to",
-        "TryCast": "this to safe",
-        "Case": "this ifs default",
-        "If": "this true false",
-        "Coalesce": "this expressions",
-        "Concat": "expressions safe coalesce",
-        "Count": "this expressions big_int",
-        "Ceil": "this",
-        "Floor": "this",
-        "Greatest": "this expressions ignore_nulls",
-        "Least": "this expressions ignore_nulls",
+        "DataType": "this expressions nested",
+        "Bracket": "this expressions offset safe",
         "JSONPathKey": "this",
         "JSONPathSubscript": "this",
-        "Lag": "this offset default",
-        "Lead": "this offset default",
-        "Round": "this decimals",
-        "SplitPart": "this delimiter part_index",
-        "Substring": "this start length",
-        "TimestampTrunc": "this unit",
         "DPipe": "this expression safe",
-        "Replace": "this expression replacement",
-        "Max": "this expressions",
-        "Min": "this expressions",
     }.items()
 }
 
-JOIN_KINDS = frozenset({"", "INNER", "OUTER", "CROSS", "LEFT", "RIGHT", "FULL"})
+JOIN_KINDS = frozenset({"", "INNER", "OUTER", "CROSS", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI"})
 
-UNITS = frozenset(
-    {"MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"}
-)
+_UNITS = """
+    MICROSECOND MILLISECOND SECOND MINUTE HOUR DAY WEEK MONTH QUARTER YEAR MM MON YYYY YY DAYOFWEEK
+    DAYOFYEAR DOW DOY EPOCH ISODOW ISOYEAR
+"""
+UNITS = frozenset(_UNITS.split())
 
 _TYPES = """
     BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL TEXT VARCHAR DATE TIMESTAMP TIMESTAMPTZ
-    TIMESTAMPNTZ
+    TIMESTAMPNTZ ARRAY STRUCT MAP INTERVAL
 """
 TYPES = frozenset(_TYPES.split())

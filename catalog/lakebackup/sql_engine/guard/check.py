@@ -1,7 +1,8 @@
 """Whether a person's SQL is one harmless SELECT over given relations, and its text for both engines.
 
-Everything is refused that is not known to be harmless: kinds of syntax, their options, functions and types
-are allow-lists. The engines never see the given text, only what is generated from the tree.
+Syntax, its options and types are allow-lists, and so are functions on Spark; DuckDB, which is locked, may call
+all but refused ones. The engines never see the given text, only what is generated from the tree. Which functions
+that calls is read from it.
 """
 
 from __future__ import annotations
@@ -10,17 +11,33 @@ import logging
 import re
 import unicodedata
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, NoReturn
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from lakebackup.errors import UsageProblem
-from lakebackup.sql_engine.guard.allowed import FUNCTIONS, JOIN_KINDS, OPTIONS, SYNTAX, TYPES, UNITS
+from lakebackup.sql_engine.guard.allowed import (
+    BARE,
+    JOIN_KINDS,
+    MOST,
+    ONLY_SPARK,
+    OPTIONS,
+    ROWS,
+    SIZES,
+    SPARK,
+    SYNTAX,
+    TYPES,
+    UNITS,
+    WORDS,
+    refused,
+)
+from lakebackup.sql_engine.guard.place import nearest, span_of, word, wrong
 from lakebackup.sql_engine.guard.records import COLUMNS, USAGE, arguments, is_call, take_calls
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
+    from typing import Any
 
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
@@ -31,8 +48,19 @@ _MAX_CHARACTERS = 64 * 1024
 _MAX_TOKENS = 10_000
 _MAX_DEPTH = 120
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_ESCAPE = re.compile(r"\\(?!['\"nrt])")  # all but the escapes that are written here too
-_FUNCTION_KINDS = frozenset(FUNCTIONS.values())
+# All escapes but those that are written here too.
+_PLAIN = re.compile(r"[A-Za-z_ ]*")
+_OPTION_WORDS = {
+    "db": "a database before a name",
+    "kind": "this word",
+    "method": "this kind of join",
+    "hints": "a hint",
+}
+_ESCAPE = re.compile(r"\\(?:\\|(?!['\"nrt\\]))")
+_RAW = re.compile(r"""\b[rR]('[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*")""")
+_SHOW = re.compile(r"\s*show\s+(?:tables|views)\s*;?\s*", re.IGNORECASE)
+_DESCRIBE = re.compile(r"\s*(?:describe|desc)\s+(?:table\s+)?`?(\w+)`?(\([^()]*\))?\s*;?\s*", re.IGNORECASE)
+_EXPLAIN = re.compile(r"\s*explain(?=[\s(])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,43 +68,199 @@ class Checked:
     """A SELECT that may run: its text for Spark and for DuckDB, and the relations it reads, sorted.
 
     `records`: what it asks inside the backups; relations that are not the catalog's, to be given their rows.
+    `explained`: its plan is asked for, not its rows. `given`: the person's own text. `foreign`: a function in it
+    that an engine has not, by engine.
     """
 
     spark: str
     duckdb: str
     relations: tuple[str, ...]
     records: tuple[RecordsCall, ...] = ()
+    explained: bool = False
+    given: str = field(default="", compare=False)
+    foreign: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def text(self, engine: Literal["spark", "duckdb"]) -> str:
+        """What the engine runs. Raises UsageProblem when it lacks a function."""
+        return f"EXPLAIN {self._runnable(engine)}" if self.explained else self._runnable(engine)
+
+    def selected(self, engine: Literal["spark", "duckdb"]) -> str:
+        """As `text`, of a SELECT whose rows are wanted. Raises UsageProblem when it is to be explained only."""
+        if self.explained:
+            raise UsageProblem("EXPLAIN gives a plan, no rows.", hint="Write the SELECT alone.")
+        return self._runnable(engine)
+
+    def _runnable(self, engine: Literal["spark", "duckdb"]) -> str:
+        if name := self.foreign.get(engine):
+            other = "duckdb" if engine == "spark" else "spark"
+            runs = {"duckdb": "DuckDB", "spark": "Spark"}
+            raise wrong(
+                self.given,
+                word(self.given, name),
+                f"The function {name} runs on {runs[other]} only.",
+                f"Ask with --engine {other}.",
+            )
+        return self.spark if engine == "spark" else self.duckdb
 
 
 def check_select(sql: str, relations: Mapping[str, Sequence[str]], *, records: bool = False) -> Checked:
     """Check `sql` (Spark's dialect) against `relations`: the name of each and its columns' names.
 
-    `records`: whether it may ask inside the backups with records('topic').
-    Raises UsageProblem, naming what is not allowed or not known, and the nearest known name.
+    `records`: whether it may ask inside the backups with records('topic'). SHOW TABLES and DESCRIBE are SELECTs
+    of what is known here, EXPLAIN is one that is explained.
+    Raises UsageProblem, with the place of what is not allowed or not known, and the nearest known names.
     """
     from sqlglot.errors import SqlglotError
 
+    if _SHOW.fullmatch(sql):
+        return check_select(_values("name", ((name,) for name in sorted(relations))), {})
+    if asked := _DESCRIBE.fullmatch(sql):
+        return check_select(_described(sql, asked[1], relations, records=records), {})
+    explained = _EXPLAIN.match(sql)
+    given = sql
+    if explained:  # places stay what they are
+        sql = " " * explained.end() + sql[explained.end() :]
     known = _Known(relations)
     _characters(sql)
     try:
         tree = _parse(sql)
-        calls = _records(tree, allowed=records)
+        calls = _records(tree, sql, allowed=records)
         known.own |= {call.relation: set(COLUMNS) for call in calls}
-        used = _Check(tree, known).run() - {call.relation for call in calls}
-        _strict_casts(tree)
-        spark = _write(tree, "spark")
-        _null_for_no_json(tree)
-        duckdb = _write(tree, "duckdb")
-        _Check(_parse(spark), known).run()
+        used = _Check(tree, known, sql).run() - {call.relation for call in calls}
+        spark, duckdb, foreign = _texts(tree, sql)
+        _Check(_parse(spark), known, spark).run()
     except SqlglotError as error:
-        raise UsageProblem(
-            f"The SQL cannot be read{_place(error)}.", hint="Write it as Spark SQL."
-        ) from error
+        raise _unreadable(sql, error) from error
     except RecursionError as error:
         raise UsageProblem(
             "The SQL is nested too deeply.", hint="Use IN, a CTE or a join instead."
         ) from error
-    return Checked(spark, duckdb, tuple(sorted(used)), calls)
+    return Checked(spark, duckdb, tuple(sorted(used)), calls, explained is not None, given, foreign)
+
+
+def _values(columns: str, rows: Iterable[tuple[str, ...]]) -> str:
+    """A SELECT of some names."""
+    found = ", ".join("(" + ", ".join(f"'{value}'" for value in row) + ")" for row in rows)
+    return f"SELECT {columns} FROM VALUES {found} AS relations({columns})"  # noqa: S608 - our own names
+
+
+def _described(sql: str, name: str, relations: Mapping[str, Sequence[str]], *, records: bool) -> str:
+    from sqlglot import exp
+
+    from lakebackup.sql_engine import NOW, shown_views
+    from lakebackup.sql_engine.duck import view_types
+
+    if records and name.lower() == "records":
+        return _values("name, type", COLUMNS.items())
+    found = {known.lower(): known for known in relations}.get(name.lower())
+    if found is None:
+        raise wrong(sql, word(sql, name), f"There is no relation {name[:60]}.", _near(name, relations))
+    view = found.removeprefix(NOW)
+    types = view_types(view) if view in shown_views() else {}
+    kinds = {
+        column: exp.DataType.build(types[column], dialect="duckdb").sql("spark") if column in types else ""
+        for column in relations[found]
+    }
+    return _values("name, type", kinds.items())
+
+
+def _texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
+    """The text for each engine, and a function that it has not. The tree keeps what it is."""
+    from lakebackup.sql_engine.guard.dialect import Asked, for_duckdb, for_spark
+
+    _strict_casts(tree)
+    spark, duckdb = _write(for_spark(tree), Asked), _write(for_duckdb(tree), "duckdb")
+    foreign = {}
+    own = _written(tree, sql)
+    called = _called(spark, "spark") | _called(duckdb, "duckdb") | own
+    for name in sorted(called | _unquoted(duckdb) & BARE):
+        if refused(name):
+            raise wrong(
+                sql, word(sql, name), f"The function {name[:60]} is not allowed here.", _near_function(name)
+            )
+    for name in sorted((_called(spark, "spark") | own) - SPARK):
+        if name not in _of_duckdb():
+            raise wrong(sql, word(sql, name), f"There is no function {name[:60]}.", _near_function(name))
+        foreign["spark"] = name
+    for name in sorted(_called(duckdb, "duckdb") & ONLY_SPARK | own & ONLY_SPARK):
+        foreign["duckdb"] = name
+    return spark, duckdb, foreign
+
+
+def _called(text: str, dialect: str) -> set[str]:
+    """The names that stand before a parenthesis: functions, whatever a parser makes of them."""
+    import sqlglot
+
+    tokens = sqlglot.tokenize(text, dialect=dialect)
+    kinds = sqlglot.TokenType
+    named = {
+        token.text.lower()
+        for token, after in pairwise(tokens)
+        if after.token_type is kinds.L_PAREN
+        and token.token_type not in (kinds.IDENTIFIER, kinds.STRING, kinds.NUMBER)
+        and token.text[:1].isalpha()
+    }
+    return named - WORDS
+
+
+def _unquoted(text: str) -> set[str]:
+    """All words of a text for DuckDB that are not quoted."""
+    import sqlglot
+
+    quoted = (sqlglot.TokenType.IDENTIFIER, sqlglot.TokenType.STRING)
+    return {
+        token.text.lower()
+        for token in sqlglot.tokenize(text, dialect="duckdb")
+        if token.token_type not in quoted
+    }
+
+
+def _written(tree: exp.Expr, sql: str) -> set[str]:
+    """The functions of the person's own text, by the names that it has for them."""
+    from sqlglot import exp
+
+    spans = (span_of(node) for node in tree.find_all(exp.Func) if "start" in node.meta)
+    names = {sql[span[0] : span[1] + 1].lower() for span in spans if span}
+    return {name for name in names - WORDS if _NAME.fullmatch(name)}
+
+
+@cache
+def _of_duckdb() -> frozenset[str]:
+    """The functions that DuckDB has and that no list refuses."""
+    from lakebackup.sql_engine.duck import functions
+
+    return frozenset(name for name in functions() if not refused(name))
+
+
+def _near_function(name: str) -> str:
+    return nearest(
+        name,
+        SPARK,
+        "docs/records.md lists the functions; every other harmless one of DuckDB can be called too.",
+    )
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    return nearest(name, (one.lower() for one in known), f"There are: {', '.join(sorted(known))}."[:600])
+
+
+def _unreadable(sql: str, error: SqlglotError) -> UsageProblem:
+    from sqlglot.errors import ParseError, UnsupportedError
+
+    if not isinstance(error, ParseError) or not error.errors:
+        if isinstance(error, UnsupportedError):
+            return UsageProblem("The SQL holds what only one engine knows, and cannot be run.")
+        return UsageProblem("The SQL cannot be read.", hint="A text, a name or a comment is not closed.")
+    found = error.errors[0]
+    before = str(found.get("start_context") or "")
+    end = sql.find(before) + len(before) if before else 0
+    what = str(found.get("highlight") or "")
+    at = sql.find(what, max(end, 0)) if what else -1
+    span = (at, at + len(what) - 1) if at >= 0 else (max(len(sql.rstrip()) - 1, 0),) * 2
+    said = str(found.get("description") or "")
+    missing = re.match(r"Expecting ([^A-Za-z\s])", said)
+    message = f"The SQL cannot be read here{f': a {missing[1]!r} is missing' if missing else ''}."
+    return wrong(sql, span, message, "Write it as Spark SQL.")
 
 
 class _Known(Mapping[str, "Collection[str]"]):
@@ -99,29 +283,36 @@ class _Known(Mapping[str, "Collection[str]"]):
         return len({**self._names, **self.own})
 
 
-def _records(tree: exp.Expr, *, allowed: bool) -> tuple[RecordsCall, ...]:
+def _records(tree: exp.Expr, sql: str, *, allowed: bool) -> tuple[RecordsCall, ...]:
     from sqlglot import exp
 
     for table in tree.find_all(exp.Table):
         if not is_call(table):
             continue
         if not allowed:
-            raise UsageProblem(
+            raise wrong(
+                sql,
+                span_of(table),
                 "records(…) cannot be asked here.",
-                hint="`lakebackup sql` takes it; here the relations of the catalog are read alone.",
+                "`lakebackup sql` takes it; here the relations of the catalog are read alone.",
             )
         if arguments(table) is None:
-            raise UsageProblem("records(…) takes one text or two, written out.", hint=USAGE)
+            raise wrong(sql, span_of(table), "records(…) takes one text or two, written out.", USAGE)
     return take_calls(tree)
 
 
 def _characters(sql: str) -> None:
     if len(sql) > _MAX_CHARACTERS:
         raise UsageProblem(f"The SQL has {len(sql)} characters; at most {_MAX_CHARACTERS} are read.")
-    if _ESCAPE.search(sql):
-        raise UsageProblem(
-            "The SQL holds a backslash, which engines do not read alike.",
-            hint="In a pattern, write [.] for a point and [0-9] for a digit.",
+    # Of pairs, so that what stands behind one is not taken for an escape; raw text has none.
+    plain = _RAW.sub("", sql).replace("\\\\", "")
+    if found := _ESCAPE.search(plain):
+        at = sql.find(found[0] + plain[found.end() : found.end() + 1])
+        raise wrong(
+            sql,
+            (at, at + 1),
+            "The SQL holds a backslash that engines do not read alike.",
+            r"In a pattern, write [0-9] for a digit, or a raw text: r'\d+'.",
         )
     for character in sql:
         if unicodedata.category(character) in ("Cc", "Cf", "Cs") and character not in "\t\r\n":
@@ -135,7 +326,9 @@ def _parse(sql: str) -> exp.Expr:
 
     # It warns of syntax that it does not know, which is refused below.
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
-    tokens = sqlglot.tokenize(sql, dialect="spark")
+    from lakebackup.sql_engine.guard.dialect import Asked
+
+    tokens = sqlglot.tokenize(sql, dialect=Asked)
     while tokens and tokens[-1].token_type is sqlglot.TokenType.SEMICOLON:
         tokens.pop()
     if not tokens:
@@ -145,7 +338,8 @@ def _parse(sql: str) -> exp.Expr:
     depth, before = 0, tokens[0]
     for token in tokens:
         if before is not token and before.token_type is token.token_type is sqlglot.TokenType.STRING:
-            raise UsageProblem("Two texts stand side by side.", hint='A quote in text: "it\'s".')
+            place = (token.start, token.end)
+            raise wrong(sql, place, "Two texts stand side by side.", 'A quote in text: "it\'s".')
         before = token
         depth += (token.token_type is sqlglot.TokenType.L_PAREN) - (
             token.token_type is sqlglot.TokenType.R_PAREN
@@ -154,9 +348,15 @@ def _parse(sql: str) -> exp.Expr:
             raise RecursionError
     starts = (sqlglot.TokenType.SELECT, sqlglot.TokenType.WITH, sqlglot.TokenType.L_PAREN)
     if tokens[0].token_type not in starts or any(t.token_type is sqlglot.TokenType.SEMICOLON for t in tokens):
-        raise UsageProblem("Only one SELECT can be run here.", hint="Nothing else, and no second statement.")
+        second = next((t for t in tokens if t.token_type is sqlglot.TokenType.SEMICOLON), tokens[0])
+        raise wrong(
+            sql,
+            (second.start, second.end),
+            "Only one SELECT can be run here.",
+            "Or SHOW TABLES, DESCRIBE a table, EXPLAIN a SELECT. Nothing else, and no second statement.",
+        )
     try:
-        found = sqlglot.parse(sql, dialect="spark", error_level=ErrorLevel.IMMEDIATE)
+        found = sqlglot.parse(sql, dialect=Asked, error_level=ErrorLevel.IMMEDIATE)
     except (SqlglotError, RecursionError):
         raise
     except Exception as error:  # the parser stumbles over some wrong SQL
@@ -166,7 +366,7 @@ def _parse(sql: str) -> exp.Expr:
     return tree
 
 
-def _write(tree: exp.Expr, dialect: str) -> str:
+def _write(tree: exp.Expr, dialect: Any) -> str:
     from sqlglot.errors import ErrorLevel
 
     return tree.sql(dialect=dialect, identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
@@ -176,43 +376,27 @@ def _strict_casts(tree: exp.Expr) -> None:
     """CAST fails on both engines for what it cannot cast, as in Spark 4; TRY_CAST gives NULL."""
     from sqlglot import exp
 
+    for node in list(tree.find_all(exp.Sub)):  # INTERVAL 1 HOUR 30 MINUTES is one thing, also after a minus
+        if isinstance(node.expression, exp.Add) and isinstance(node.expression.this, exp.Interval):
+            node.set("expression", exp.Paren(this=node.expression))
     for node in list(tree.find_all(exp.TryCast)):
         if not node.args.get("safe"):
             node.replace(exp.Cast(this=node.this, to=node.to))
 
 
-def _null_for_no_json(tree: exp.Expr) -> None:
-    """For DuckDB, which fails where Spark's get_json_object gives NULL for a text that is no JSON."""
-    from sqlglot import exp
-
-    for node in reversed(list(tree.find_all(exp.JSONExtractScalar))):
-        valid = exp.Anonymous(this="json_valid", expressions=[node.this.copy()])
-        node.replace(exp.Case(ifs=[exp.If(this=valid, true=node.copy())]))
-
-
-def _place(error: SqlglotError) -> str:
-    from sqlglot.errors import ParseError
-
-    if not isinstance(error, ParseError) or not error.errors:
-        return ""
-    found = error.errors[0]
-    return (
-        f" at line {found.get('line')}, column {found.get('col')}, near {str(found.get('highlight'))[:40]!r}"
-    )
-
-
 class _Check:
     """One walk over a tree; `known` maps relations to their columns, all in lower case."""
 
-    def __init__(self, tree: exp.Expr, known: Mapping[str, Collection[str]]) -> None:
-        self.tree = tree
+    def __init__(self, tree: exp.Expr, known: Mapping[str, Collection[str]], sql: str) -> None:
+        self.tree, self.sql = tree, sql
         self.known = known
         self.ctes: list[str] = []
         self.used: set[str] = set()
+        self.pivots = False
         self.aliases: set[str] = set()  # of columns
         self.sources: dict[str, Collection[str] | None] = {}  # names before a dot; None: columns not known
 
-    def run(self) -> set[str]:
+    def run(self) -> set[str]:  # noqa: C901 - one walk
         """The relations that are read."""
         from sqlglot import exp
 
@@ -228,10 +412,13 @@ class _Check:
         for node in nodes:
             if isinstance(node, exp.Table):
                 self._table(node)
-            elif isinstance(node, exp.Subquery) and node.alias:
+            elif isinstance(node, (exp.Subquery, exp.Lateral, exp.Values)) and node.alias:
                 self.sources[node.alias.lower()] = None
-            elif isinstance(node, exp.Alias):
+            elif isinstance(node, (exp.Alias, exp.Window)) and node.alias:
                 self.aliases.add(node.alias.lower())
+            elif isinstance(node, exp.Pivot):  # its columns are named by values
+                self.pivots = True
+                self.sources[node.alias.lower()] = None
             if isinstance(node, exp.TableAlias):
                 self.aliases.update(column.name.lower() for column in node.columns)
         for node in nodes:
@@ -249,27 +436,54 @@ class _Check:
 
     def _syntax(self, node: exp.Expr) -> None:
         kind = type(node).__name__
-        if kind not in SYNTAX and kind not in _FUNCTION_KINDS:
-            self._not_allowed(node, kind)
+        from sqlglot import exp
+
+        if kind not in SYNTAX and not isinstance(node, exp.Func):
+            self._refuse(node, "this is not allowed")
+        function = isinstance(node, exp.Func)
         options = OPTIONS.get(kind, OPTIONS["*"])
         for key, value in node.args.items():
-            if value is None or value is False or value == [] or key.rstrip("_") in options:
+            if value is None or value is False or value == []:
                 continue
-            self._refuse(node, f"{_words(key)} in {_words(kind)} is not allowed")
+            if isinstance(value, str) and function and key != "this" and not _PLAIN.fullmatch(value):
+                self._refuse(node, "this is not allowed")
+            if key.rstrip("_") in options or (function and kind not in OPTIONS):
+                continue
+            self._refuse(node, f"{_OPTION_WORDS.get(key.rstrip('_'), _words(key))} is not allowed here")
+        if function:
+            if isinstance(node.parent, exp.Dot) and node.arg_key == "expression":
+                self._refuse(node, "a function has no name in front of it")
+            self._size(node)
         self._values(node, kind)
 
-    def _values(self, node: exp.Expr, kind: str) -> None:
+    def _size(self, node: exp.Expr) -> None:
+        """Few words must not make gigabytes."""
+        from sqlglot import exp
+
+        name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
+        name = {"pad": "lpad", "generate_series": "sequence"}.get(name, name)
+        if name not in SIZES or name == "range":
+            return
+        for number in (one for one in node.iter_expressions() if isinstance(one, exp.Literal)):
+            if not number.is_string and float(number.this) > MOST:
+                self._refuse(number, f"a size of at most {MOST:,} is allowed")
+
+    def _values(self, node: exp.Expr, kind: str) -> None:  # noqa: C901 - one line a kind
         """What a node holds beside other nodes."""
         value = node.args.get("this")
         if kind == "Identifier":
             if not isinstance(value, str) or not _NAME.fullmatch(value):
                 self._refuse(node, "names are of letters, digits and '_' only")
-        elif kind == "Literal" and node.args.get("is_string"):
-            if "\\" in str(value) or "${" in str(value):
-                self._refuse(
-                    node, "'\\' and '${' are not allowed in text (in a pattern, write [.] and [0-9])"
-                )
-        elif kind == "Var" and str(value).upper().rstrip("S") not in UNITS:
+        elif (kind == "Literal" and node.args.get("is_string")) or kind == "RawString":
+            if "${" in str(value):
+                self._refuse(node, "'${' is not allowed in text")
+        elif kind == "Like" and "\\" in getattr(node.expression, "name", ""):
+            self._refuse(
+                node.expression, "a pattern of LIKE escapes with another sign: LIKE 'a!%' ESCAPE '!'"
+            )
+        elif kind == "Anonymous" and not (isinstance(value, str) and _NAME.fullmatch(value)):
+            self._refuse(node, "names are of letters, digits and '_' only")
+        elif kind == "Var" and not self._is_word(node, str(value).upper()):
             self._refuse(node, "not a unit of time")
         elif kind == "DataType" and getattr(value, "name", value) not in TYPES:
             self._refuse(node, "type not allowed")
@@ -279,8 +493,18 @@ class _Check:
             words = {str(node.args.get(key) or "").upper() for key in ("side", "kind")}
             if not words <= JOIN_KINDS:
                 self._refuse(node, "kind of join not allowed")
-        elif kind.startswith("JSON"):
+        elif kind.startswith("JSONPath") or kind == "JSONExtractScalar":
             self._json(node, kind, value)
+
+    def _is_word(self, node: exp.Expr, word: str) -> bool:
+        """A unit of time, or ORDER BY ALL."""
+        from sqlglot import exp
+
+        return (
+            word in UNITS
+            or word.removesuffix("S") in UNITS
+            or (isinstance(node.parent, exp.Ordered) and word == "ALL")
+        )
 
     def _json(self, node: exp.Expr, kind: str, value: object) -> None:
         """A path into JSON is written out, of names and numbers that both engines read alike."""
@@ -307,14 +531,18 @@ class _Check:
         from sqlglot import exp
 
         name = node.name.lower()
+        if isinstance(node.this, exp.Anonymous) and node.this.name.lower() in ROWS:
+            self.sources[(node.alias or node.this.name).lower()] = None
+            self.aliases.add("id")
+            return
         if not isinstance(node.this, exp.Identifier):
-            self._refuse(node, "only relations can be read")
+            self._refuse(node, "only relations, records(…) and range(…) can be read")
         inside = node.find_ancestor(exp.CTE)
         before = self.ctes[: self.ctes.index(inside.alias.lower())] if inside else self.ctes
         if name in self.known:
             self.used.add(name)
         elif name not in before:
-            self._unknown("relation", node.name, [*self.known, *before])
+            self._unknown(node, "relation", node.name, [*self.known, *before])
         columns = self.known.get(name)
         alias = (node.alias or name).lower()
         # One name for two things in different places: then either's columns may be meant.
@@ -325,48 +553,34 @@ class _Check:
     def _column(self, node: exp.Column) -> None:
         from sqlglot import exp
 
-        if node.table and node.table.lower() not in self.sources:
-            self._unknown("relation", node.table, self.sources)
-        if isinstance(node.this, exp.Star):
+        if isinstance(node.this, exp.Star) and node.table.lower() in self.sources:
             return
-        columns = self.sources[node.table.lower()] if node.table else None
+        table = node.table.lower()
+        columns = self.sources.get(table) if table else None
         if columns is None:
             columns = set().union(*(self.known[name] for name in self.used))
         found = {*columns, *self.aliases}
-        if node.name.lower() not in found:
-            self._unknown("column", node.name, found)
+        if table and table not in self.sources:
+            if table not in found and not self.pivots:  # else it is a field of that column
+                self._unknown(node, "relation", node.table, self.sources)
+        elif node.name.lower() not in found and not self.pivots and not self._unit(node):
+            self._unknown(node.this, "column", node.name, found)
 
-    def _not_allowed(self, node: exp.Expr, kind: str) -> NoReturn:
+    def _unit(self, node: exp.Column) -> bool:
+        """Whether a name is a unit of time, in front of what a function takes."""
         from sqlglot import exp
 
-        if isinstance(node, exp.Func):
-            name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
-            near = get_close_matches(name, FUNCTIONS, 1)
-            raise UsageProblem(
-                f"The function {name[:60]} is not allowed here.",
-                hint=f"Did you mean {near[0]}?"
-                if near
-                else f"Functions are: {', '.join(sorted(FUNCTIONS))}.",
-            )
-        self._refuse(node, f"{_words(kind)} is not allowed")
+        return isinstance(node.parent, exp.Func) and not node.table and node.name.upper() in UNITS
 
-    def _unknown(self, what: str, name: str, known: Iterable[str]) -> NoReturn:
-        names = sorted(known)
-        near = get_close_matches(name.lower(), names, 1)
-        raise UsageProblem(
-            f"There is no {what} {name[:60]}.",
-            hint=f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}.",
-        )
+    def _unknown(self, node: exp.Expr, what: str, name: str, known: Iterable[str]) -> NoReturn:
+        raise wrong(self.sql, span_of(node), f"There is no {what} {name[:60]}.", _near(name, known))
 
     def _refuse(self, node: exp.Expr, why: str) -> NoReturn:
-        from sqlglot.errors import ErrorLevel
-
-        with suppress(ValueError):  # a node that cannot be written in Spark's dialect
-            text = node.sql(dialect="spark", comments=False, unsupported_level=ErrorLevel.IGNORE)
-            why = f"{why}, at {text[:80]!r}"
-        raise UsageProblem(
+        raise wrong(
+            self.sql,
+            span_of(node),
             f"The SQL may not be run: {why}.",
-            hint="Allowed is one SELECT over the relations, with joins, subqueries, WITH, windows, UNION.",
+            "Allowed is one SELECT over the relations, with joins, subqueries, WITH, windows, UNION.",
         )
 
 

@@ -1,0 +1,126 @@
+"""Spark's SQL as both engines run it: what sqlglot would translate with another meaning is written here.
+
+Of some functions sqlglot's own tree says less than the text, so they stay calls by name. On DuckDB they are
+macros.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.transforms import eliminate_qualify
+
+from lakebackup.sql_engine.guard.macros import MACROS, OTHER
+
+_BY_NAME_TEXT = """
+    DATE_ADD DATEDIFF DATE_DIFF TO_UTC_TIMESTAMP SOUNDEX TO_CHAR PARSE_URL TO_NUMBER ARRAY_DISTINCT
+    DATE_SUB DATE_FROM_UNIX_DATE DAYOFWEEK DAY_OF_WEEK DAYNAME MONTHNAME TRUNC UNIX_SECONDS
+    UNIX_TIMESTAMP TO_UNIX_TIMESTAMP ANY SOME EVERY EXISTS LOCALTIMESTAMP FORMAT_STRING PERCENTILE_CONT
+    PERCENTILE_DISC URL_ENCODE MAP_CONTAINS_KEY BIT_GET GETBIT TRY_ADD TRY_SUBTRACT TRY_MULTIPLY
+    FROM_UTC_TIMESTAMP OCTET_LENGTH FROM_JSON TYPEOF UUID UNBASE64 UNHEX
+"""
+_BY_NAME = frozenset(_BY_NAME_TEXT.split())
+
+
+_OTHERS = frozenset(macro.partition("(")[0] for macro in MACROS)
+
+
+class Asked(Spark):
+    """Spark's dialect for what people write."""
+
+    class Parser(Spark.Parser):
+        FUNCTIONS = {name: made for name, made in Spark.Parser.FUNCTIONS.items() if name not in _BY_NAME}  # noqa: RUF012
+
+
+def for_spark(tree: exp.Expr) -> exp.Expr:
+    """A copy of the tree without QUALIFY, which Spark does not know."""
+    tree = tree.copy()
+    for select in reversed(list(tree.find_all(exp.Select))):
+        if not select.args.get("qualify"):
+            continue
+        for number, one in enumerate(select.expressions):
+            if not one.alias_or_name and not one.is_star:
+                one.replace(exp.alias_(one.copy(), f"col{number + 1}"))
+        shown = {one.alias_or_name for one in select.expressions}
+        whole = eliminate_qualify(select.copy())
+        inner = whole.find(exp.Subquery)
+        helpers = (
+            [one.alias for one in inner.this.expressions if one.alias and one.alias not in shown]
+            if inner
+            else []
+        )
+        for star in whole.expressions:
+            if isinstance(star, exp.Star):
+                star.set("except_", [exp.to_identifier(name) for name in helpers])
+        if select is tree:
+            return whole
+        select.replace(whole)
+    return tree
+
+
+def for_duckdb(tree: exp.Expr) -> exp.Expr:
+    """A copy of the tree with the same meaning on DuckDB."""
+    tree = tree.copy()
+    for node in reversed(list(tree.walk())):
+        made = _on_duckdb(node)
+        if made is not None:
+            node.replace(made)
+    return tree
+
+
+def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
+    if isinstance(
+        node, exp.JSONExtractScalar
+    ):  # which fails where Spark gives NULL for a text that is no JSON
+        valid = exp.func("json_valid", node.this.copy())
+        return exp.Case(ifs=[exp.If(this=valid, true=node.copy())])
+    if isinstance(node, exp.TsOrDsAdd) and not node.args.get("unit"):
+        return exp.func(f"{OTHER}date_add", node.this, node.expression)
+    if isinstance(node, exp.Quantile):
+        return exp.func("quantile_cont", node.this, node.args["quantile"])
+    if isinstance(node, exp.TimestampDiff) or (isinstance(node, exp.DateDiff) and node.args.get("unit")):
+        return exp.func("datesub", exp.Literal.string(node.args["unit"].name), node.expression, node.this)
+    if isinstance(node, exp.RegexpReplace):
+        replacement = node.args.get("replacement")
+        if isinstance(replacement, exp.Literal) and "$" in replacement.name:
+            replacement.replace(exp.Literal.string(replacement.name.replace("$", "\\")))
+        return None
+    if isinstance(node, exp.Replace) and not node.args.get("replacement"):
+        node.set("replacement", exp.Literal.string(""))
+        return None
+    if isinstance(node, exp.Table) and isinstance(
+        node.this, exp.Anonymous
+    ):  # range, whose column is id on Spark
+        alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier("range"))
+        if not alias.columns:
+            alias.set("columns", [exp.to_identifier("id")])
+        node.set("alias", alias)
+        return None
+    if isinstance(node, exp.Any) and not isinstance(node.parent, exp.Binary):
+        return exp.func("bool_or", node.this.unnest())
+    return _by_name(node) if isinstance(node, exp.Anonymous) else None
+
+
+def _by_name(node: exp.Anonymous) -> exp.Expr | None:
+    name, given = node.name.lower(), node.expressions
+    if name in ("datediff", "date_diff") and len(given) == 3:
+        return exp.func("datesub", exp.Literal.string(given[0].name), *given[1:])
+    if f"{OTHER}{name}" in _OTHERS:
+        node.set("this", f"{OTHER}{name}")
+        return None
+    if name in ("any", "some", "every") and len(given) == 1:
+        return exp.func("bool_and" if name == "every" else "bool_or", *given)
+    if name in ("exists", "forall") and len(given) == 2:
+        found = exp.func("len", exp.func("list_filter", *given))
+        return exp.Paren(
+            this=exp.EQ(this=found, expression=exp.func("len", given[0].copy()))
+            if name == "forall"
+            else exp.GT(this=found, expression=exp.Literal.number(0))
+        )
+    if name in ("bigint", "tinyint", "smallint") and len(given) == 1:
+        return exp.cast(given[0], name)
+    if name == "isnull" and len(given) == 1:
+        return exp.Paren(this=exp.Is(this=given[0], expression=exp.Null()))
+    if name in ("percentile_cont", "percentile_disc") and isinstance(node.parent, exp.WithinGroup):
+        return (exp.PercentileCont if name == "percentile_cont" else exp.PercentileDisc)(this=given[0])
+    return None

@@ -1,0 +1,69 @@
+"""Where in a person's SQL something is wrong: the line, and a caret below the place."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import UsageProblem
+from lakebackup.sql_engine.guard.macros import OTHER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlglot import exp
+
+_AROUND = 60
+# What engines add to their messages: their own text of the statement, plans, other functions.
+_TAIL = re.compile(r"\s*(?:LINE \d+:|Candidate |SQLSTATE|; line \d+ pos|\n\n|\n\s*(?:'|\+-|==)).*", re.DOTALL)
+_HEAD = re.compile(r"^(?:\w+ )*Error: |^\[[A-Z_.]+\] ")
+_NAMED = re.compile(r"[\"'`](\w+)[\"'`(]|name (\w+) ")
+
+
+def wrong(sql: str, span: tuple[int, int] | None, message: str, hint: str = "") -> UsageProblem:
+    """The error for what is between two places of `sql`, which it shows; None: of all."""
+    return UsageProblem(message + (shown(sql, span) if span else ""), hint=hint)
+
+
+def shown(sql: str, span: tuple[int, int]) -> str:
+    """The line of a place (its first and last character), and a mark below."""
+    start, end = max(0, min(span[0], len(sql))), span[1]
+    first = max(sql.rfind("\n", 0, start), sql.rfind("\r", 0, start)) + 1
+    last = min(at for at in (sql.find("\n", start), sql.find("\r", start), len(sql)) if at >= 0)
+    left, right = max(first, start - _AROUND), min(last, max(start, end) + 1 + _AROUND, start + 2 * _AROUND)
+    quoted = "".join(character if character.isprintable() else " " for character in sql[left:right])
+    mark = " " * (start - left) + "^" * max(1, min(end + 1, right) - start)
+    number = sql.count("\n", 0, start) + 1
+    return f"\nline {number}: {quoted}\n{' ' * len(f'line {number}: ')}{mark}"
+
+
+def span_of(node: exp.Expr) -> tuple[int, int] | None:
+    """The first and the last character of a node in the text it was parsed from."""
+    own = node.meta
+    if "start" in own:
+        return int(own["start"]), int(own["end"])
+    found = [one.meta for one in node.walk() if "start" in one.meta]
+    return (min(one["start"] for one in found), max(one["end"] for one in found)) if found else None
+
+
+def word(sql: str, name: str) -> tuple[int, int] | None:
+    """The place of a name."""
+    found = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, re.IGNORECASE)
+    return (found.start(), found.end() - 1) if found else None
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A hint with the known names that are most like a wrong one."""
+    near = get_close_matches(name.lower(), sorted(known), 3)
+    return f"Did you mean {' or '.join(near)}?" if near else otherwise
+
+
+def of_engine(sql: str, error: object) -> UsageProblem:
+    """What an engine has against a SELECT, at its place in the person's own text."""
+    text = str(error)
+    text = text.replace(OTHER, "")
+    message = _TAIL.sub("", _HEAD.sub("", text.strip()))[:400]
+    names = ((first or second).removeprefix(OTHER) for first, second in _NAMED.findall(text))
+    span = next((place for name in names if (place := word(sql, name))), None)
+    return wrong(sql, span, f"The query cannot run: {message}")
