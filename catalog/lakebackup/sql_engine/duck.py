@@ -318,7 +318,7 @@ def _database() -> duckdb.DuckDBPyConnection:
 
 def functions() -> frozenset[str]:
     """The names of the functions that DuckDB has."""
-    with _database(as_written=False).cursor() as connection:
+    with _database().cursor() as connection:
         rows = connection.execute("SELECT function_name FROM duckdb_functions()").fetchall()
     return frozenset(name for (name,) in rows)
 
