@@ -60,7 +60,7 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
             # spark.driver.memory.
             "-XX:ReservedCodeCacheSize=240m -Xms96m -XX:MaxHeapFreeRatio=40",
             # On a cluster the package comes with the tasks, too late for the daemon.
-            "spark.python.daemon.module": "lakebackup_jobs.runtime.worker_daemon",
+            "spark.python.daemon.module": "lakebackup_jobs.lifecycle.tasks.worker_daemon",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": "2",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from lakebackup_jobs.kafka.client import librdkafka
 from lakebackup_jobs.kafka.format.key_filter import hash_key
 from lakebackup_jobs.kafka.format.records import (
@@ -13,6 +15,7 @@ from lakebackup_jobs.kafka.format.records import (
     TIMESTAMP,
     VALUE,
     VALUE_LENGTH,
+    Tally,
     put_bytes,
     put_long,
     put_nullable,
@@ -155,6 +158,12 @@ def encode(  # noqa: C901 (one pass over each message)
     state[POSITION] = at
     state[TAKEN] = i
     state[WHY] = why
+
+
+def preload() -> None:
+    """Load `encode` from the cache of compiled code: processes forked from this one then share it."""
+    longs, data, counted = np.zeros(STATE, np.int64), np.zeros(_ROOM, np.uint8), Tally()
+    encode(longs, 0, data, longs, data, longs, counted.sums, counted.low, counted.high, longs)
 
 
 @compiled

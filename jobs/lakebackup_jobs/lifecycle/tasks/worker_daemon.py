@@ -12,6 +12,10 @@ import pandas as pd  # type: ignore[import-untyped]  # noqa: F401
 import pyarrow.dataset as ds  # noqa: F401
 from pyspark.daemon import manager
 
+from lakebackup_jobs.kafka.client import native
+from lakebackup_jobs.lifecycle.tasks import part  # noqa: F401
+
 if __name__ == "__main__":
+    native.preload()
     gc.freeze()  # else the collector of each worker copies the pages that all could share
     manager()  # type: ignore[no-untyped-call]
