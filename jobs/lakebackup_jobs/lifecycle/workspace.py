@@ -45,6 +45,7 @@ class Workspace:
     ) -> None:
         self._request = request
         self._start = spark if callable(spark) else partial(_start_spark, request.remote)
+        self._starts_jvm = spark is None and request.remote is None and not jvm.SUBMITTED
         self._spark = None if callable(spark) else spark
         self._starting: Future[SparkSession] | None = None
         self._runner: Runner | None = None
@@ -55,6 +56,8 @@ class Workspace:
     def start_spark(self) -> Future[SparkSession]:
         """Begin to start Spark, beside what is to be done before it is needed."""
         if self._starting is None:
+            if self._starts_jvm and "pyspark" not in sys.modules:
+                jvm.start(spark_settings())  # PySpark is imported while it starts
             self._starting = later(lambda: self._spark or self._start())
         return self._starting
 
@@ -135,12 +138,6 @@ class Workspace:
 
 
 def _start_spark(remote: str | None) -> SparkSession:
-    first = remote is None and not jvm.SUBMITTED and "pyspark" not in sys.modules
-    if first:
-        jvm.start(spark_settings())  # PySpark is imported while it starts
-    from lakebackup_jobs.runtime.session import spark_session, warm_up
+    from lakebackup_jobs.runtime.session import spark_session, warm_session
 
-    session = spark_session(remote=remote)
-    if first:
-        warm_up(session)
-    return session
+    return spark_session(remote=remote) if remote else warm_session()

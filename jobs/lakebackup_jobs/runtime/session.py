@@ -47,20 +47,28 @@ def spark_session(
     extra = dict(extra or {})
     if remote:
         return _connected(remote, extra)
+    _context(app, extra)
+    return _with_settings(SparkSession.builder.getOrCreate(), extra)
+
+
+def warm_session() -> SparkSession:
+    """As `spark_session`; a new one on this machine starts its Python workers beside what SQL needs."""
+    first = SparkContext._active_spark_context is None  # noqa: SLF001
+    context = _context("lakebackup", {})
+    if first and (context.master or "").startswith("local"):
+        count = context.defaultParallelism
+        later(context.parallelize(range(count), count).count)
+    return spark_session()
+
+
+def _context(app: str, extra: Mapping[str, str]) -> SparkContext:
+    """The living context, or a new one."""
     with _starting:
         if SparkSession.getActiveSession() is None and SparkContext._active_spark_context is None:  # noqa: SLF001
             # Not in the main thread, where Spark would handle Ctrl-C itself: it asks the JVM to cancel all
             # jobs over the connection that waits for an answer, which breaks it.
             later(partial(_start_context, app, extra)).result()
-    return _with_settings(SparkSession.builder.getOrCreate(), extra)
-
-
-def warm_up(spark: SparkSession) -> None:
-    """Begin to start the Python workers, of a session that runs on this machine."""
-    context = spark.sparkContext
-    if (context.master or "").startswith("local"):
-        count = context.defaultParallelism
-        later(context.parallelize(range(count), count).count)
+    return SparkContext.getOrCreate()
 
 
 def _with_settings(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:

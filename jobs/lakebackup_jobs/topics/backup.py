@@ -63,9 +63,11 @@ def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) ->
         plan = plan_next(request, layout.new_backup_id(datetime.now(UTC)), source, cluster, reader)
         return {"dry_run": True, **summary(plan, source)}
     with work.lease() as lease:
-        if request.mode == "full":  # else the plan shows how much there is to read
+        writer = work.writer()
+        # The first is a full; else the plan shows how much there is to read.
+        if request.mode == "full" or writer.version() is None:
             work.choose_runner(request, None)
-        topics = TopicsBackup(work, request, cluster, work.writer().prepare())
+        topics = TopicsBackup(work, request, cluster, writer.prepare())
         life = Life(topics, lease)
         ended = life.settle()
         if ended and request.mode == "full":

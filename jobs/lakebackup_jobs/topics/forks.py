@@ -8,11 +8,9 @@ that ends in between finds the same fork again.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
-
-import pyarrow as pa
 
 from lakebackup.errors import Refused
 from lakebackup.plan.topics.forks import (
@@ -31,6 +29,8 @@ from lakebackup_jobs.lifecycle.identity import holder
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    import pyarrow as pa
+
     from lakebackup.plan.parents import Choice
     from lakebackup.plan.partitions import RegionState
     from lakebackup.storage import Storage
@@ -41,14 +41,6 @@ OnFork = Literal["branch", "fail"]
 
 # So many backups before the newest are looked at for a record that a compacted log still has.
 _EARLIER = 20
-_END = pa.schema(
-    [
-        ("place", pa.int64()),
-        *((name, pa.string()) for name in ("scope", "epoch", "region")),
-        ("position", pa.int64()),
-        ("leader_epoch", pa.int32()),
-    ]
-)
 
 
 def find(
@@ -173,14 +165,23 @@ def _files(
 ) -> dict[BackupEnd, tuple[Storage, str, int]]:
     reader.give("suspected", _table(asked))
     roots = reader.destinations()
-    found = {}
+    found, names = {}, [field.name for field in fields(BackupEnd)]
     for row in reader.rows("fork_files", source=source):
         with suppress(Refused):  # a destination that is not mounted proves nothing of the source's history
             storage = roots.open(row["destination"])
-            found[BackupEnd(**{name: row[name] for name in _END.names})] = storage, row["path"], row["bytes"]
+            found[BackupEnd(**{name: row[name] for name in names})] = storage, row["path"], row["bytes"]
     return found
 
 
 def _table(ends: Collection[BackupEnd]) -> pa.Table:
-    rows = [asdict(end) for end in ends]
-    return pa.Table.from_pylist(rows, schema=_END)
+    import pyarrow as pa  # takes long, and a run that starts Spark does that first
+
+    schema = pa.schema(
+        [
+            ("place", pa.int64()),
+            *((name, pa.string()) for name in ("scope", "epoch", "region")),
+            ("position", pa.int64()),
+            ("leader_epoch", pa.int32()),
+        ]
+    )
+    return pa.Table.from_pylist([asdict(end) for end in ends], schema=schema)

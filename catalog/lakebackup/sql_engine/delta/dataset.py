@@ -98,7 +98,8 @@ def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
     """Rows with the types of a schema: a writer may have chosen other ones of the same meaning."""
     import pyarrow as pa
 
-    return rows.cast(pa.schema([schema.field(name) for name in rows.column_names]))
+    wanted = pa.schema([schema.field(name) for name in rows.column_names])
+    return rows if rows.schema.equals(wanted) else rows.cast(wanted)  # to cast loads much
 
 
 def dataset(uri: str, table: DeltaTable) -> ds.Dataset:

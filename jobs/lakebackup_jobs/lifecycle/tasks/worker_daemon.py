@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import gc
 
-import numba  # noqa: F401 - imported for the workers
-import pandas as pd  # type: ignore[import-untyped]  # noqa: F401
-import pyarrow.dataset as ds  # noqa: F401
-from pyspark.daemon import manager
+from lakebackup.sql_engine.arrow import leave_pandas_out
+
+leave_pandas_out()  # before pyarrow.dataset, which would load it: no task needs it
+
+import numba  # noqa: E402, F401 - imported for the workers
+import pyarrow.dataset as ds  # noqa: E402, F401
+from pyspark.daemon import manager  # noqa: E402
 
 from lakebackup_jobs.kafka.client import native
 from lakebackup_jobs.lifecycle.tasks import part  # noqa: F401
