@@ -185,11 +185,14 @@ def _unlocked(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemDataset]:
             if self.read_from.remote:
                 coming = [part.path for part in self.get_fragments(asked.get("filter"))]
                 self.read_from.expect(coming, self.largest)
+            schema = scanner.projected_schema
+
+            def batches() -> Iterator[pa.RecordBatch]:
+                yield from scanner.to_batches()  # reading starts here: a join with nothing never asks
+
             return SimpleNamespace(
-                projected_schema=scanner.projected_schema,
-                to_reader=lambda: pa.RecordBatchReader.from_batches(
-                    scanner.projected_schema, scanner.to_batches()
-                ),
+                projected_schema=schema,
+                to_reader=lambda: pa.RecordBatchReader.from_batches(schema, batches()),
             )
 
     return Unlocked

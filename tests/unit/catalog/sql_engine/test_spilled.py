@@ -1,0 +1,26 @@
+"""Rows that DuckDB has no room for go to a folder that no other user reads, and that ends with the engine."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from lakebackup.sql_engine.duck import _Spilled
+
+
+def test_the_folder_is_private_and_goes() -> None:
+    spilled = _Spilled()
+    folder = Path(spilled.folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (folder / "rows.tmp").write_bytes(b"rows")
+    del spilled
+    assert not folder.exists()
+
+
+def test_where_nothing_can_be_written_questions_do_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
+    assert _Spilled().folder == ""
