@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 
 import numba  # noqa: F401 - imported for the workers
-import pandas as pd  # type: ignore[import-untyped]  # noqa: F401
+import pandas as pd  # noqa: F401
 import pyarrow.dataset as ds  # noqa: F401
 from pyspark.daemon import manager
 
