@@ -126,10 +126,9 @@ def test_a_person_types_over_several_lines(
     history = tmp_path / "lakebackup" / "sql_history"
     assert "+FROM backups;" in history.read_text()
     assert history.stat().st_mode & 0o777 == 0o600
-    keys("SELECT 1\x03SELECT 8 AS n;\n.timing on\n\x1b[A\x1b[A\n.quit\nSELECT 9 AS n;\n")
-    out, err = capsys.readouterr()
-    assert out == "n\n8\nn\n8\n"  # Ctrl-C drops a line; the arrow brings one back
-    assert "1 row in " in err
+    keys("SELECT 1\x03SELECT 8 AS n;\n.quit\nSELECT 9 AS n;\n")
+    out, _ = capsys.readouterr()
+    assert out == "n\n8\n"  # Ctrl-C drops what was typed
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -176,8 +175,9 @@ def test_on_a_real_terminal(folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
     """Three seconds: only here a terminal's own Ctrl-C meets DuckDB's code, and the shell goes on."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("PAGER", "cat")
+    monkeypatch.setenv("PROMPT_TOOLKIT_NO_CPR", "1")
     with TerminalRun("sql", "--from", str(folder)) as run:
-        run.until(lambda: b"lakebackup> " in run.shown, "the prompt")
+        run.until(lambda: b"lakebackup>" in run.shown, "the prompt")
         run.until(lambda: run.is_raw, "it reads keys")
         run.type(f"{LONG};\r")
         run.until(lambda: not run.is_raw, "the statement runs")
