@@ -10,6 +10,7 @@ import pytest
 import yaml
 from tests.support.made_backups import MadeBackups, Record
 
+import lakebackup
 from lakebackup.errors import Damaged, TimedOut
 from lakebackup.plan.diff import DiffRequest
 from lakebackup.sql_engine.guard.check import check_select
@@ -100,6 +101,24 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
     yield own
     for name in VIEWS:
         own.catalog.dropTempView(name)
+
+
+def test_a_connection_on_a_session(spark: SparkSession, tmp_path: Path) -> None:
+    """The session is the suite's: seconds for what only Spark does of a connection."""
+    made = MadeBackups(tmp_path)
+    made.backup([[Record(0, n, n, b"k%d" % n, b"v") for n in range(5)]], end_ts=5)
+    made.flush()
+    with lakebackup.connect(str(tmp_path), engine=spark) as con:
+        answer = con.sql("SELECT key FROM records('orders') WHERE partition = 0 ORDER BY key LIMIT 2")
+        assert (
+            answer.rows()
+            == [row.asDict() for row in answer.spark().collect()]
+            == [{"key": "k0"}, {"key": "k1"}]
+        )
+        con.register("files")
+        assert spark.table("files").count() == con.sql("SELECT * FROM files").arrow().num_rows == 1
+        done = con.restore("orders", to=f"delta:{tmp_path}/restored")
+        assert done["entries"] == con.plan_restore("orders", to=f"dir:{tmp_path}/x").entries == 5
 
 
 @pytest.mark.parametrize("case", ALLOWED, ids=lambda case: case["sql"][:60])
