@@ -24,10 +24,10 @@ dbutils.widgets.text("destination", "/Volumes/main/default/backups", "Where the 
 
 # COMMAND ----------
 
-from lakebackup.sql_engine.spark import SparkEngine
+import lakebackup
 
-engine = SparkEngine(spark, f"{dbutils.widgets.get('destination')}/catalog")
-engine.register()
+con = lakebackup.connect(dbutils.widgets.get("destination"), engine=spark)
+con.register()
 
 # COMMAND ----------
 
@@ -63,13 +63,12 @@ engine.register()
 # COMMAND ----------
 
 from lakebackup_jobs.query import charts
-from lakebackup_sql import load
 
-engine.define("unusable", load("queries", "report_unusable"))
-drawn = engine.query("report_chains", chains=24)
-chains = drawn.collect()
-spark.createDataFrame(chains, drawn.schema).createOrReplaceTempView("drawn")
-marks, breaks = engine.rows("report_marks", steps=400), engine.rows("report_breaks")
+catalog = con.catalog()
+catalog.define("unusable", "report_unusable")
+catalog.define("drawn", "report_chains", chains=24)
+chains = catalog.rows("report_chains", chains=24)
+marks, breaks = catalog.rows("report_marks", steps=400), catalog.rows("report_breaks")
 for source in sorted({row["source"] for row in chains}):
     of = [[row for row in rows if row["source"] == source] for rows in (chains, marks, breaks)]
     displayHTML(f"<h4>{source}</h4>" + charts.to_svg(charts.timeline(*of)))

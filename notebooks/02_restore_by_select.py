@@ -28,14 +28,10 @@ dbutils.widgets.dropdown("really", "no", ["no", "yes"], "Carry it out")
 
 # COMMAND ----------
 
-from lakebackup.plan.topics.request import RestoreRequest
-from lakebackup.sql_engine.spark import SparkEngine
-from lakebackup_jobs.lifecycle.progress import reporter
-from lakebackup_jobs.topics import restore as restore_topics
+import lakebackup
 
-destination = dbutils.widgets.get("destination")
-engine = SparkEngine(spark, f"{destination}/catalog")
-engine.register(["files", "backups", "restore_points"])
+con = lakebackup.connect(dbutils.widgets.get("destination"), engine=spark)
+con.register("files", "backups", "restore_points")
 
 # COMMAND ----------
 
@@ -69,7 +65,7 @@ JOIN restore_points AS p
   AND b.base = p.base AND b.number <= p.number
 WHERE p.newest AND f.scope = '{topic}'
 """
-display(engine.select(f"SELECT * FROM ({select}) AS chosen ORDER BY region, start_position LIMIT 1000"))
+display(con.sql(f"SELECT * FROM ({select}) AS chosen ORDER BY region, start_position LIMIT 1000").spark())
 
 # COMMAND ----------
 
@@ -78,15 +74,12 @@ display(engine.select(f"SELECT * FROM ({select}) AS chosen ORDER BY region, star
 
 # COMMAND ----------
 
-request = {
-    "destination": destination,
-    "target": dbutils.widgets.get("target"),
+asked = {
+    "to": dbutils.widgets.get("target"),
     "select": select,
     "maps": {topic: dbutils.widgets.get("as_topic") or topic},
 }
-plan = restore_topics.run(
-    RestoreRequest(**request, dry_run=True), spark=spark, reporter=reporter(as_json=False)
-)
+plan = con.plan_restore(**asked)
 plan
 
 # COMMAND ----------
@@ -98,5 +91,5 @@ plan
 
 done = None
 if dbutils.widgets.get("really") == "yes":
-    done = restore_topics.run(RestoreRequest(**request), spark=spark, reporter=reporter(as_json=False))
+    done = con.restore(**asked)
 done

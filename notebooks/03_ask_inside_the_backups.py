@@ -27,16 +27,10 @@ dbutils.widgets.text("key", "4711", "Key")
 
 # COMMAND ----------
 
-from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.query import record_query as ask
+import lakebackup
 
 topic, key = dbutils.widgets.get("topic"), dbutils.widgets.get("key").replace("'", "''")
-reader = CatalogReader.require(dbutils.widgets.get("destination"))
-
-
-def answer(sql):
-    """The rows of a SELECT over the catalog and over records('topic'), by Spark."""
-    return ask.select_on_spark(spark, reader, sql)
+con = lakebackup.connect(dbutils.widgets.get("destination"), engine=spark)
 
 
 # COMMAND ----------
@@ -47,12 +41,12 @@ def answer(sql):
 # COMMAND ----------
 
 display(
-    answer(f"""
+    con.sql(f"""
 SELECT partition, kafka_offset, time, key, value, backup_id, path
 FROM records('{topic}')
 WHERE key = '{key}'
 ORDER BY partition, kafka_offset
-""")
+""").spark()
 )
 
 # COMMAND ----------
@@ -63,13 +57,13 @@ ORDER BY partition, kafka_offset
 # COMMAND ----------
 
 display(
-    answer(f"""
+    con.sql(f"""
 SELECT partition, count(*) AS records, min(kafka_offset) AS first_offset, max(kafka_offset) AS last_offset,
   min(time) AS from_time, max(time) AS to_time
 FROM records('{topic}')
 GROUP BY partition
 ORDER BY partition
-""")
+""").spark()
 )
 
 # COMMAND ----------
@@ -80,7 +74,7 @@ ORDER BY partition
 # COMMAND ----------
 
 display(
-    answer(f"""
+    con.sql(f"""
 SELECT key, value, time
 FROM (
   SELECT key, value, time, row_number() OVER (PARTITION BY key ORDER BY partition, kafka_offset DESC) AS age
@@ -90,5 +84,5 @@ FROM (
 WHERE age = 1 AND value IS NOT NULL
 ORDER BY key
 LIMIT 1000
-""")
+""").spark()
 )

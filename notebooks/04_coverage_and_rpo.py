@@ -24,10 +24,10 @@ dbutils.widgets.text("destination", "/Volumes/main/default/backups", "Where the 
 
 # COMMAND ----------
 
-from lakebackup.sql_engine.spark import SparkEngine
+import lakebackup
 
-engine = SparkEngine(spark, f"{dbutils.widgets.get('destination')}/catalog")
-engine.register(["coverage", "rpo", "last_success", "unusable_backups"])
+con = lakebackup.connect(dbutils.widgets.get("destination"), engine=spark)
+con.register("coverage", "rpo", "last_success", "unusable_backups")
 
 # COMMAND ----------
 
@@ -62,10 +62,10 @@ engine.register(["coverage", "rpo", "last_success", "unusable_backups"])
 # COMMAND ----------
 
 from lakebackup_jobs.query import charts
-from lakebackup_sql import load
 
-engine.define("covered", load("queries", "report_covered"))
-intervals = engine.rows("report_intervals", topics=40, steps=400)
+catalog = con.catalog()
+catalog.define("covered", "report_covered")
+intervals = catalog.rows("report_intervals", topics=40, steps=400)
 for source in sorted({row["source"] for row in intervals}):
     of = [row for row in intervals if row["source"] == source]
     displayHTML(f"<h4>{source}</h4>" + charts.to_svg(charts.coverage(of)))

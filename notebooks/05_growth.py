@@ -25,10 +25,10 @@ dbutils.widgets.text("capacity", "1000000000000", "Capacity in bytes")
 
 # COMMAND ----------
 
-from lakebackup.sql_engine.spark import SparkEngine
+import lakebackup
 
-engine = SparkEngine(spark, f"{dbutils.widgets.get('destination')}/catalog")
-engine.register(["growth", "storage_by_source", "files"])
+con = lakebackup.connect(dbutils.widgets.get("destination"), engine=spark)
+con.register("growth", "storage_by_source", "files")
 
 # COMMAND ----------
 
@@ -47,7 +47,7 @@ engine.register(["growth", "storage_by_source", "files"])
 
 from lakebackup_jobs.query import charts
 
-spans = engine.rows("report_growth", steps=400)
+spans = con.catalog().rows("report_growth", steps=400)
 for source in sorted({row["source"] for row in spans}):
     of = [row for row in spans if row["source"] == source]
     displayHTML(f"<h4>{source}</h4>" + charts.to_svg(charts.growth(of)))

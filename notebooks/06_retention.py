@@ -24,10 +24,10 @@ dbutils.widgets.text("destination", "/Volumes/main/default/backups", "Where the 
 
 # COMMAND ----------
 
-from lakebackup.sql_engine.spark import SparkEngine
+import lakebackup
 
-engine = SparkEngine(spark, f"{dbutils.widgets.get('destination')}/catalog")
-engine.register(["policies", "holds", "missed_runs", "obsolete_backups", "removals", "audit"])
+con = lakebackup.connect(dbutils.widgets.get("destination"), engine=spark)
+con.register("policies", "holds", "missed_runs", "obsolete_backups", "removals", "audit")
 
 # COMMAND ----------
 

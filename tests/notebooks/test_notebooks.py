@@ -128,7 +128,7 @@ def test_restore(backups: tuple[Lab, str], tmp_path: Path) -> None:
     shown = _run("02", backups, **target)
     points, chosen = shown.tables
     assert [row["number"] for row in points] == [4, 3, 2, 1]
-    assert shown.names["plan"]["dry_run"]
+    assert shown.names["plan"].refused is None
     assert shown.names["done"] is None
     assert not (tmp_path / "restored").exists()
     shown = _run("02", backups, **target, really="yes")

@@ -11,6 +11,7 @@ import yaml
 from tests.support.made_backups import MadeBackups, Record
 from tests.unit.catalog.sql_engine.test_guard import FUNCTIONS, plain
 
+import lakebackup
 from lakebackup.errors import Damaged, TimedOut
 from lakebackup.plan.diff import DiffRequest
 from lakebackup.sql_engine.guard.check import check_select
@@ -110,6 +111,24 @@ def test_a_function_gives_on_spark_what_is_noted(session: SparkSession) -> None:
         text = check_select(f"SELECT {call} AS r FROM files", relations).text("spark")
         found[call] = plain([tuple(row.asDict(True).values()) for row in session.sql(text).collect()])
     assert found == {call: answer for call, answer, *_ in FUNCTIONS}
+
+
+def test_a_connection_on_a_session(spark: SparkSession, tmp_path: Path) -> None:
+    """The session is the suite's: seconds for what only Spark does of a connection."""
+    made = MadeBackups(tmp_path)
+    made.backup([[Record(0, n, n, b"k%d" % n, b"v") for n in range(5)]], end_ts=5)
+    made.flush()
+    with lakebackup.connect(str(tmp_path), engine=spark) as con:
+        answer = con.sql("SELECT key FROM records('orders') WHERE partition = 0 ORDER BY key LIMIT 2")
+        assert (
+            answer.rows()
+            == [row.asDict() for row in answer.spark().collect()]
+            == [{"key": "k0"}, {"key": "k1"}]
+        )
+        con.register("files")
+        assert spark.table("files").count() == con.sql("SELECT * FROM files").arrow().num_rows == 1
+        done = con.restore("orders", to=f"delta:{tmp_path}/restored")
+        assert done["entries"] == con.plan_restore("orders", to=f"dir:{tmp_path}/x").entries == 5
 
 
 @pytest.mark.parametrize("case", ALLOWED, ids=lambda case: case["sql"][:60])

@@ -111,6 +111,15 @@ class TerminalRun(Run):
             assert time.monotonic() < deadline, f"never: {what}: {self.shown.decode()[-2000:]}"
             self._read()
 
+    def type(self, text: str) -> None:
+        """Press the keys of a text; `\\r` is Enter."""
+        os.write(self._keys, text.encode())
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether the command takes each key by itself, Ctrl-C too."""
+        return not termios.tcgetattr(self._keys)[3] & termios.ISIG
+
     def press_ctrl_c(self) -> None:
         """The terminal then signals every process of its foreground group."""
         os.write(self._keys, b"\x03")

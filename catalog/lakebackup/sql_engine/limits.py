@@ -67,6 +67,7 @@ class Limits:
             raise
         finally:
             over.set()
+            watch.join()  # one that is still there when the process ends may take it down
             self._left -= time.monotonic() - began
 
     def _watch(self, over: threading.Event) -> None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from inspect import Parameter, Signature, getdoc, signature
 from itertools import chain
-from os import environ
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import typer
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from lakebackup.config import Properties, Settings
     from lakebackup.store.reader import CatalogReader
+    from lakebackup_jobs.connection import Connection
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 Request = TypeVar("Request", bound="DataclassInstance")
@@ -81,8 +81,9 @@ class Call:
         given = {flag.setting: flags[flag.name] for flag in self._taken if flag.setting}
         given |= {**self._overrides, "kafka": kafka or None, "spark": spark or None}
         found = load(given, flags["settings_file"])
-        # Whoever opens a place finds them there, Python processes that Spark starts included. No secrets.
-        environ.update({**found.s3.variables(), **found.storage.variables()})
+        from lakebackup_jobs.connection import use
+
+        use(found)
         return found
 
     @property
@@ -223,21 +224,23 @@ class Call:
         then = instant(self.flags.get("as_of"))
         return None if then is None else then * 1000
 
+    def connection(self, **more: Any) -> Connection:
+        """The backups, with the catalog as it was at --as-of. `more`: see `Connection`."""
+        from lakebackup_jobs.connection import Connection
+
+        self.where  # noqa: B018 - says which flag is missing
+
+        def warn(text: str) -> None:
+            print(f"warning: {text}", file=sys.stderr)
+
+        return Connection(self.settings, as_of=self.as_of, warn=warn, **more)
+
     def reader(self) -> CatalogReader:
         """The catalog, as it was at --as-of; warns when it is behind. Raises NotFound when there is none.
 
         It is read by DuckDB: no Java is started.
         """
-        places = self.places
-        from lakebackup.store.behind import HINT, what_is_lost
-        from lakebackup.store.reader import CatalogReader
-
-        as_of = self.as_of
-        reader = CatalogReader.require(*places, as_of=as_of)
-        # A question is answered all the same; what restores, deletes or makes backups refuses.
-        if as_of is None and (lost := what_is_lost(reader)):
-            print(f"warning: {lost}\n{HINT}", file=sys.stderr)
-        return reader
+        return self.connection().catalog()
 
     def show(self, values: Mapping[str, Any]) -> None:
         """Write values for a person, or as one line of JSON; without the events of a run around them."""

@@ -21,6 +21,7 @@ from lakebackup.errors import LakebackupError
 from lakebackup.plan.records import RecordsPlan, plan_records
 from lakebackup.sql_engine.guard.check import check_select
 from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
+from lakebackup_jobs.query.answer import Begun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -59,15 +60,7 @@ class Reading:
     opened_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The rows, which are read while they are taken, and what that costs."""
-
-    rows: pa.RecordBatchReader
-    readings: tuple[Reading, ...] = ()
-
-
-def select(reader: CatalogReader, sql: str) -> Answer:
+def select(reader: CatalogReader, sql: str) -> Begun:
     """The rows of a SELECT over the catalog's views and records('topic'), by DuckDB.
 
     Raises UsageProblem (it is not just that), NotFound (topic, backup), Refused (a time not covered);
@@ -85,7 +78,7 @@ def select(reader: CatalogReader, sql: str) -> Answer:
             yield from rows
 
     readings = tuple(relation.reading for relation in relations)
-    return Answer(pa.RecordBatchReader.from_batches(rows.schema, batches()), readings)
+    return Begun(pa.RecordBatchReader.from_batches(rows.schema, batches()), readings)
 
 
 def select_on_spark(

@@ -16,4 +16,4 @@ def list_(call: Call) -> None:
         lakebackup list --from ./backups
         lakebackup list --json | jq -r .backup_id
     """
-    call.write(call.reader().query("list_backups", source=call.settings.source), COLUMNS)
+    call.write(call.connection().backups().batches(), COLUMNS)

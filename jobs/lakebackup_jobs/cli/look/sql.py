@@ -1,4 +1,4 @@
-"""`lakebackup sql`: any question to the catalog."""
+"""`lakebackup sql`: any question to the catalog, and the shell."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
-    import pyarrow as pa
+    from pyspark.sql import SparkSession
 
     from lakebackup.errors import TimedOut
-    from lakebackup.sql_engine.limits import Limits
+    from lakebackup_jobs.connection import Connection
+    from lakebackup_jobs.query.answer import Answer
     from lakebackup_jobs.query.record_query import Reading
 
 
 @verb(options.ROWS, options.SPARK_JOB, options.EXPLAIN)
 def sql(
     call: Call,
-    statement: str = argument("SELECT", "One SELECT; '-' reads it from standard input.", ...),
-    timeout: str = option("--timeout SPAN", "Stop the query when it has run for so long.", "5m"),
+    statement: str | None = argument("SELECT", "One SELECT; without it, a shell."),
+    timeout: str = option("--timeout SPAN", "Stop a query when it has run for so long.", "5m"),
     engine: Literal["duckdb", "spark"] | None = option(
         "--engine", "What runs it.", show_default="duckdb; spark with --remote"
     ),
@@ -36,40 +37,59 @@ def sql(
     Only reads: one SELECT, catalog tables alone, no function that touches files. With --as-of, tables are
     as they were then, and now_files is what files is now.
 
+    Without a SELECT it is a shell with history and completion; .help shows its commands. Where standard input
+    is no terminal, it runs the statements there, up to the first error.
+
     Examples:
+        lakebackup sql --from ./backups
         lakebackup sql "SELECT source, count(*) AS backups FROM backups GROUP BY source"
         lakebackup sql "SELECT path FROM files WHERE scope = 'orders' AND bytes > 1000000" --csv
-        lakebackup sql - < question.sql
+        lakebackup sql < questions.sql
         lakebackup sql "SELECT time, value FROM records('orders') WHERE key = 'customer-7'"
         lakebackup sql --as-of -7d "SELECT scope, max(covers_to) AS until FROM restore_points GROUP BY scope"
     """
+    if call.explain:
+        if statement is None:
+            raise UsageProblem("--explain explains one SELECT.", hint='Give it: lakebackup sql "SELECT …".')
+        _explain(call, statement)
+        return
+    connection = _connection(call, engine)
+    if statement is None:
+        _shell(call, connection, timeout)
+    else:
+        answer = connection.sql(statement, timeout=timeout)
+        call.write(answer.batches())
+        _note(answer)
+
+
+def _connection(call: Call, engine: str | None) -> Connection:
+    def session() -> SparkSession:
+        from lakebackup_jobs.runtime.session import spark_session
+
+        return call.spark() or spark_session(remote=call.settings.remote)
+
+    by_spark = (engine or ("spark" if call.flags["remote"] else "duckdb")) == "spark"
+    spark = session if by_spark else None
+    return call.connection(spark=spark, bounded=True, give_up=_give_up(call.json))
+
+
+def _shell(call: Call, connection: Connection, timeout: str) -> None:
     import sys
 
-    text = sys.stdin.read() if statement == "-" else statement
-    from lakebackup.sql_engine.limits import Limits
-    from lakebackup_jobs.query import record_query as ask
+    from lakebackup_jobs.cli.shell.shell import Mode, Shell
 
-    seconds, give_up = _seconds(timeout), _give_up(call.json)
-    if call.explain:
-        _explain(call, text)
-    elif (engine or ("spark" if call.flags["remote"] else "duckdb")) == "spark":
-        call.write(_by_spark(call, text, seconds, give_up))
-    else:
-        reader = call.reader()
-        limits = Limits(reader.interrupt, seconds=seconds, give_up=give_up)
-        with limits.running():
-            answer = ask.select(reader, text)
-        call.write(_within(limits, answer.rows))
-        _note(answer.readings)
+    if call.json and call.flags["csv"]:
+        raise UsageProblem("--json and --csv exclude each other.")
+    mode: Mode = "json" if call.json else "csv" if call.flags["csv"] else "table"
+    interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    connection.catalog()  # says at once that there is none
+    with Shell(connection, timeout=timeout, mode=mode, interactive=interactive, said=_note) as shell:
+        if interactive:
+            from lakebackup_jobs.cli.shell.prompt import interact
 
-
-def _seconds(timeout: str) -> float:
-    from lakebackup.rules.times import parse_duration
-
-    seconds = parse_duration(timeout, of=timeout) / 1000
-    if not seconds:
-        raise UsageProblem("--timeout must be longer than 0.", hint="Example: --timeout 30m")
-    return seconds
+            interact(shell)
+        else:
+            shell.read(sys.stdin)
 
 
 def _give_up(as_json: bool) -> Callable[[TimedOut], None]:
@@ -85,37 +105,6 @@ def _give_up(as_json: bool) -> Callable[[TimedOut], None]:
         os._exit(code)
 
     return give_up
-
-
-def _within(limits: Limits, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """The same rows, each batch read within the limits."""
-    import pyarrow as pa
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        while True:
-            with limits.running():
-                batch = next(rows, None)
-            if batch is None:
-                return
-            yield batch
-
-    return pa.RecordBatchReader.from_batches(rows.schema, batches())
-
-
-def _by_spark(
-    call: Call, text: str, seconds: float, give_up: Callable[[TimedOut], None]
-) -> pa.RecordBatchReader:
-    from lakebackup.sql_engine.limits import Limits
-    from lakebackup.sql_engine.spark import streamed
-    from lakebackup_jobs.query import record_query as ask
-    from lakebackup_jobs.runtime.session import spark_session
-
-    reader = call.reader()
-    spark = call.spark() or spark_session(remote=call.settings.remote)
-    limits = Limits(spark.interruptAll, seconds=seconds, give_up=give_up, memory=False)
-    with limits.running():
-        rows = streamed(ask.select_on_spark(spark, reader, text, as_of=call.as_of))
-    return _within(limits, rows)
 
 
 def _explain(call: Call, text: str) -> None:
@@ -137,11 +126,11 @@ def _explain(call: Call, text: str) -> None:
             )
 
 
-def _note(readings: Sequence[Reading]) -> None:
+def _note(answer: Answer) -> None:
     """Where the time went, for a person: not among the rows."""
     from lakebackup_jobs.lifecycle.progress import display
 
-    for reading in readings:
+    for reading in answer.readings:
         typer.echo(
             f"records({reading.topic!r}): {reading.opened} of {reading.held} files opened, "
             f"{display('bytes', reading.opened_bytes)} of {display('bytes', reading.held_bytes)}.",

@@ -27,9 +27,15 @@ _FIRST_ROWS = 200
 
 
 def write(
-    rows: pa.RecordBatchReader, *, as_json: bool, as_csv: bool, columns: Sequence[str] | None = None
+    rows: pa.RecordBatchReader,
+    *,
+    as_json: bool,
+    as_csv: bool,
+    vertical: bool = False,
+    columns: Sequence[str] | None = None,
 ) -> None:
     """Write all rows to standard output; a table shows `columns` with units, or all of them as they are.
+    `vertical`: each column on a line of its own.
 
     A reader that goes away (`| head`) ends it quietly. Raises UsageProblem when both forms are asked for.
     """
@@ -41,6 +47,8 @@ def write(
                 sys.stdout.write(json_line(row))
         elif as_csv:
             _csv(rows)
+        elif vertical:
+            _vertical(rows)
         else:
             _table(rows, columns)
         sys.stdout.flush()
@@ -100,6 +108,15 @@ def _csv(rows: pa.RecordBatchReader) -> None:
     put(map(_no_formula, rows.schema.names))
     for row in _rows(rows):
         put(_no_formula(value) if isinstance(value, str) else _cell(value) for value in row.values())
+
+
+def _vertical(rows: pa.RecordBatchReader) -> None:
+    names = [*map(visible, rows.schema.names)]
+    width = max(map(len, names), default=0)
+    for number, row in enumerate(_rows(rows), 1):
+        sys.stdout.write(f"-[ row {number} ]-\n")
+        for name, value in zip(names, row.values(), strict=True):
+            sys.stdout.write(f"{name:{width}} | {visible(_cell(value))}\n")
 
 
 def _no_formula(text: str) -> str:

@@ -5,6 +5,7 @@ Made by hand, without a broker.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
@@ -12,12 +13,14 @@ from typing import Any
 
 import pytest
 from tests.support.catalogs import EPOCH
-from tests.support.command_line import quiet
+from tests.support.command_line import quiet, said
 from tests.support.made_backups import MadeBackups, Record
 
+import lakebackup
 from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup.rows.backups import Gap
 from lakebackup.rows.upkeep import Check
+from lakebackup_jobs.cli.output.rows import json_line
 from lakebackup_jobs.topics import restore as restore_topics
 
 PAGE = Path(__file__).parents[4] / "docs" / "questions.md"
@@ -85,11 +88,29 @@ def test_coverage_of_a_catalog_with_a_gap_and_a_missing_file(made: MadeBackups) 
     assert unusable == [{"number": n, "reason": "missing", "path": lost["path"]} for n in (2, 3)]
 
 
-def test_every_question_has_an_answer(made: MadeBackups) -> None:
+def questions() -> list[str]:
     page = PAGE.read_text(encoding="utf-8").split("\n## ")[0]
-    questions = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
-    assert len(questions) >= 12
-    given = {question: len(asked(made, question)) for question in questions}
+    return re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+
+
+def test_a_connection_answers_as_the_command_line(
+    made: MadeBackups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.flush()
+    connection = lakebackup.connect(str(made.folder))
+    for question in questions():
+        told = [json.loads(json_line(row)) for row in connection.sql(question)]
+        assert _settled(told) == _settled(said(capsys, "sql", question, "--from", str(made.folder))), question
+
+
+def _settled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without what counts the time up to now."""
+    return [{name: row[name] for name in row if not re.search("age|ago|lag", name)} for row in rows]
+
+
+def test_every_question_has_an_answer(made: MadeBackups) -> None:
+    assert len(questions()) >= 12
+    given = {question: len(asked(made, question)) for question in questions()}
     without = [question.split("FROM ")[1].split()[0] for question, rows in given.items() if not rows]
     # No orphan is there, no record is of the hour that the page names, and nothing was deleted.
     assert sorted(without) == ["audit", "files", "orphans"]

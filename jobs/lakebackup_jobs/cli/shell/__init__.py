@@ -1,0 +1,1 @@
+"""The shell: `lakebackup sql` without a statement."""

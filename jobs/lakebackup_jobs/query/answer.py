@@ -1,0 +1,111 @@
+"""The rows of a SELECT, in the form that a person wants."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup_jobs.runtime.terminal_text import table_lines, visible, widths_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from lakebackup_jobs.query.record_query import Reading
+
+_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A SELECT that runs: its rows as they are read, what it reads inside the backups, and, on Spark, its
+    DataFrame."""
+
+    rows: pa.RecordBatchReader
+    readings: tuple[Reading, ...] = ()
+    frame: DataFrame | None = None
+
+
+class Answer:
+    """The rows of a SELECT. Its first use takes the run that found no mistake in it; each later one runs it
+    again, on the catalog as it is by then."""
+
+    def __init__(self, begin: Callable[[], Begun]) -> None:
+        self._begin = begin
+        self._begun: Begun | None = begin()
+        #: What the last run read inside the backups, counted while its rows are taken.
+        self.readings: tuple[Reading, ...] = ()
+
+    def batches(self) -> pa.RecordBatchReader:
+        """The rows in Arrow batches that are read while they are taken: for any number of them."""
+        begun, self._begun = self._begun or self._begin(), None
+        self.readings = begun.readings
+        return begun.rows
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows, column name -> value, read while they are taken."""
+        for batch in self.batches():
+            yield from batch.to_pylist()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows, column name -> value."""
+        return list(self)
+
+    def arrow(self) -> pa.Table:
+        """All rows as an Arrow table."""
+        return self.batches().read_all()
+
+    def df(self) -> pd.DataFrame:
+        """All rows as a pandas DataFrame."""
+        found: pd.DataFrame = self.arrow().to_pandas()
+        return found
+
+    def pl(self) -> pl.DataFrame:
+        """All rows as a Polars DataFrame. Raises EnvironmentProblem where Polars is not installed."""
+        try:
+            import polars
+        except ModuleNotFoundError:
+            raise EnvironmentProblem(
+                "Polars is not installed.", hint="Run `pip install polars`, or take .df() or .arrow()."
+            ) from None
+        found: pl.DataFrame = polars.from_arrow(self.arrow())
+        return found
+
+    def spark(self) -> DataFrame:
+        """The rows as a Spark DataFrame, which no limit of time holds for. Raises UsageProblem on DuckDB."""
+        begun = self._begun or self._begin()
+        if begun.frame is None:
+            raise UsageProblem(
+                "The answer is DuckDB's, not Spark's.",
+                hint="Connect with engine=spark, or take .df() or .arrow().",
+            )
+        return begun.frame
+
+    def show(self, rows: int = _SHOWN) -> None:
+        """Print the first rows as a table, and how many there are where that is more."""
+        import pyarrow as pa
+
+        table = self.arrow()
+        numbers = [
+            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+            for kind in table.schema.types
+        ]
+        lines = [
+            ["" if value is None else visible(str(value)) for value in row.values()]
+            for row in table.slice(0, rows).to_pylist()
+        ]
+        lines.insert(0, [*map(visible, table.schema.names)])
+        sys.stdout.writelines(table_lines(lines, widths_of(lines), numbers))
+        if table.num_rows > rows:
+            sys.stdout.write(f"… {rows} of {table.num_rows} rows\n")
+
+    def _repr_html_(self) -> str:
+        """A notebook's table."""
+        found: str = self.df()._repr_html_()
+        return found

@@ -1,0 +1,190 @@
+"""The shell of `lakebackup sql`: what it runs, its keys, its completion, and Ctrl-C, without Java."""
+
+from __future__ import annotations
+
+import io
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+from tests.support.catalogs import backup_id
+from tests.support.command_line import Commands
+from tests.support.made_backups import MadeBackups, Record
+from tests.support.processes import TerminalRun
+
+import lakebackup
+from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli.shell.prompt import Names, interact
+from lakebackup_jobs.cli.shell.shell import Shell
+from lakebackup_jobs.cli.shell.statements import is_whole, split
+from lakebackup_jobs.connection import Connection
+
+LONG = (
+    "SELECT count(*) AS n FROM "
+    + ", ".join(f"backups AS b{n}" for n in range(40))
+    + " WHERE "
+    + " OR ".join(f"b{n}.number > 99" for n in range(40))
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two backups of a topic."""
+    made = MadeBackups(tmp_path_factory.mktemp("backups"))
+    for n in range(2):
+        made.backup([[Record(0, n, 1000 * n, b"k", b"v")]], end_ts=1000 * n + 1)
+    made.flush()
+    return made.folder
+
+
+@pytest.fixture
+def connection(folder: Path) -> Connection:
+    return lakebackup.connect(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("text", "statements", "rest"),
+    [
+        ("", [], ""),
+        (";;", [], ""),
+        ("SELECT 1;", ["SELECT 1"], ""),
+        ("SELECT 1; SELECT\n2 ;", ["SELECT 1", "SELECT\n2"], ""),
+        ("SELECT 1; SELECT 2", ["SELECT 1"], " SELECT 2"),
+        ("SELECT ';' AS a -- b; c\n", [], "SELECT ';' AS a -- b; c\n"),
+        ("SELECT 1; -- done", ["SELECT 1"], ""),
+        ("SELECT 'it", [], "SELECT 'it"),
+    ],
+)
+def test_a_statement_ends_with_its_semicolon(text: str, statements: list[str], rest: str) -> None:
+    assert split(text) == (statements, rest)
+    assert is_whole(text) == (not rest)
+
+
+def test_standard_input_is_run_up_to_the_first_error(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(text: str, *flags: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        return Commands(capsys).run("sql", "--from", folder, *flags)
+
+    two = "SELECT number AS n -- not; here\nFROM backups WHERE number = 1; .mode\nSELECT 2 AS n;"
+    assert run(two)[0] == UsageProblem.exit_code
+    two = "SELECT number AS n -- not; here\nFROM backups WHERE number = 1;\n.mode csv\nSELECT 2 AS n"
+    assert run(two) == (0, "n\n1\nn\n2\n", "")
+    assert run("SELECT 1 AS n;SELECT 2 AS n;", "--json") == (0, '{"n": 1}\n{"n": 2}\n', "")
+    assert run(".mode vertical\nSELECT 1 AS a, NULL AS bcd;") == (0, "-[ row 1 ]-\na   | 1\nbcd | \n", "")
+    code, out, err = run("SELECT 1 AS n;\nSELECT bites FROM files;\nSELECT 3 AS n;")
+    assert (code, out) == (UsageProblem.exit_code, "n\n1\n")
+    assert "bites" in err
+    assert run(".quit\nSELECT 1 AS n;") == (0, "", "")
+    assert run("SELECT key FROM records('orders');", "--csv")[2].startswith("records('orders'): 2 of 2 files")
+    for wrong in (".nothing", ".mode loud", ".timing", ".quit now"):
+        assert run(wrong)[0] == UsageProblem.exit_code, wrong
+
+
+def test_tables_and_their_columns_are_described(
+    connection: Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Shell(connection, timeout="1m", mode="csv") as shell:
+        shell.run(".tables")
+        assert "backups,Every committed backup" in capsys.readouterr().out
+        shell.run(".schema rpo")
+        assert "rpo,lag_ms,BIGINT," in capsys.readouterr().out
+        with pytest.raises(UsageProblem, match="no table nothing"):
+            shell.run(".schema nothing")
+
+
+@pytest.fixture
+def keys(connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Types keys into a shell until it is left; Enter is a line's end."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def type_(text: str) -> None:
+        with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
+            pipe.send_text(text.replace("\n", "\r"))
+            with Shell(connection, timeout="1m", mode="csv") as shell:
+                interact(shell)
+
+    return type_
+
+
+def test_a_person_types_over_several_lines(
+    keys: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    keys("SELECT count(*) AS n\nFROM backups;\nSELECT bites FROM files;\nSELECT 7 AS n;\n\x04")
+    out, err = capsys.readouterr()
+    assert out == "n\n2\nn\n7\n"  # an error ends its own statement
+    assert "bites" in err
+    history = tmp_path / "lakebackup" / "sql_history"
+    assert "+FROM backups;" in history.read_text()
+    assert history.stat().st_mode & 0o777 == 0o600
+    keys("SELECT 1\x03SELECT 8 AS n;\n.quit\nSELECT 9 AS n;\n")
+    out, _ = capsys.readouterr()
+    assert out == "n\n8\n"  # Ctrl-C drops what was typed
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(
+    ("text", "among"),
+    [
+        ("SELECT * FROM back", "backups"),
+        ("SELECT * FROM rec", "records("),
+        ("SELECT coun", "count"),
+        ("SEL", "select"),
+        ("SELECT backup_id FROM backups WHERE num", "number"),
+        (f"SELECT * FROM files WHERE backup_id = '{backup_id(2)[:6]}", backup_id(2)),
+        ("SELECT * FROM records('ord", "orders"),
+        (".sch", ".schema"),
+        (".schema rp", "rpo"),
+        (".timing o", "off"),
+    ],
+)
+def test_names_are_completed(connection: Connection, text: str, among: str) -> None:
+    found = Names(connection).get_completions(Document(text), CompleteEvent())
+    assert among in [one.text for one in found]
+    assert not list(Names(connection).get_completions(Document(f"{text}zzz"), CompleteEvent()))
+
+
+def test_ctrl_c_stops_the_statement(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = threading.Event()
+    main_thread = threading.get_ident()
+
+    def ask(*_: object, **__: object) -> None:
+        signal.pthread_kill(main_thread, signal.SIGINT)
+        assert stopped.wait(60)
+
+    monkeypatch.setattr(connection, "sql", ask)
+    monkeypatch.setattr(connection, "interrupt", stopped.set)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with Shell(connection, timeout="1m") as shell, pytest.raises(KeyboardInterrupt):
+            shell.run("SELECT 1;")
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_on_a_real_terminal(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three seconds: only here a terminal's own Ctrl-C meets DuckDB's code, and the shell goes on."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("PAGER", "cat")
+    monkeypatch.setenv("PROMPT_TOOLKIT_NO_CPR", "1")
+    with TerminalRun("sql", "--from", str(folder)) as run:
+        run.until(lambda: b"lakebackup>" in run.shown, "the prompt")
+        run.until(lambda: run.is_raw, "it reads keys")
+        run.type(f"{LONG};\r")
+        run.until(lambda: not run.is_raw, "the statement runs")
+        run.press_ctrl_c()
+        run.until(lambda: b"Cancelled." in run.shown, "the statement is stopped")
+        run.until(lambda: run.is_raw, "it reads keys again")
+        run.type("SELECT 6 * 7 AS n;\r")
+        run.until(lambda: b"42" in run.shown and run.is_raw, "the next answer")
+        run.type("\x04")
+        assert run.ended() == 0

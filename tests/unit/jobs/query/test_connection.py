@@ -1,0 +1,128 @@
+"""`lakebackup.connect`: one door for questions and restores, on backups made by hand, without Java."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from tests.support.command_line import Commands
+from tests.support.made_backups import MadeBackups, Record
+
+import lakebackup
+from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
+from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.requests import Request
+from lakebackup.rules.times import format_ts
+from lakebackup_jobs.cli.output.rows import json_line
+from lakebackup_jobs.connection import RestoreOptions
+
+BEGAN = 1_795_262_400_000
+COUNT = "SELECT count(*) AS n FROM files"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeBackups:
+    made = MadeBackups(tmp_path / "backups")
+    add(made)
+    return made
+
+
+def add(made: MadeBackups) -> None:
+    """One more backup, of ten records of each of two partitions."""
+    first = 10 * made.number
+    runs = [[Record(p, n, BEGAN + n, b"k%d" % n, b"v") for n in range(first, first + 10)] for p in (0, 1)]
+    made.backup(runs, end_ts=BEGAN + first + 10)
+    made.flush()
+
+
+def test_every_form_has_the_same_rows(made: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
+    with lakebackup.connect(str(made.folder)) as con:
+        answer = con.sql("SELECT partition, key FROM records('orders') WHERE key = 'k7' ORDER BY partition")
+        expected = [{"partition": 0, "key": "k7"}, {"partition": 1, "key": "k7"}]
+        assert list(answer) == answer.rows() == answer.arrow().to_pylist() == expected
+        assert answer.df().to_dict("records") == expected
+        assert [(one.topic, one.opened) for one in answer.readings] == [("orders", 2)]
+        answer.show(1)
+        assert capsys.readouterr().out.splitlines() == ["partition  key", "        0  k7", "… 1 of 2 rows"]
+        assert "<table" in answer._repr_html_()
+        with pytest.raises(UsageProblem, match="DuckDB's, not Spark's"):
+            answer.spark()
+
+
+def test_polars_is_named_where_it_is_missing(made: MadeBackups, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(EnvironmentProblem, match="Polars is not installed"):
+        lakebackup.connect(str(made.folder)).sql(COUNT).pl()
+
+
+def test_each_question_sees_what_is_there_by_then(made: MadeBackups) -> None:
+    con = lakebackup.connect(str(made.folder))
+    answer = con.sql(COUNT)
+    assert answer.rows() == [{"n": 2}]
+    before = datetime.now(UTC)
+    add(made)
+    assert answer.rows() == con.sql(COUNT).rows() == [{"n": 4}]
+    then = lakebackup.connect(str(made.folder), as_of=before)
+    assert then.sql("SELECT (SELECT count(*) FROM files) AS n, count(*) AS m FROM now_files").rows() == [
+        {"n": 2, "m": 4}
+    ]
+    with pytest.raises(UsageProblem, match="as of another time is only for questions"):
+        then.plan_restore("orders", to="dir:x")
+
+
+def test_backups_are_those_of_list(made: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
+    add(made)
+    listed = Commands(capsys).rows("list", "--from", made.folder)
+    con = lakebackup.connect(str(made.folder))
+    assert [json.loads(json_line(row)) for row in con.backups()] == listed
+    assert [row["number"] for row in listed] == [2, 1]
+    assert con.backups("another").rows() == []
+
+
+def test_a_plan_is_that_of_a_dry_run(
+    made: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(made)
+    con, to = lakebackup.connect(str(made.folder)), f"dir:{tmp_path}/out"
+    plan = con.plan_restore("orders", to=to, to_time=datetime.fromtimestamp((BEGAN + 10) / 1000, UTC))
+    assert (plan.files, plan.entries, plan.refused) == (2, 20, None)
+    command = ("restore", "topics", "orders", "--from", made.folder, "--to", to, "--dry-run")
+    told = Commands(capsys).told(*command, "--to-time", format_ts(BEGAN + 10))
+    assert told["files"] == plan.files
+    assert told["partitions"] == plan.details["partitions"]
+    assert con.plan_restore(patterns=["ord.*"], to=to).entries == 40
+    with pytest.raises(NotFound, match="nothing"):
+        con.plan_restore("nothing", to=to)
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_are_those_of_the_request() -> None:
+    """One that a request gets later is forgotten here no more than on the command line."""
+    own = {field.name for field in fields(RestoreRequest)} - {field.name for field in fields(Request)}
+    named = {"to_time": "to_ts", "from_time": "from_ts"}
+    options = {named.get(name, name) for name in RestoreOptions.__annotations__}
+    assert own - options == {"target", "topics", "save_plan", "plan", "engine"}
+    assert options <= own
+
+
+def test_wrong_connections_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAKEBACKUP_DESTINATION", raising=False)
+    with pytest.raises(UsageProblem, match="No destination"):
+        lakebackup.connect()
+    with pytest.raises(UsageProblem, match="neither 'duckdb' nor a Spark session"):
+        lakebackup.connect(str(tmp_path), engine="presto")  # type: ignore[arg-type]
+    with pytest.raises(NotFound, match="no catalog"):
+        lakebackup.connect(str(tmp_path))
+
+
+def test_the_library_alone_loads_no_jobs() -> None:
+    program = "import lakebackup, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert not loaded & {"lakebackup_jobs", "duckdb", "pyarrow", "pydantic", "pyspark"}
