@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.parsers.spark import SparkParser
 from sqlglot.transforms import eliminate_qualify
 
 from lakebackup.sql_engine.guard.macros import MACROS, OTHER
@@ -28,8 +29,8 @@ _OTHERS = frozenset(macro.partition("(")[0] for macro in MACROS)
 class Asked(Spark):
     """Spark's dialect for what people write."""
 
-    class Parser(Spark.Parser):
-        FUNCTIONS = {name: made for name, made in Spark.Parser.FUNCTIONS.items() if name not in _BY_NAME}  # noqa: RUF012
+    class Parser(SparkParser):
+        FUNCTIONS = {name: made for name, made in SparkParser.FUNCTIONS.items() if name not in _BY_NAME}  # noqa: RUF012
 
 
 def for_spark(tree: exp.Expr) -> exp.Expr:
