@@ -34,8 +34,12 @@ class Asked(Spark):
 
 
 def for_spark(tree: exp.Expr) -> exp.Expr:
-    """A copy of the tree without QUALIFY, which Spark does not know."""
+    """A copy of the tree without QUALIFY, which Spark does not know; a unit of time stays a word."""
     tree = tree.copy()
+    for call in tree.find_all(exp.Anonymous):
+        if call.name.lower() in ("datediff", "date_diff", "date_add") and len(call.expressions) == 3:
+            unit = call.expressions[0]
+            unit.replace(exp.var(unit.name))
     for select in reversed(list(tree.find_all(exp.Select))):
         if not select.args.get("qualify"):
             continue
