@@ -33,8 +33,8 @@ def sql(
     """Ask the catalog with a SELECT over its tables (backups, files, positions, gaps, restores, …), and the
     records inside the backups with records('topic'), which restores nothing.
 
-    Only reads: one SELECT (or SHOW TABLES, DESCRIBE, EXPLAIN), no function that touches files. With --as-of, tables are
-    as they were then, and now_files is what files is now.
+    Only reads: one SELECT (or SHOW TABLES, DESCRIBE, EXPLAIN), no function that touches files. With --as-of,
+    tables are as they were then, and now_files is what files is now.
 
     Examples:
         lakebackup sql "SELECT source, count(*) AS backups FROM backups GROUP BY source"
