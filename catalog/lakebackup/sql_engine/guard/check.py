@@ -258,6 +258,8 @@ def _unreadable(sql: str, error: SqlglotError) -> UsageProblem:
     said = str(found.get("description") or "")
     missing = re.match(r"Expecting ([^A-Za-z\s])", said)
     message = f"The SQL cannot be read here{f': a {missing[1]!r} is missing' if missing else ''}."
+    if "argument" in said.lower():
+        message = "The function that ends here has too few or too many arguments."
     return wrong(sql, span, message, "Write it as Spark SQL.")
 
 
