@@ -316,13 +316,6 @@ def _database() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def functions() -> frozenset[str]:
-    """The names of the functions that DuckDB has."""
-    with _database().cursor() as connection:
-        rows = connection.execute("SELECT function_name FROM duckdb_functions()").fetchall()
-    return frozenset(name for (name,) in rows)
-
-
 def _plan(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """What EXPLAIN gives, in one column, as on Spark."""
     import pyarrow as pa
@@ -347,6 +340,10 @@ class _ViewColumns(Mapping[str, "Sequence[str]"]):
         if view not in self._views:
             raise KeyError(view)
         return tuple(view_types(view.removeprefix(NOW)))
+
+    def types(self, relation: str) -> Mapping[str, str]:
+        """The columns of a view, and DuckDB's types of them."""
+        return view_types(relation.removeprefix(NOW))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)

@@ -88,14 +88,14 @@ _REFUSED_KINDS = re.compile(
 
 
 def refused(function: str) -> bool:
-    """Whether no engine may run a function: it reaches files, settings or the session, or changes something."""
+    """Whether no engine may run a function: it reaches files, settings, the session, or changes something."""
     return function in _REFUSED_NAMES or _REFUSED_KINDS.fullmatch(function) is not None
 
 
 _REFUSED_NAMES = frozenset(_REFUSED.split())
 
 _WORDS = """
-    grouping sets all and as between by case cross distinct else except exclude exists filter from group having in
+    all and as between by case cross distinct else except exclude exists filter from group having in
     intersect interval is join lambda lateral limit not offset on or order over partition pivot qualify
     rollup cube select sets struct then union unnest using values when where with within end
     bigint boolean decimal double float int smallint string text timestamp tinyint varchar date try_cast
@@ -112,7 +112,7 @@ BARE = frozenset(
 #: Functions that give rows in FROM.
 ROWS = frozenset({"range"})
 
-#: The place of the number that says how much of something a function makes. Longer text and lists are refused.
+#: The place of the number that says how much of something a function makes; more than MOST is refused.
 SIZES = {
     "repeat": 1,
     "space": 0,
@@ -142,8 +142,8 @@ OPTIONS = {
     kind: frozenset(options.split())
     for kind, options in {
         "*": "this expression expressions",
-        "Select": "with expressions from joins laterals where group having qualify windows order limit offset "
-        "distinct",
+        "Select": "with expressions from joins laterals where group having qualify windows order limit "
+        "offset distinct",
         "Union": "with this expression distinct order limit offset",
         "Intersect": "with this expression distinct order limit offset",
         "Except": "with this expression distinct order limit offset",

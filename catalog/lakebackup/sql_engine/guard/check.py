@@ -1,8 +1,8 @@
 """Whether a person's SQL is one harmless SELECT over given relations, and its text for both engines.
 
-Syntax, its options and types are allow-lists, and so are functions on Spark; DuckDB, which is locked, may call
-all but refused ones. The engines never see the given text, only what is generated from the tree. Which functions
-that calls is read from it.
+Syntax, its options and types are allow-lists, and so are functions on Spark; DuckDB, which is locked, may
+call all but refused ones. The engines never see the given text, only what is generated from the tree. Which
+functions that calls is read from it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, runtime_checkable
 
 from lakebackup.errors import UsageProblem
 from lakebackup.sql_engine.guard.allowed import (
@@ -68,8 +68,8 @@ class Checked:
     """A SELECT that may run: its text for Spark and for DuckDB, and the relations it reads, sorted.
 
     `records`: what it asks inside the backups; relations that are not the catalog's, to be given their rows.
-    `explained`: its plan is asked for, not its rows. `given`: the person's own text. `foreign`: a function in it
-    that an engine has not, by engine.
+    `explained`: its plan is asked for, not its rows. `given`: the person's own text. `foreign`: a function in
+    it that an engine has not, by engine.
     """
 
     spark: str
@@ -85,7 +85,7 @@ class Checked:
         return f"EXPLAIN {self._runnable(engine)}" if self.explained else self._runnable(engine)
 
     def selected(self, engine: Literal["spark", "duckdb"]) -> str:
-        """As `text`, of a SELECT whose rows are wanted. Raises UsageProblem when it is to be explained only."""
+        """As `text`, where rows are wanted. Raises UsageProblem when it is to be explained only."""
         if self.explained:
             raise UsageProblem("EXPLAIN gives a plan, no rows.", hint="Write the SELECT alone.")
         return self._runnable(engine)
@@ -106,8 +106,8 @@ class Checked:
 def check_select(sql: str, relations: Mapping[str, Sequence[str]], *, records: bool = False) -> Checked:
     """Check `sql` (Spark's dialect) against `relations`: the name of each and its columns' names.
 
-    `records`: whether it may ask inside the backups with records('topic'). SHOW TABLES and DESCRIBE are SELECTs
-    of what is known here, EXPLAIN is one that is explained.
+    `records`: whether it may ask inside the backups with records('topic'). SHOW TABLES and DESCRIBE are
+    SELECTs of what is known here, EXPLAIN is one that is explained.
     Raises UsageProblem, with the place of what is not allowed or not known, and the nearest known names.
     """
     from sqlglot.errors import SqlglotError
@@ -147,16 +147,12 @@ def _values(columns: str, rows: Iterable[tuple[str, ...]]) -> str:
 def _described(sql: str, name: str, relations: Mapping[str, Sequence[str]], *, records: bool) -> str:
     from sqlglot import exp
 
-    from lakebackup.sql_engine import NOW, shown_views
-    from lakebackup.sql_engine.duck import view_types
-
     if records and name.lower() == "records":
         return _values("name, type", COLUMNS.items())
     found = {known.lower(): known for known in relations}.get(name.lower())
     if found is None:
         raise wrong(sql, word(sql, name), f"There is no relation {name[:60]}.", _near(name, relations))
-    view = found.removeprefix(NOW)
-    types = view_types(view) if view in shown_views() else {}
+    types = relations.types(found) if isinstance(relations, Typed) else {}
     kinds = {
         column: exp.DataType.build(types[column], dialect="duckdb").sql("spark") if column in types else ""
         for column in relations[found]
@@ -227,9 +223,11 @@ def _written(tree: exp.Expr, sql: str) -> set[str]:
 @cache
 def _of_duckdb() -> frozenset[str]:
     """The functions that DuckDB has and that no list refuses."""
-    from lakebackup.sql_engine.duck import functions
+    import duckdb
 
-    return frozenset(name for name in functions() if not refused(name))
+    with duckdb.connect() as connection:
+        rows = connection.execute("SELECT function_name FROM duckdb_functions()").fetchall()
+    return frozenset(name for (name,) in rows if not refused(name))
 
 
 def _near_function(name: str) -> str:
@@ -260,7 +258,16 @@ def _unreadable(sql: str, error: SqlglotError) -> UsageProblem:
     said = str(found.get("description") or "")
     missing = re.match(r"Expecting ([^A-Za-z\s])", said)
     message = f"The SQL cannot be read here{f': a {missing[1]!r} is missing' if missing else ''}."
+    if "argument" in said.lower():
+        message = "The function that ends here has too few or too many arguments."
     return wrong(sql, span, message, "Write it as Spark SQL.")
+
+
+@runtime_checkable
+class Typed(Protocol):
+    """Relations whose columns' types (DuckDB's) are known."""
+
+    def types(self, relation: str) -> Mapping[str, str]: ...
 
 
 class _Known(Mapping[str, "Collection[str]"]):
@@ -379,9 +386,9 @@ def _strict_casts(tree: exp.Expr) -> None:
     for node in list(tree.find_all(exp.Sub)):  # INTERVAL 1 HOUR 30 MINUTES is one thing, also after a minus
         if isinstance(node.expression, exp.Add) and isinstance(node.expression.this, exp.Interval):
             node.set("expression", exp.Paren(this=node.expression))
-    for node in list(tree.find_all(exp.TryCast)):
-        if not node.args.get("safe"):
-            node.replace(exp.Cast(this=node.this, to=node.to))
+    for cast in list(tree.find_all(exp.TryCast)):
+        if not cast.args.get("safe"):
+            cast.replace(exp.Cast(this=cast.this, to=cast.to))
 
 
 class _Check:
@@ -450,13 +457,13 @@ class _Check:
             if key.rstrip("_") in options or (function and kind not in OPTIONS):
                 continue
             self._refuse(node, f"{_OPTION_WORDS.get(key.rstrip('_'), _words(key))} is not allowed here")
-        if function:
+        if isinstance(node, exp.Func):
             if isinstance(node.parent, exp.Dot) and node.arg_key == "expression":
                 self._refuse(node, "a function has no name in front of it")
             self._size(node)
         self._values(node, kind)
 
-    def _size(self, node: exp.Expr) -> None:
+    def _size(self, node: exp.Func) -> None:
         """Few words must not make gigabytes."""
         from sqlglot import exp
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.parsers.spark import SparkParser
 from sqlglot.transforms import eliminate_qualify
 
 from lakebackup.sql_engine.guard.macros import MACROS, OTHER
@@ -28,13 +29,17 @@ _OTHERS = frozenset(macro.partition("(")[0] for macro in MACROS)
 class Asked(Spark):
     """Spark's dialect for what people write."""
 
-    class Parser(Spark.Parser):
-        FUNCTIONS = {name: made for name, made in Spark.Parser.FUNCTIONS.items() if name not in _BY_NAME}  # noqa: RUF012
+    class Parser(SparkParser):
+        FUNCTIONS = {name: made for name, made in SparkParser.FUNCTIONS.items() if name not in _BY_NAME}  # noqa: RUF012
 
 
 def for_spark(tree: exp.Expr) -> exp.Expr:
-    """A copy of the tree without QUALIFY, which Spark does not know."""
+    """A copy of the tree without QUALIFY, which Spark does not know; a unit of time stays a word."""
     tree = tree.copy()
+    for call in tree.find_all(exp.Anonymous):
+        if call.name.lower() in ("datediff", "date_diff", "date_add") and len(call.expressions) == 3:
+            unit = call.expressions[0]
+            unit.replace(exp.var(unit.name))
     for select in reversed(list(tree.find_all(exp.Select))):
         if not select.args.get("qualify"):
             continue

@@ -34,8 +34,8 @@ def sql(
     """Ask the catalog with a SELECT over its tables (backups, files, positions, gaps, restores, …), and the
     records inside the backups with records('topic'), which restores nothing.
 
-    Only reads: one SELECT, catalog tables alone, no function that touches files. With --as-of, tables are
-    as they were then, and now_files is what files is now.
+    Only reads: one SELECT (or SHOW TABLES, DESCRIBE, EXPLAIN), no function that touches files. With --as-of,
+    tables are as they were then, and now_files is what files is now.
 
     Without a SELECT it is a shell with history and completion; .help shows its commands. Where standard input
     is no terminal, it runs the statements there, up to the first error.

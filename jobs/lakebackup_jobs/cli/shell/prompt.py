@@ -128,9 +128,9 @@ def _views() -> tuple[str, ...]:
 
 @cache
 def _functions() -> tuple[str, ...]:
-    from lakebackup.sql_engine.guard.allowed import FUNCTIONS
+    from lakebackup.sql_engine.guard.allowed import SPARK
 
-    return tuple(sorted(FUNCTIONS))
+    return tuple(sorted(SPARK))
 
 
 def _columns(text: str) -> list[str]:

@@ -161,8 +161,8 @@ def test_hostile_sizes_end(sql: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
         with Limits(engine.interrupt, seconds=0.3).running():
             for batch in engine.select(checked):
                 del batch
-    except LakebackupError as error:
-        assert error.message
+    except LakebackupError:
+        pass
     assert time.monotonic() - began < 8
 
 
