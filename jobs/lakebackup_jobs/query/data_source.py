@@ -9,9 +9,9 @@ topic's files. The driver knows the ranges; each task asks the catalog for the f
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
@@ -29,7 +29,12 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
 
 #: The options of a read; Spark does not distinguish their case.
-OPTIONS = ("path", "catalog", "topic", "view", "asOf", "columns", "where")
+OPTIONS = ("path", "catalog", "topic", "view", "asOf", "columns", "where", "pushFilters")
+# Spark's filters of these names, and what each is in SQL.
+_PUSHED = {
+    "EqualTo": "EQ", "GreaterThan": "GT", "GreaterThanOrEqual": "GTE", "LessThan": "LT",
+    "LessThanOrEqual": "LTE", "In": "In", "StringStartsWith": "StartsWith",
+}  # fmt: skip
 _BYTES_A_TASK = 32 << 20
 
 
@@ -52,7 +57,8 @@ class LakebackupSource(DataSource):
             raise UsageProblem(
                 "A read of lakebackup takes no schema.", hint="The option columns chooses the columns."
             )
-        return LakebackupReader(read, schema)
+        # Spark refuses a reader with the method where its setting for it is off.
+        return (PushingReader if read.pushed else LakebackupReader)(read, schema)
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,16 @@ class LakebackupReader(DataSourceReader):
         settle()
 
 
+class PushingReader(LakebackupReader):
+    """A read to which Spark 4.1 and later give the conditions of the query."""
+
+    def pushFilters(self, filters: Sequence[Any]) -> Sequence[Any]:  # noqa: N802 - Spark's name
+        """Narrow the read by the filters that are understood. Spark applies all of them again."""
+        for pushed in filters:
+            self._read = self._read.narrowed(pushed)
+        return filters
+
+
 @dataclass(frozen=True, slots=True)
 class Read:
     """A read as a value. Of a topic, `as_of` is the second argument of records(…); of a view, the instant
@@ -104,6 +120,7 @@ class Read:
     catalog: str | None = None
     as_of: str | None = None
     where: str | None = None
+    pushed: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Read:
@@ -136,6 +153,7 @@ class Read:
             given.get("catalog"),
             given.get("asof"),
             given.get("where"),
+            _flag(given.get("pushfilters", "false")),
         )
         read.checked()
         return read
@@ -211,7 +229,30 @@ class Read:
 
     def _at(self, as_of: str | None, topic: str | None = None) -> Read:
         """The same read with a moment and a topic that mean the same in every task."""
-        return Read(self.path, self.columns, topic, self.view, self.catalog, as_of, self.where)
+        return replace(self, topic=topic, as_of=as_of)
+
+    def narrowed(self, pushed: Any) -> Read:
+        """The same read with one of Spark's filters beside its condition; itself if it is not understood."""
+        from sqlglot import exp
+
+        kind = _PUSHED.get(type(pushed).__name__)
+        path: tuple[str, ...] = getattr(pushed, "attribute", ())
+        values: Any = getattr(pushed, "value", None)
+        values = list(values) if kind == "In" else [values]
+        plain = bool(values) and all(type(value) in (str, int) for value in values)
+        if kind is None or len(path) != 1 or not plain:
+            return self
+        literals = [exp.convert(value) for value in values]
+        own = {"expressions": literals} if kind == "In" else {"expression": literals[0]}
+        condition = getattr(exp, kind)(this=exp.column(path[0]), **own)
+        if self.where:
+            condition = exp.and_(_condition(self.where), condition)
+        narrowed = replace(self, where=condition.sql(dialect="spark"))
+        try:
+            narrowed.checked()
+        except UsageProblem:  # a text that engines do not read alike
+            return self
+        return narrowed
 
     def _records(self) -> exp.Table:
         from sqlglot import exp
@@ -251,6 +292,12 @@ def _chosen(columns: str | None, known: Mapping[str, str]) -> tuple[str, ...]:
                 hint=f"Did you mean {near[0]}?" if near else f"Columns are: {', '.join(known)}.",
             )
     return chosen
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise UsageProblem(f"Option pushFilters: {text!r} is neither true nor false.")
+    return text.lower() == "true"
 
 
 def _condition(where: str) -> exp.Expr:

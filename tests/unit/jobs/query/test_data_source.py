@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -121,6 +122,7 @@ def test_the_columns_are_those_of_records(made: MadeBackups) -> None:
         ({"topic": "t", "path": ""}, "Missing option path"),
         ({}, "option topic or the option view"),
         ({"topic": "t", "view": "files"}, "option topic or the option view"),
+        ({"topic": "t", "pushFilters": "yes"}, "Option pushFilters: 'yes'"),
         ({"topic": "t", "wehre": "true"}, "no option wehre.\nDid you mean where"),
         ({"topic": "t", "columns": "key, valeu"}, "Option columns: .*valeu.*\nDid you mean value"),
         ({"view": "coverag"}, "Option view: .*\nDid you mean coverage"),
@@ -136,6 +138,42 @@ def test_the_columns_are_those_of_records(made: MadeBackups) -> None:
 def test_a_wrong_option_is_named(options: dict[str, str], message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageProblem, match=message):
         source(**{"path": str(tmp_path), **options}).schema()
+
+
+@dataclass(frozen=True)
+class EqualTo:
+    """A filter as Spark 4.1 has them; 4.0 has none."""
+
+    attribute: tuple[str, ...]
+    value: Any
+
+
+class In(EqualTo):
+    pass
+
+
+class StringStartsWith(EqualTo):
+    pass
+
+
+class StringContains(EqualTo):
+    pass
+
+
+def test_spark_4_1_pushes_its_filters(made: MadeBackups) -> None:
+    options = {"topic": "orders", "columns": "partition, kafka_offset, value"}
+    options["where"] = "kafka_offset < 12 OR partition = 9"
+    assert not hasattr(source(made, **options).reader(schema_of(made, **options)), "pushFilters")
+    options["pushFilters"] = "true"
+    reader: Any = source(made, **options).reader(schema_of(made, **options))
+    filters = [
+        EqualTo(("partition",), 1), In(("kafka_offset",), (10, 12)), StringStartsWith(("value",), "v"),
+        StringContains(("value",), "9"), EqualTo(("value",), "\\"), EqualTo(("time",), object()),
+    ]  # fmt: skip
+    assert reader.pushFilters(filters) == filters  # Spark applies what is not understood, and the rest again
+    (split,) = reader.partitions()
+    found = [row for batch in reader.read(split) for row in batch.to_pylist()]
+    assert [(row["partition"], row["kafka_offset"]) for row in found] == [(1, 10)]
 
 
 def test_what_is_not_there(made: MadeBackups, tmp_path: Path) -> None:
