@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from lakebackup.rows.tables import SPARK_TYPES, TABLES, columns
 from lakebackup.sql_engine import INTERNAL, RAW
 from lakebackup.sql_engine.delta.ddl import definition
-from lakebackup.sql_engine.duck import view_types
+from lakebackup.sql_engine.duck import SPARK_NAMES, view_types
 from lakebackup_sql import area, load, names
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from lakebackup.sql_engine.delta.ddl import Definition
 
-_TYPES = {"VARCHAR": "STRING", "INTEGER": "INT"}
 _COLUMN = re.compile(r"-- ([a-z][a-z0-9_]*): (.+)")
 _START = """\
 # SQL reference
@@ -118,7 +117,7 @@ def _views() -> Iterator[str]:
             yield f"#### {view}\n\n{describe(load('views', view)).text}\n"
             yield "| column | type | meaning |\n|---|---|---|"
             for column, kind in view_types(view).items():
-                yield _row(f"`{column}`", _TYPES.get(kind, kind), known[column])
+                yield _row(f"`{column}`", SPARK_NAMES.get(kind, kind), known[column])
             yield ""
 
 

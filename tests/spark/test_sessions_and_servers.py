@@ -285,6 +285,8 @@ def test_a_notebook_asks_through_spark_connect(place: Path, empty_catalog: Path,
         print(engine.select("SELECT count(*) AS points FROM restore_points").collect()[0].points)
         SparkEngine(spark, sys.argv[3]).register(["audit"])
         print(spark.sql("SELECT action FROM audit").collect()[0][0])
+        source = spark.read.format("lakebackup").option("view", "audit").option("columns", "action")
+        print(source.load(sys.argv[2].removesuffix("/catalog")).collect()[0][0])
     """
     uri = put_catalog(f"s3://{s3.bucket()}/backups", empty_catalog)
     entry = Audit(at=1, actor="me", action="see", subject="it", detail="{}")
@@ -297,4 +299,4 @@ def test_a_notebook_asks_through_spark_connect(place: Path, empty_catalog: Path,
             check=False,
             timeout=900,
         )
-    assert done.stdout.split() == ["look", "0", "see"], done.stderr
+    assert done.stdout.split() == ["look", "0", "see", "look"], done.stderr

@@ -158,6 +158,7 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
         relation("group_id scope epoch region metadata seen", "position ts"),
         {"scope": "orders", "epoch": "e1", "region": "0", "metadata": None, "ts": 0, "seen": "backup"},
     ),
+    "record_chosen": (relation("path destination", "bytes"), {"destination": "d"}),
     "record_rows": (NEWEST, {"partition": 0}),
     "newest_a": (NEWEST, {"partition": 0}),
     "newest_b": (NEWEST, {"partition": 0}),

@@ -238,7 +238,8 @@ class RecordsPlan:
     """One `records(…)` as a value: the topic, up to where, and what is wanted of it.
 
     `to_ts` (ms): records after it are left out. `backup_id`: only what that backup and its chain hold;
-    `after_number`: of that only what later backups than this one added.
+    `after_number`: of that only what later backups than this one added. `paths`: of all that only the files
+    from the first path on and before the second; None: no bound.
     """
 
     call: RecordsCall
@@ -248,6 +249,7 @@ class RecordsPlan:
     backup_id: str | None
     wanted: Wanted
     after_number: int | None = None
+    paths: tuple[str | None, str | None] = (None, None)
 
     def parameters(self) -> dict[str, object]:
         """The values of the query record_files."""
@@ -257,6 +259,8 @@ class RecordsPlan:
             "to_ts": self.to_ts,
             "backup_id": self.backup_id,
             "after_number": self.after_number,
+            "first_path": self.paths[0],
+            "end_path": self.paths[1],
             **self.wanted.parameters(),
         }
 

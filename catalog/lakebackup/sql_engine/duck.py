@@ -34,7 +34,7 @@ from lakebackup.sql_engine import (
     to_duckdb,
     view_text,
 )
-from lakebackup.sql_engine.delta.as_of import open_then, require_then
+from lakebackup.sql_engine.delta.as_of import open_then, open_version, require_then
 from lakebackup.sql_engine.delta.dataset import small_or_dataset
 from lakebackup.sql_engine.delta.log import folder_of, prefetch, until_fork
 from lakebackup.sql_engine.delta.table import newest_version, versions_then
@@ -73,6 +73,7 @@ class DuckEngine(SqlEngine):
     """Queries over the Delta tables in the folder `catalog_uri`, as they were when each was first read, or
     at the instant `as_of` (us since 1970); then `now_<relation>` is what a relation is now.
 
+    `versions`: what another engine's `pinned` gave, of the tables that are to be as they were there.
     Joins are made in the order of their text, each with its right side in memory: DuckDB does not know how
     large a Delta table is, and else may hold the rows of a million files.
     Raises NotFound when there was no catalog at `as_of`.
@@ -80,9 +81,15 @@ class DuckEngine(SqlEngine):
 
     name: EngineName = "duckdb"
 
-    def __init__(self, catalog_uri: str, *, as_of: int | None = None) -> None:
+    def __init__(
+        self,
+        catalog_uri: str,
+        *,
+        as_of: int | None = None,
+        versions: Mapping[str, int | None] | None = None,
+    ) -> None:
         self._uri = catalog_uri.rstrip("/")
-        self._as_of = as_of
+        self._as_of, self._versions = as_of, versions or {}
         if as_of is not None:
             require_then(self._uri, as_of)
         self._opened: dict[str, DeltaTable | None] = {}
@@ -157,6 +164,10 @@ class DuckEngine(SqlEngine):
         """The Delta version of a table that is read here; None when there was no such table at `as_of`."""
         opened = self.open(f"{RAW}{table}")
         return None if opened is None else opened.version()
+
+    def pinned(self) -> dict[str, int | None]:
+        """What was read here: the step of each table -> its Delta version, None when there was no table."""
+        return {step: None if table is None else table.version() for step, table in self._opened.items()}
 
     def count(self, table: str) -> int:
         """How many rows a table has, by its log alone."""
@@ -245,11 +256,14 @@ class DuckEngine(SqlEngine):
     def open(self, step: str) -> DeltaTable | None:
         """The table of a step, opened once, so that all that is asked sees one version of it."""
         if step not in self._opened:
-            as_of = None if step.startswith(NOW) else self._as_of
             table = step.removeprefix(NOW).removeprefix(RAW)
             uri = f"{self._uri}/{table}"
-            known = table in self._known
-            self._opened[step] = open_then(uri, as_of, known=known)
+            if step in self._versions:
+                version = self._versions[step]
+                self._opened[step] = None if version is None else open_version(uri, version)
+            else:
+                as_of = None if step.startswith(NOW) else self._as_of
+                self._opened[step] = open_then(uri, as_of, known=table in self._known)
         return self._opened[step]
 
     def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -322,6 +336,10 @@ def _plan(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
 
     plan = rows.read_all().column("explain_value").cast(pa.string())
     return pa.table({"plan": plan}).to_reader()
+
+
+#: DuckDB's names of types that Spark has others for.
+SPARK_NAMES = {"VARCHAR": "STRING", "INTEGER": "INT"}
 
 
 def view_columns(*, now: bool = False) -> Mapping[str, Sequence[str]]:

@@ -61,7 +61,9 @@ class Catalog:
 
 class CatalogReader(Catalog):
     """Questions to the catalog, answered by DuckDB over the Delta tables, as they are when first asked, or
-    as they were at the instant `as_of` (us since 1970); see `on` for Spark."""
+    as they were at the instant `as_of` (us since 1970); see `on` for Spark.
+
+    `versions`: those that another reader `pinned`, of the tables that are to be as they were there."""
 
     def __init__(
         self,
@@ -71,12 +73,13 @@ class CatalogReader(Catalog):
         as_of: int | None = None,
         spark: SparkSession | None = None,
         tables: DuckEngine | None = None,
+        versions: Mapping[str, int | None] | None = None,
     ) -> None:
         from lakebackup.sql_engine.duck import DuckEngine
 
         super().__init__(destination, catalog)
         self._as_of, self._spark = as_of, spark
-        self._duck = tables or DuckEngine(self.catalog_uri, as_of=as_of)
+        self._duck = tables or DuckEngine(self.catalog_uri, as_of=as_of, versions=versions)
         self._engine: SqlEngine = self._duck
         if spark is not None:
             from lakebackup.sql_engine.spark import SparkEngine
@@ -101,7 +104,12 @@ class CatalogReader(Catalog):
 
     @classmethod
     def open(
-        cls, destination: str, catalog: str | None = None, *, as_of: int | None = None
+        cls,
+        destination: str,
+        catalog: str | None = None,
+        *,
+        as_of: int | None = None,
+        versions: Mapping[str, int | None] | None = None,
     ) -> CatalogReader | None:
         """The catalog of a destination, or at the URI `catalog`; None when there is none.
 
@@ -110,14 +118,19 @@ class CatalogReader(Catalog):
         """
         if Catalog(destination, catalog).version() is None:
             return None
-        return cls(destination, catalog, as_of=as_of)
+        return cls(destination, catalog, as_of=as_of, versions=versions)
 
     @classmethod
     def require(
-        cls, destination: str, catalog: str | None = None, *, as_of: int | None = None
+        cls,
+        destination: str,
+        catalog: str | None = None,
+        *,
+        as_of: int | None = None,
+        versions: Mapping[str, int | None] | None = None,
     ) -> CatalogReader:
         """As `open`; raises NotFound when there is none."""
-        reader = cls.open(destination, catalog, as_of=as_of)
+        reader = cls.open(destination, catalog, as_of=as_of, versions=versions)
         if reader is None:
             raise NotFound(
                 f"There is no catalog at {catalog or destination}.",
@@ -193,6 +206,10 @@ class CatalogReader(Catalog):
         """The Delta version of each table that is read here; without those made after `as_of`."""
         found = {table: self._duck.version(table) for table in TABLES}
         return {table: version for table, version in found.items() if version is not None}
+
+    def pinned(self) -> dict[str, int | None]:
+        """The tables that were read so far and their versions, with which another process reads the same."""
+        return self._duck.pinned()
 
     def tables_behind(self) -> list[str]:
         """Tables that lack commits which the newest backup's was made after."""

@@ -60,16 +60,17 @@ class Reading:
     opened_bytes: int = 0
 
 
-def select(reader: CatalogReader, sql: str) -> Begun:
+def select(reader: CatalogReader, sql: str, *, paths: tuple[str | None, str | None] = (None, None)) -> Begun:
     """The rows of a SELECT over the catalog's views and records('topic'), by DuckDB.
 
+    `paths`: of the records' files only those from the first path on and before the second.
     Raises UsageProblem (it is not just that), NotFound (topic, backup), Refused (a time not covered);
     reading the rows raises Damaged (a file is not what was backed up).
     """
     import pyarrow as pa
 
     checked = check_select(sql, reader.relations(), records=True)
-    relations = [Records(reader, plan) for plan in _plans(reader, checked)]
+    relations = [Records(reader, replace(plan, paths=paths)) for plan in plans(reader, checked)]
     with given(reader, *relations):
         rows = reader.run_checked(checked)
 
@@ -89,7 +90,7 @@ def select_on_spark(
 
     checked = check_select(sql, reader.relations(), records=True)
     engine = SparkEngine(spark, reader.catalog_uri, as_of=as_of)
-    for plan in _plans(reader, checked):
+    for plan in plans(reader, checked):
         files = engine.query("record_files", **plan.parameters())
         _give_to_spark(files, plan, _job(reader, plan), *_held(reader, plan))
     engine.register(checked.relations)
@@ -126,7 +127,7 @@ def explain(reader: CatalogReader, sql: str) -> list[Reading]:
     from lakebackup_jobs.kafka.format.read_records import schema_of
 
     checked = check_select(sql, reader.relations(), records=True)
-    found = [Records(reader, plan) for plan in _plans(reader, checked)]
+    found = [Records(reader, plan) for plan in plans(reader, checked)]
     for relation in found:
         relation.reading.possible = relation.possible()
         reader.give(relation.plan.call.relation, schema_of(relation.plan.call.columns).empty_table())
@@ -134,7 +135,8 @@ def explain(reader: CatalogReader, sql: str) -> list[Reading]:
     return [relation.reading for relation in found]
 
 
-def _plans(reader: CatalogReader, checked: Checked) -> list[RecordsPlan]:
+def plans(reader: CatalogReader, checked: Checked) -> list[RecordsPlan]:
+    """A plan for each records(…) of a checked SELECT. Raises as `plan_records`."""
     now_ms = time.time_ns() // 1_000_000
     return [plan_records(reader, checked.spark, call, now_ms=now_ms) for call in checked.records]
 

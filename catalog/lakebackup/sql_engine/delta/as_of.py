@@ -32,6 +32,17 @@ def open_then(uri: str, as_of: int | None, *, known: bool = False) -> DeltaTable
         raise
 
 
+def open_version(uri: str, version: int) -> DeltaTable:
+    """A version of the table, whatever was committed since."""
+    table = open_table(uri)
+    if table.version() == version:
+        return table
+    with local_log(uri, history=True) as folder:
+        table = open_folder(uri, folder, history=True)
+        table.load_as_version(version)
+    return table
+
+
 def _is_to_come(uri: str) -> bool:
     """Whether a table comes with a migration that its catalog has not gone through."""
     catalog, _, table = uri.rpartition("/")

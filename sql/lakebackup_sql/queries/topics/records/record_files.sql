@@ -3,7 +3,8 @@
 -- of topics that are not compacted the older ones too, and of older chains and generations what lies before the newer
 -- ones. With :to_ts: what a restore to that instant reads. With :backup_id: what that backup and the chain up to it
 -- hold. The rest narrows it (null: all): timestamps, offsets and partitions from the least to the greatest, both in;
--- keys in hex likewise; only_null_keys: files with a record that has none; what backups after a number added.
+-- keys in hex likewise; only_null_keys: files with a record that has none; what backups after a number added; paths from
+-- first_path on and before end_path.
 WITH points AS (
   SELECT
     t.epoch, t.base, t.link, t.place, t.generation, t.settings,
@@ -77,4 +78,6 @@ WHERE f.source = :source
   )
   AND (NOT CAST(:only_null_keys AS BOOLEAN) OR f.null_keys > 0)
   AND (CAST(:after_number AS BIGINT) IS NULL OR b.number > CAST(:after_number AS BIGINT))
+  AND (CAST(:first_path AS STRING) IS NULL OR f.path >= CAST(:first_path AS STRING))
+  AND (CAST(:end_path AS STRING) IS NULL OR f.path < CAST(:end_path AS STRING))
 ORDER BY f.epoch, CAST(f.region AS BIGINT), f.start_position, f.path

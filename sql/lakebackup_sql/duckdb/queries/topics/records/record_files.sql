@@ -1,4 +1,4 @@
--- 3a0045cf947d37b2 backups files positions restore_points scopes
+-- a6b6028955e1bf28 backups files positions restore_points scopes
 WITH points AS (
   SELECT
     t.epoch,
@@ -170,6 +170,12 @@ WHERE
   AND (
     TRY_CAST($after_number AS BIGINT) IS NULL
     OR b.number > TRY_CAST($after_number AS BIGINT)
+  )
+  AND (
+    TRY_CAST($first_path AS TEXT) IS NULL OR f.path >= TRY_CAST($first_path AS TEXT)
+  )
+  AND (
+    TRY_CAST($end_path AS TEXT) IS NULL OR f.path < TRY_CAST($end_path AS TEXT)
   )
 ORDER BY
   f.epoch NULLS FIRST,

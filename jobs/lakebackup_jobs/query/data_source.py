@@ -1,0 +1,313 @@
+"""The data source `lakebackup` of Spark: records of a topic, or a view of the catalog, as a DataFrame.
+
+    spark.read.format("lakebackup").option("topic", "orders").load("s3://backups/prod")
+
+A read is a SELECT as `lakebackup sql` runs it: Spark's tasks run it by DuckDB, each over its own range of the
+topic's files. The driver knows the ranges; each task asks the catalog for the files, as it was when planned.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from lakebackup.errors import UsageProblem
+from lakebackup.rules.times import format_ts, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+    from sqlglot import exp
+
+    from lakebackup.sql_engine.guard.check import Checked
+    from lakebackup.store.reader import CatalogReader
+
+#: The options of a read; Spark does not distinguish their case.
+OPTIONS = ("path", "catalog", "topic", "view", "asOf", "columns", "where", "pushFilters")
+# Spark's filters of these names, and what each is in SQL.
+_PUSHED = {
+    "EqualTo": "EQ", "GreaterThan": "GT", "GreaterThanOrEqual": "GTE", "LessThan": "LT",
+    "LessThanOrEqual": "LTE", "In": "In", "StringStartsWith": "StartsWith",
+}  # fmt: skip
+_BYTES_A_TASK = 32 << 20
+
+
+class LakebackupSource(DataSource):
+    """What Spark calls. Its errors are those of `Read`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format` and USING."""
+        return "lakebackup"
+
+    def schema(self) -> str:
+        """The columns and their types."""
+        return Read.of(self.options).schema()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What plans the read and carries it out."""
+        read = Read.of(self.options)
+        if schema.fieldNames() != list(read.columns):
+            raise UsageProblem(
+                "A read of lakebackup takes no schema.", hint="The option columns chooses the columns."
+            )
+        # Spark refuses a reader with the method where its setting for it is off.
+        return (PushingReader if read.pushed else LakebackupReader)(read, schema)
+
+
+@dataclass(frozen=True)
+class Split(InputPartition):
+    """What one task reads: files from the first path on and before the second. `versions`: of the catalog's
+    tables."""
+
+    paths: tuple[str | None, str | None]
+    read: Read
+    versions: Mapping[str, int | None]
+
+
+class LakebackupReader(DataSourceReader):
+    """One read. Pickled into each task."""
+
+    def __init__(self, read: Read, schema: StructType) -> None:
+        self._read, self._schema = read, schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """A split for each task, with the files of about 32 MiB."""
+        return self._read.splits()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one split. Raises Damaged (a file that differs from the catalog)."""
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from lakebackup.sql_engine.worker import settle
+        from lakebackup_jobs.query import record_query
+
+        assert isinstance(partition, Split)  # noqa: S101 (Spark hands back what it got)
+        planned = partition.read
+        reader = planned.reader(partition.versions)
+        schema = to_arrow_schema(self._schema)
+        for batch in record_query.select(reader, planned.sql(), paths=partition.paths).rows:
+            yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
+        settle()
+
+
+class PushingReader(LakebackupReader):
+    """A read to which Spark 4.1 and later give the conditions of the query."""
+
+    def pushFilters(self, filters: Sequence[Any]) -> Sequence[Any]:  # noqa: N802 - Spark's name
+        """Narrow the read by the filters that are understood. Spark applies all of them again."""
+        for pushed in filters:
+            self._read = self._read.narrowed(pushed)
+        return filters
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A read as a value. Of a topic, `as_of` is the second argument of records(…); of a view, the instant
+    that the catalog is looked at."""
+
+    path: str
+    columns: tuple[str, ...]
+    topic: str | None = None
+    view: str | None = None
+    catalog: str | None = None
+    as_of: str | None = None
+    where: str | None = None
+    pushed: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Read:
+        """The read that options ask for. Raises UsageProblem, which names the option."""
+        given = {name: value for name, value in options.items() if value}
+        names = {name.lower(): name for name in OPTIONS}
+        for name in given:
+            if name not in names:
+                near = get_close_matches(name, names, 1)
+                raise UsageProblem(
+                    f"There is no option {name}.",
+                    hint=f"Did you mean {names[near[0]]}?" if near else f"Options are: {', '.join(OPTIONS)}.",
+                )
+        if "path" not in given:
+            raise UsageProblem(
+                "Missing option path: where are the backups stored?",
+                hint='Example: .option("path", "s3://bucket/backups")',
+            )
+        if ("topic" in given) == ("view" in given):
+            raise UsageProblem(
+                "Give either the option topic or the option view.",
+                hint='Examples: .option("topic", "orders"), .option("view", "coverage")',
+            )
+        known = _columns(given.get("view"))
+        read = cls(
+            given["path"],
+            _chosen(given.get("columns"), known),
+            given.get("topic"),
+            given.get("view"),
+            given.get("catalog"),
+            given.get("asof"),
+            given.get("where"),
+            _flag(given.get("pushfilters", "false")),
+        )
+        read.checked()
+        return read
+
+    def schema(self) -> str:
+        """Names and types of the columns, as Spark reads a schema."""
+        known = _columns(self.view)
+        return ", ".join(f"{name} {known[name]}" for name in self.columns)
+
+    def sql(self) -> str:
+        """The SELECT."""
+        from sqlglot import exp
+
+        table: exp.Expr = exp.to_table(self.view) if self.view else self._records()
+        select = exp.select(*map(exp.column, self.columns)).from_(table)
+        if self.where:
+            select = select.where(_condition(self.where), copy=False)
+        return select.sql(dialect="spark", comments=False)
+
+    def checked(self) -> Checked:
+        """The SELECT, known to be harmless. Raises UsageProblem (option where)."""
+        from lakebackup.sql_engine.duck import view_columns
+        from lakebackup.sql_engine.guard.check import check_select
+
+        try:
+            checked = check_select(self.sql(), view_columns(now=self.instant() is not None), records=True)
+        except UsageProblem as error:
+            raise UsageProblem(f"Option where: {error.message}", hint=error.hint) from error
+        if len(checked.records) > (self.topic is not None):
+            raise UsageProblem(
+                "Option where: records(…) cannot be asked there.", hint="Join two DataFrames instead."
+            )
+        return checked
+
+    def instant(self) -> int | None:
+        """The instant that the catalog of a view is looked at, in us since 1970; None: now."""
+        if not self.view or not self.as_of:
+            return None
+        try:
+            return parse_time(self.as_of, time.time_ns() // 1_000_000) * 1000
+        except UsageProblem as error:
+            raise UsageProblem(f"Option asOf: {error.message}", hint=error.hint) from error
+
+    def reader(self, versions: Mapping[str, int | None] | None = None) -> CatalogReader:
+        """The catalog, its tables as they were at `versions`. Raises NotFound when there is none."""
+        from lakebackup.store.reader import CatalogReader
+
+        return CatalogReader.require(self.path, self.catalog, as_of=self.instant(), versions=versions)
+
+    def splits(self) -> list[Split]:
+        """How the read is divided among tasks. Raises NotFound, Refused and UsageProblem as `lakebackup sql`
+        does."""
+        from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
+        from lakebackup_jobs.query import record_query
+
+        reader = self.reader()
+        if self.view:
+            fixed = self.instant()
+            same = self if fixed is None else self._at(format_ts(fixed // 1000))
+            return [Split((None, None), same, {})]
+        (plan,) = record_query.plans(reader, self.checked())
+        reader.define("record_chosen", "record_files", **plan.parameters())
+        rows = reader.rows("record_splits", size=_BYTES_A_TASK, most=MOST_TASKS)
+        # The first and the last are open: a task sees the same files.
+        firsts = [None, *(str(row["path"]) for row in rows[1:])]
+        point = plan.backup_id if plan.to_ts is None else format_ts(plan.to_ts)
+        same = self._at(point, f"{plan.source}/{plan.scope}")
+        versions = reader.pinned()
+        return [
+            Split((first, end), same, versions)
+            for first, end in zip(firsts, [*firsts[1:], None], strict=True)
+        ]
+
+    def _at(self, as_of: str | None, topic: str | None = None) -> Read:
+        """The same read with a moment and a topic that mean the same in every task."""
+        return replace(self, topic=topic, as_of=as_of)
+
+    def narrowed(self, pushed: Any) -> Read:
+        """The same read with one of Spark's filters beside its condition; itself if it is not understood."""
+        from sqlglot import exp
+
+        kind = _PUSHED.get(type(pushed).__name__)
+        path: tuple[str, ...] = getattr(pushed, "attribute", ())
+        values: Any = getattr(pushed, "value", None)
+        values = list(values) if kind == "In" else [values]
+        plain = bool(values) and all(type(value) in (str, int) for value in values)
+        if kind is None or len(path) != 1 or not plain:
+            return self
+        literals = [exp.convert(value) for value in values]
+        own = {"expressions": literals} if kind == "In" else {"expression": literals[0]}
+        condition = getattr(exp, kind)(this=exp.column(path[0]), **own)
+        if self.where:
+            condition = exp.and_(_condition(self.where), condition)
+        narrowed = replace(self, where=condition.sql(dialect="spark"))
+        try:
+            narrowed.checked()
+        except UsageProblem:  # a text that engines do not read alike
+            return self
+        return narrowed
+
+    def _records(self) -> exp.Table:
+        from sqlglot import exp
+
+        texts = [text for text in (self.topic, self.as_of) if text]
+        called = exp.Anonymous(this="records", expressions=[exp.Literal.string(text) for text in texts])
+        return exp.Table(this=called)
+
+
+def _columns(view: str | None) -> Mapping[str, str]:
+    """Each column of a view, or of records(…) without one, and Spark's type of it."""
+    from lakebackup.sql_engine import shown_views
+    from lakebackup.sql_engine.duck import SPARK_NAMES, view_types
+    from lakebackup.sql_engine.guard.records import COLUMNS
+
+    if view is None:
+        return COLUMNS
+    if view not in shown_views():
+        near = get_close_matches(view, shown_views(), 1)
+        raise UsageProblem(
+            f"Option view: there is no view {view!r}.",
+            hint=f"Did you mean {near[0]}?" if near else "docs/sql-reference.md has them all.",
+        )
+    return {name: SPARK_NAMES.get(kind, kind) for name, kind in view_types(view).items()}
+
+
+def _chosen(columns: str | None, known: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that a text names, or all."""
+    if columns is None:
+        return tuple(known)
+    chosen = tuple(dict.fromkeys(name.strip().lower() for name in columns.split(",")))
+    for name in chosen:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            raise UsageProblem(
+                f"Option columns: there is no column {name!r}.",
+                hint=f"Did you mean {near[0]}?" if near else f"Columns are: {', '.join(known)}.",
+            )
+    return chosen
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise UsageProblem(f"Option pushFilters: {text!r} is neither true nor false.")
+    return text.lower() == "true"
+
+
+def _condition(where: str) -> exp.Expr:
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        return exp.condition(where, dialect="spark")
+    except SqlglotError as error:
+        raise UsageProblem(
+            f"{where[:200]!r} is no condition.",
+            hint="Write what stands after WHERE in Spark SQL, as in partition = 3 AND key LIKE 'a%'.",
+        ) from error

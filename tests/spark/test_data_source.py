@@ -1,0 +1,74 @@
+"""The data source `lakebackup`: what Spark itself does with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.made_backups import MadeBackups, Record
+
+from lakebackup.errors import Damaged, UsageProblem
+from lakebackup.sql_engine.failures import task_errors
+from lakebackup_jobs.query import record_query as ask
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def run(first: int, end: int, partition: int = 0) -> list[Record]:
+    headers = (("h", b"x"), ("h", None))
+    return [
+        Record(partition, n, 1000 * n - 1, f"k{n % 4}".encode(), b'{"n": %d}' % n, headers)
+        for n in range(first, end)
+    ]
+
+
+def told(frame: DataFrame) -> list[dict[str, Any]]:
+    found = [row.asDict() for row in frame.orderBy("partition", "kafka_offset").collect()]
+    for row in found:
+        if row.get("time"):
+            row["time"] = row["time"].replace(tzinfo=None)
+    return found
+
+
+def test_it_is_what_records_gives(tmp_path: Path, spark: SparkSession) -> None:
+    """Nobody registers it: Spark finds it, also from SQL. One test, since each read starts processes."""
+    made = MadeBackups(tmp_path)
+    made.backup([run(0, 10), run(0, 5, 1)])
+    made.backup([[Record(0, 10, -1, b"\xff", None)]])
+    last = made.backup([run(5, 20)], full=True, low={0: 5})  # a chain of its own, from before the end
+    reader = made.reader()
+
+    def by_sql(sql: str) -> list[dict[str, Any]]:
+        return ask.select(reader, f"{sql} ORDER BY partition, kafka_offset").rows.read_all().to_pylist()
+
+    source = spark.read.format("lakebackup").option("topic", "orders")
+    assert told(source.load(str(tmp_path))) == by_sql("SELECT * FROM records('orders')")
+
+    spark.sql(f"""
+        CREATE OR REPLACE TEMPORARY VIEW some_orders USING lakebackup OPTIONS (
+            path '{tmp_path}', topic 'orders', asOf '1970-01-01T00:00:02Z',
+            where "key = 'k1' AND kafka_offset >= 1", columns 'partition, kafka_offset, key, time'
+        )
+    """)
+    wanted = by_sql(
+        "SELECT partition, kafka_offset, key, time FROM records('orders', '1970-01-01T00:00:02Z') "
+        "WHERE key = 'k1' AND kafka_offset >= 1"
+    )
+    assert told(spark.table("some_orders")) == wanted
+    assert wanted
+
+    views = spark.read.format("lakebackup").option("view", "backups").option("columns", "backup_id")
+    assert {row.backup_id for row in views.load(str(tmp_path)).collect()} >= {last}
+
+    with pytest.raises(UsageProblem, match="no option wehre"), task_errors():
+        spark.read.format("lakebackup").option("wehre", "true").load(str(tmp_path))
+
+    for file in tmp_path.rglob("*.data"):
+        file.unlink()
+    with pytest.raises(Damaged, match="is missing"), task_errors():
+        source.load(str(tmp_path)).count()
