@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
+from deltalake import DeltaTable
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record, records_below
 
@@ -93,15 +94,76 @@ def test_masked_filtered_and_rekeyed_records_come_back_in_order(
     assert lab.sql("SELECT count(*) AS n FROM translations") == [{"n": 0}]
 
     out = tmp_path / "out"
+    assert lab.restore(records=select(name), target=f"dir:{out}")["entries"] == 607
+    found = [row for _, row in records_below(out / "topics" / name)]
+    assert [r for r in found if r.partition == 1] == wanted[1]
+
+
+@pytest.mark.long
+def test_joined_sorted_and_spread_by_key(lab: Lab, topic: Make, tmp_path: Path) -> None:
+    name, copy = topic("joined", partitions=2), topic("joined-copy", partitions=5)
+    truth.produce(lab.bootstrap, name, rows_of(0, 300) + rows_of(1, 300))
+    lab.backup(name, target_bytes=4096)
     joined = (
-        f"SELECT r.partition, r.key, r.value, r.kafka_offset FROM records('{name}') AS r JOIN files AS f \
-        ON r.path = f.path WHERE r.key = 'k-1' AND r.value IS NOT NULL"
+        f"SELECT r.partition, r.key, r.value, r.kafka_offset FROM records('{name}') AS r "
+        "JOIN files AS f ON r.path = f.path WHERE r.key = 'k-1' AND r.value IS NOT NULL"
     )
+    values = [b"secret %d" % i for i in range(1, 300, 5)]
+    out = tmp_path / "out"
     assert lab.restore(records=joined, target=f"dir:{out}")["entries"] == 120
     found = [row for _, row in records_below(out / "topics" / name)]
-    assert [r.value for r in found if r.partition == 0] == [b"secret %d" % i for i in range(1, 300, 5)]
+    assert [r.value for r in found if r.partition == 0] == values
+
+    back = (
+        f"SELECT 1 AS partition, key, value FROM records('{name}') WHERE key = 'k-1' ORDER BY value DESC, ts"
+    )
+    table = tmp_path / "table"
+    assert lab.restore(records=back, target=f"delta:{table}")["entries"] == 122
+    rows = DeltaTable(str(table)).to_pyarrow_table().sort_by("offset").to_pylist()
+    assert [row["value"] for row in rows if row["value"]] == sorted([*values, *values], reverse=True)
+
+    spread = f"SELECT key, value FROM records('{name}') WHERE key LIKE 'k-%'"
+    asked: dict[str, Any] = {"records": spread, "maps": {name: copy}, "repartition": True}
+    assert lab.restore(**asked)["entries"] == 602
+    places: dict[bytes | None, set[int]] = {}
+    for partition, records in truth.contents(lab.bootstrap, copy).items():
+        for record in records:
+            places.setdefault(record.key, set()).add(partition)
+    assert {key: len(where) for key, where in places.items()} == {b"k-%d" % i: 1 for i in range(5)}
+
     with pytest.raises(Refused, match="returns partition 7"):
         lab.restore(
             records=f"SELECT 7 AS partition, key, value FROM records('{name}')",
             target=f"dir:{tmp_path / 'no'}",
         )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", ["files are written", "the result is sealed", "records arrive"])
+def test_killed(lab: Lab, topic: Make, moment: str) -> None:
+    """Every record carries the time of its query: after a kill all have the same one, each once."""
+    name, copy = topic("killed", partitions=4), topic("killed-copy", partitions=4)
+    rows = [Record(p, b"%d" % i, b"x" * 10_000, (), OLD + i) for i in range(1_000) for p in range(4)]
+    truth.produce(lab.bootstrap, name, rows)
+    lab.backup(name, codec="null", target_bytes=1 << 20)
+    sql = (
+        "SELECT partition, key, concat(CAST(current_timestamp() AS STRING), value) AS value, ts "
+        f"FROM records('{name}')"
+    )
+    run = Run(
+        lab, "restore", "topics", "--from", str(lab.folder), "--map", f"{name}={copy}",
+        "--to", f"kafka://{lab.bootstrap}", "--lease-ttl", "5", "--records", sql,
+    )  # fmt: skip
+    reached = {
+        "files are written": lambda: any(lab.folder.glob("restores/*/plan/data/*.data")),
+        "the result is sealed": lambda: any(lab.folder.glob("restores/*/plan/tasks.json")),
+        "records arrive": lambda: any(lab.folder.glob("restores/*/progress/*")),
+    }
+    run.kill_when(reached[moment], moment)
+    expire_leases(lab.folder)
+    assert lab.restore(records=sql, maps={name: copy})["resumed"]
+    found = truth.contents(lab.bootstrap, copy)
+    assert {p: [r.key for r in some] for p, some in found.items()} == {
+        p: [b"%d" % i for i in range(1_000)] for p in range(4)
+    }
+    assert len({r.value for some in found.values() for r in some}) == 1

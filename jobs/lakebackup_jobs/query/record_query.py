@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.sql_engine.guard.check import Checked
+    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.kafka.format.read_records import ReadRecords, RecordFile
 
@@ -38,6 +39,8 @@ _THREADS = 4
 _FILTERS_AHEAD = 64
 _BYTES_AHEAD = 128 << 20
 _BYTES_A_TASK = 64 << 20
+# Rows of `files` up to which the chosen ones are part of Spark's plan.
+_FEW_FILES = 10_000
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -103,11 +106,22 @@ def select_on_spark(
     checked = check_select(sql, reader.relations(), records=True)
     engine = SparkEngine(spark, reader.catalog_uri, as_of=as_of)
     for plan in _plans(reader, checked):
-        files = engine.query("record_files", **plan.parameters())
+        files = _files_on_spark(spark, engine, reader, plan)
         job = replace(_job(reader, plan), exact=exact)
         _give_to_spark(files, plan, job, *_held(reader, plan), in_order=exact)
     engine.register(checked.relations)
     return spark.sql(checked.spark)
+
+
+def _files_on_spark(
+    spark: SparkSession, engine: SparkEngine, reader: CatalogReader, plan: RecordsPlan
+) -> DataFrame:
+    """The files to read. Of a small catalog DuckDB chooses them: Spark plans that statement for seconds."""
+    if reader.count("files") > _FEW_FILES:
+        return engine.query("record_files", **plan.parameters())
+    relation = f"{plan.call.relation}_files"
+    engine.give(relation, reader.query("record_files", **plan.parameters()).read_all())
+    return spark.table(relation)
 
 
 @contextmanager
