@@ -136,34 +136,3 @@ def test_joined_sorted_and_spread_by_key(lab: Lab, topic: Make, tmp_path: Path) 
             records=f"SELECT 7 AS partition, key, value FROM records('{name}')",
             target=f"dir:{tmp_path / 'no'}",
         )
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("moment", ["files are written", "the result is sealed", "records arrive"])
-def test_killed(lab: Lab, topic: Make, moment: str) -> None:
-    """Every record carries the time of its query: after a kill all have the same one, each once."""
-    name, copy = topic("killed", partitions=4), topic("killed-copy", partitions=4)
-    rows = [Record(p, b"%d" % i, b"x" * 10_000, (), OLD + i) for i in range(1_000) for p in range(4)]
-    truth.produce(lab.bootstrap, name, rows)
-    lab.backup(name, codec="null", target_bytes=1 << 20)
-    sql = (
-        "SELECT partition, key, concat(CAST(current_timestamp() AS STRING), value) AS value, ts "
-        f"FROM records('{name}')"
-    )
-    run = Run(
-        lab, "restore", "topics", "--from", str(lab.folder), "--map", f"{name}={copy}",
-        "--to", f"kafka://{lab.bootstrap}", "--lease-ttl", "5", "--records", sql,
-    )  # fmt: skip
-    reached = {
-        "files are written": lambda: any(lab.folder.glob("restores/*/plan/data/*.data")),
-        "the result is sealed": lambda: any(lab.folder.glob("restores/*/plan/tasks.json")),
-        "records arrive": lambda: any(lab.folder.glob("restores/*/progress/*")),
-    }
-    run.kill_when(reached[moment], moment)
-    expire_leases(lab.folder)
-    assert lab.restore(records=sql, maps={name: copy})["resumed"]
-    found = truth.contents(lab.bootstrap, copy)
-    assert {p: [r.key for r in some] for p, some in found.items()} == {
-        p: [b"%d" % i for i in range(1_000)] for p in range(4)
-    }
-    assert len({r.value for some in found.values() for r in some}) == 1
