@@ -87,7 +87,7 @@ def test_restore_killed(lab: Lab, source: str, moment: str, topic: Callable[...,
 @pytest.mark.long
 @pytest.mark.parametrize("moment", ["files are written", "the result is sealed", "records arrive"])
 def test_restore_of_records_killed(lab: Lab, source: str, moment: str, topic: Callable[..., str]) -> None:
-    """Every record carries the time of its query: after a kill all have the same one, and each is there once."""
+    """Every record carries the time of its query: after a kill all have the same, and each is there once."""
     lab.backup(source, codec="null", target_bytes=1 << 20)
     copy = topic("killed", partitions=PARTITIONS)
     sql = (
