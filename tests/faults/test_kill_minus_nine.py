@@ -84,6 +84,36 @@ def test_restore_killed(lab: Lab, source: str, moment: str, topic: Callable[...,
     assert translated.assert_exact(lab, source, copy) == PARTITIONS * EACH
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("moment", ["files are written", "the result is sealed", "records arrive"])
+def test_restore_of_records_killed(lab: Lab, source: str, moment: str, topic: Callable[..., str]) -> None:
+    """Every record carries the time of its query: after a kill all have the same, and each is there once."""
+    lab.backup(source, codec="null", target_bytes=1 << 20)
+    copy = topic("killed", partitions=PARTITIONS)
+    sql = (
+        "SELECT partition, key, concat(CAST(current_timestamp() AS STRING), left(key_hex, 0)) AS value, ts "
+        f"FROM records('{source}')"
+    )
+    run = Run(
+        lab, "restore", "topics", "--from", str(lab.folder), "--map", f"{source}={copy}",
+        "--to", f"kafka://{lab.bootstrap}", "--lease-ttl", "5", "--records", sql,
+    )  # fmt: skip
+    reached = {
+        "files are written": lambda: any(lab.folder.glob("restores/*/plan/data/*.data")),
+        "the result is sealed": lambda: any(lab.folder.glob("restores/*/plan/tasks.json")),
+        "records arrive": lambda: any(ends(lab.bootstrap, copy)),
+    }
+    run.kill_when(reached[moment], moment)
+    expire_leases(lab.folder)
+    assert lab.restore(records=sql, maps={source: copy})["resumed"]
+    found = truth.contents(lab.bootstrap, copy)
+    keys = [b"%d" % i for i in range(EACH)]
+    assert {p: [row.key for row in rows] for p, rows in found.items()} == dict.fromkeys(
+        range(PARTITIONS), keys
+    )
+    assert len({row.value for rows in found.values() for row in rows}) == 1
+
+
 def prefix_of(whole: dict[int, list[Record]], part: dict[int, list[Record]]) -> None:
     for partition, rows in part.items():
         assert rows == whole[partition][: len(rows)]

@@ -242,6 +242,10 @@ class CatalogReader(Catalog):
         kept = self._engine.keep(relation, load("queries", name), **parameters)
         return Selection(self, self._engine, relation, kept)
 
+    def chosen(self, relation: str, rows: DataFrame) -> Selection:
+        """As `choose`, of a reader that `on` returned: rows that Spark's tasks have made."""
+        return Selection(self, self._engine, relation, rows)
+
     def give(self, relation: str, rows: pa.Table) -> None:
         """Give rows that come from elsewhere a name that later statements can use."""
         self._engine.give(relation, rows)

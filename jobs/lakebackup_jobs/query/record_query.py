@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.sql_engine.guard.check import Checked
+    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.kafka.format.read_records import ReadRecords, RecordFile
 
@@ -39,6 +40,8 @@ _THREADS = 4
 _FILTERS_AHEAD = 64
 _BYTES_AHEAD = 128 << 20
 _BYTES_A_TASK = 64 << 20
+# Rows of `files` up to which the chosen ones are part of Spark's plan.
+_FEW_FILES = 10_000
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -83,18 +86,36 @@ def select(reader: CatalogReader, sql: str, *, paths: tuple[str | None, str | No
 
 
 def select_on_spark(
-    spark: SparkSession, reader: CatalogReader, sql: str, *, as_of: int | None = None
+    spark: SparkSession,
+    reader: CatalogReader,
+    sql: str,
+    *,
+    as_of: int | None = None,
+    exact: bool = False,
 ) -> DataFrame:
-    """The same by Spark, whose tasks read the files. `as_of` is that of `reader`."""
+    """The same by Spark, whose tasks read the files. `as_of` is that of `reader`. `exact`: for a restore, see
+    ReadRecords; then the records of a partition are read in order by one task."""
     from lakebackup.sql_engine.spark import SparkEngine, run_checked
 
     checked = check_select(sql, reader.relations(), records=True)
     engine = SparkEngine(spark, reader.catalog_uri, as_of=as_of)
     for plan in plans(reader, checked):
-        files = engine.query("record_files", **plan.parameters())
-        _give_to_spark(files, plan, _job(reader, plan), *_held(reader, plan))
+        files = _files_on_spark(spark, engine, reader, plan)
+        job = replace(_job(reader, plan), exact=exact)
+        _give_to_spark(files, plan, job, *_held(reader, plan), in_order=exact)
     engine.register(checked.relations)
     return run_checked(spark, checked)
+
+
+def _files_on_spark(
+    spark: SparkSession, engine: SparkEngine, reader: CatalogReader, plan: RecordsPlan
+) -> DataFrame:
+    """The files to read. Of a small catalog DuckDB chooses them: Spark plans that statement for seconds."""
+    if reader.count("files") > _FEW_FILES:
+        return engine.query("record_files", **plan.parameters())
+    relation = f"{plan.call.relation}_files"
+    engine.give(relation, reader.query("record_files", **plan.parameters()).read_all())
+    return spark.table(relation)
 
 
 @contextmanager
@@ -112,14 +133,26 @@ def given(reader: CatalogReader, *relations: Records) -> Iterator[None]:
         yield
 
 
-def _give_to_spark(files: DataFrame, plan: RecordsPlan, job: ReadRecords, held: int, size: int) -> None:
+def _give_to_spark(
+    files: DataFrame, plan: RecordsPlan, job: ReadRecords, held: int, size: int, *, in_order: bool = False
+) -> None:
     from lakebackup_jobs.kafka.format.read_records import spark_schema
 
     least = int(files.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     tasks = max(1, min(MOST_TASKS, held, max(least, size // _BYTES_A_TASK)))
-    rows = files.repartition(tasks)
+    rows = _in_order(files, tasks) if in_order else files.repartition(tasks)
     records = rows.mapInArrow(replace(job, zone="UTC"), spark_schema(plan.call.columns))
     records.createOrReplaceTempView(plan.call.relation)
+
+
+def _in_order(files: DataFrame, tasks: int) -> DataFrame:
+    """Files of a topic, those of a partition in one task; the topic's histories one after another."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    began = sf.min("backup_id").over(Window.partitionBy("epoch"))
+    ordered = files.withColumn("began", began).repartition(tasks, "region")
+    return ordered.sortWithinPartitions("region", "began", "epoch", "start_position", "path").drop("began")
 
 
 def explain(reader: CatalogReader, sql: str) -> list[Reading]:

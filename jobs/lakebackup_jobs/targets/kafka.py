@@ -146,6 +146,7 @@ class KafkaTarget(Target):
                 to_ts=plan.to_ts,
             )
             for t in plan.topics
+            if self._request.records is None  # rows of a SELECT have no source offsets
         }
         self._bare(plan, identities, open_storage(splits.uri))
         if self._request.repartition:

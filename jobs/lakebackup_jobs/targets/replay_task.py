@@ -42,9 +42,9 @@ ANY = -1
 class ReplayJob(PartitionJob):
     """Produces the records into topics.
 
-    `identities` are translations without positions, one a source topic. `begins` says from which source
-    position on a (topic, partition) is brought; those not named begin with their first record. `left_alone`:
-    source offsets of a topic that are not brought.
+    `identities` are translations without positions, one a source topic whose offsets are translated. `begins`
+    says from which source position on a (topic, partition) is brought; those not named begin with their first
+    record. `left_alone`: source offsets of a topic that are not brought.
     """
 
     group: str
@@ -64,11 +64,9 @@ class ReplayJob(PartitionJob):
         group, mark = (name, (topic, 0)) if self.by_key else (self.group, (topic, partition))
         client = {**self.client, "partitioner": PARTITIONER} if self.by_key else self.client
         with RestoreProducer(client, name, group, zero_as_one=self.zero_as_one) as producer:
-            identity = replace(
-                self.identities[first.scope],
-                region=first.region,
-                target_region=first.region,
-                at=time.time_ns() // 1000,
+            of_topic = self.identities.get(first.scope)
+            identity = of_topic and replace(
+                of_topic, region=first.region, target_region=first.region, at=time.time_ns() // 1000
             )
             ends = None if self.by_key else partial(producer.ends, mark)
             ledger = Ledger(open_storage(self.splits.uri), identity, ends)

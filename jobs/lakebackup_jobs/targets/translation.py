@@ -107,12 +107,15 @@ class Ledger:
     Before a transaction's commit its rows are staged; when it is seen to be where it was expected, they
     become an object that counts. A run that is resumed after a crash decides about what was staged: only one
     transaction can be in doubt, since the next begins when that is decided. `ends` asks the broker for the
-    partition's; without it (records are spread over partitions) every stretch is doubtful.
+    partition's; without it (records are spread over partitions) every stretch is doubtful. Without an
+    identity (records that no source offset has) nothing is recorded.
     """
 
-    def __init__(self, storage: Storage, identity: Translation, ends: Callable[[], Ends] | None) -> None:
+    def __init__(
+        self, storage: Storage, identity: Translation | None, ends: Callable[[], Ends] | None
+    ) -> None:
         self._storage, self._identity, self._ends = storage, identity, ends
-        self._aside = aside_path(identity)
+        self._aside = aside_path(identity) if identity else ""
         self._start = UNKNOWN
         self._runs: list[Longs] = []
         self._rows: Longs = np.empty((0, 4), np.int64)
@@ -120,7 +123,7 @@ class Ledger:
 
     def open(self, reached: Reached) -> None:
         """Before the first transaction of a run: decide what the one before left in doubt, find the end."""
-        aside = take_aside(self._storage, self._aside)
+        aside = take_aside(self._storage, self._aside) if self._identity else None
         if aside is not None and aside[0] == reached.position:
             # What a task that was replaced staged later than the one that committed has another end.
             same = int(aside[1][-1, 3]) == reached.end
@@ -140,7 +143,7 @@ class Ledger:
         count = int(runs[-1, 2] + runs[-1, 1] - runs[-1, 0]) if len(runs) else 0
         end = UNKNOWN if self._start == UNKNOWN else self._start + count + (count > 0)  # and the marker
         self._rows = rows_of(runs, reached.covered, self._start, end)
-        if len(self._rows):
+        if len(self._rows) and self._identity:
             put_rows(self._storage, self._aside, self._identity, self._rows, position)
         covered = int(runs[-1, 1]) if len(runs) else reached.covered
         return Reached(position, reached.entries + count, reached.bytes + size, covered, end)
@@ -152,7 +155,7 @@ class Ledger:
             found = self._ends()
             sure = found == (reached.end, reached.end)
             self._start = found.high
-        if len(self._rows):
+        if len(self._rows) and self._identity:
             path = object_path(self._identity, self._rows)
             if not sure:
                 self._rows = self._known_before(path)
@@ -173,7 +176,7 @@ class Ledger:
 
     def end(self, reached: Reached, end: int) -> None:
         """When all is restored: readers at the source's end, behind its last record, are at the target's."""
-        if 0 <= reached.covered < end:
+        if self._identity and 0 <= reached.covered < end:
             last = self._last
             if last is None:  # all was there already
                 whole = self._ends is not None and self._ends() == (reached.end, reached.end)

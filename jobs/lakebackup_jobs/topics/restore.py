@@ -26,6 +26,7 @@ from lakebackup.plan.topics.request import (
 from lakebackup.plan.topics.restore import RestorePlan, TopicPart, refusal, require_restorable
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
+from lakebackup.store.roots import Roots, destination_id
 from lakebackup.store.translations import publish
 from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.identity import micros
@@ -35,6 +36,7 @@ from lakebackup_jobs.lifecycle.tasks.splits import write_splits
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.targets.kafka import target_of
 from lakebackup_jobs.topics.groups import GroupsRequest, move, short_of
+from lakebackup_jobs.topics.record_select import RecordSelect, staged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +83,11 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
         return {
             "dry_run": True,
             **_summary(made),
-            "partitions": _partitions(made),
+            **(
+                _previewed(request, made, work, reader)
+                if request.records
+                else {"partitions": _partitions(made)}
+            ),
             **_backups(made),
             "estimate": _estimate(request, made, reader),
             "selection": made.selection,
@@ -93,6 +99,13 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     require_restorable(made, allow_gaps=request.allow_gaps, approximate=request.approximate)
     with open_scratch(work, f"restore-{digest}") as scratch:
         return _carry_out(request, made, digest, target, reader, scratch)
+
+
+def _previewed(
+    request: RestoreRequest, made: RestorePlan, work: Workspace, reader: CatalogReader
+) -> dict[str, Any]:
+    work.reporter.note("starting Spark, which runs the SELECT")
+    return RecordSelect(work.spark, reader, request, made).preview()
 
 
 def _carry_out(
@@ -109,6 +122,11 @@ def _carry_out(
     restore_id = resumed or layout.new_backup_id(datetime.now(UTC))
     if resumed:
         reporter.note(f"resuming restore {restore_id}, which did not finish")
+    ready = staged(scratch.storage, restore_id, made) if request.records and resumed else None
+    made, select = ready or made, None
+    if request.records and not ready:  # its columns are checked before anything is written
+        reporter.note("starting Spark, which runs the SELECT")
+        select = RecordSelect(work.spark, reader, request, made)
     roots = reader.destinations()
     for row in made.chosen.rows("selected_destinations"):  # before anything is written
         roots.open(row["destination"])
@@ -122,8 +140,13 @@ def _carry_out(
             log.audit(action, found)
             for text in found:
                 reporter.warning(f"{action}: {text}")
+    if request.records:
+        log.audit("restore by SELECT of records", [request.records])
     log.row("running")
     refuse_pruned_meanwhile(work, made.source, reader)
+    if request.records:
+        made = select.stage(scratch.storage, restore_id) if select else made
+        roots = Roots({**roots.uris, destination_id(scratch.storage): scratch.storage.uri})
     splits = write_splits(scratch.storage, made, layout.restore_folder(restore_id))
     reporter.start(made.entries, made.bytes, "restore")
     try:

@@ -6,13 +6,16 @@ Planning writes nothing.
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import requests
 from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.plan.records import plan_records
 from lakebackup.plan.topics.chains import BackupSet, Cost, Step, on_path, other_sets
 from lakebackup.plan.topics.generations import is_compacted
+from lakebackup.plan.topics.record_select import stands_for
 from lakebackup.plan.topics.restore import (
     BackupPart,
     Obstacle,
@@ -63,6 +66,7 @@ class RestoreRequest(requests.Request):
     from_ts: int | None = None
     backup: str | None = None
     select: str | None = None
+    records: str | None = None
     partial: bool = False
     kafka: Mapping[str, str] = field(default_factory=dict)
     append: bool = False
@@ -90,6 +94,8 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
 
     Raises NotFound (no such topic), Refused (a time after the last backup), UsageProblem (a bad SELECT).
     """
+    if request.records is not None:
+        return _plan_records(request, request.records, reader)
     if request.select is not None:
         return _plan_select(request, request.select, reader)
     source = _at_backup(request, reader) if request.backup else only_source(reader, request.source)
@@ -127,6 +133,26 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
         notes=tuple(notes),
         spans=spans,
     )
+
+
+def _plan_records(request: RestoreRequest, select: str, reader: CatalogReader) -> RestorePlan:
+    """What a restore of the topic would read that a SELECT of records stands for. Damage is found when the
+    SELECT reads it."""
+    checked = check_select(select, reader.relations(), records=True)
+    now_ms = time.time_ns() // 1_000_000
+    plans = [plan_records(reader, checked.spark, call, now_ms=now_ms) for call in checked.records]
+    found = stands_for(request, plans)
+    whole = replace(
+        request,
+        records=None,
+        source=found.source,
+        topics=(found.scope,),
+        to_ts=found.to_ts,
+        backup=found.backup_id,
+    )
+    made = plan_restore(whole, reader.apart())
+    obstacles = tuple(one for one in made.obstacles if one.reason != "damage")
+    return replace(made, selection=select, parameters={}, to_ts=None, spans=(), obstacles=obstacles)
 
 
 def _at_backup(request: RestoreRequest, reader: CatalogReader) -> str:

@@ -79,7 +79,9 @@ def schema_of(columns: Iterable[str], zone: str | None = None) -> pa.Schema:
 class ReadRecords:
     """For `mapInArrow` over rows of record_files: the wanted records, with `columns`.
 
-    `to_ts`: records after it are left out. Raises Damaged (a file that differs from the catalog).
+    `to_ts`: records after it are left out. `exact`: key and value are texts of all their bytes, also of those
+    that are not UTF-8, which Spark passes on as they are. Raises Damaged (a file that differs from the
+    catalog).
     """
 
     columns: tuple[str, ...]
@@ -88,6 +90,7 @@ class ReadRecords:
     roots: Roots
     decoder: Decoder | None = None
     zone: str | None = "UTC"
+    exact: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -117,7 +120,7 @@ class ReadRecords:
             step = _ROWS_AT_ONCE if block.data.shape[0] < _LARGE_BLOCK else 1
             for begin in range(0, len(kept), step):
                 part = replace(block, rows=kept[begin : begin + step])
-                rows = _Rows(file, part, self.decoder, self.zone)
+                rows = _Rows(file, part, self.decoder, self.zone, exact=self.exact)
                 yield pa.RecordBatch.from_arrays([rows.column(name) for name in self.columns], schema=schema)
 
     def _kept(self, file: RecordFile, block: Columns) -> Longs:
@@ -155,8 +158,11 @@ def _between(file: RecordFile, key: str) -> bool:
 class _Rows:
     """Some records of a block as Arrow arrays, each built when it is first used."""
 
-    def __init__(self, file: RecordFile, block: Columns, decoder: Decoder | None, zone: str | None) -> None:
+    def __init__(
+        self, file: RecordFile, block: Columns, decoder: Decoder | None, zone: str | None, *, exact: bool
+    ) -> None:
         self._file, self._block, self._decoder, self._zone = file, block, decoder, zone
+        self._exact = exact
         self._made: dict[str, Any] = {}
 
     def column(self, name: str) -> Any:
@@ -166,8 +172,8 @@ class _Rows:
             "kafka_offset": lambda: pa.array(np.ascontiguousarray(self._block.rows[:, OFFSET])),
             "ts": lambda: pa.array(np.ascontiguousarray(self._block.rows[:, TIMESTAMP])),
             "time": self._time,
-            "key": lambda: arrow.as_text(self._bytes("key"), _utf8),
-            "value": lambda: arrow.as_text(self._bytes("value"), _utf8),
+            "key": lambda: self._text("key"),
+            "value": lambda: self._text("value"),
             "key_hex": lambda: _hex(self._bytes("key")),
             "value_hex": lambda: _hex(self._bytes("value")),
             "key_json": lambda: self._json("key")[0],
@@ -180,6 +186,10 @@ class _Rows:
 
     def _same(self, value: Any, kind: pa.DataType) -> Any:
         return pa.repeat(pa.scalar(value, kind), len(self._block.rows))
+
+    def _text(self, which: str) -> Any:
+        data = self._bytes(which)
+        return data.view(pa.string()) if self._exact else arrow.as_text(data, _utf8)
 
     def _bytes(self, which: str) -> Any:
         if which not in self._made:
@@ -222,11 +232,13 @@ class _Rows:
 
     def _headers(self) -> Any:
         found, block, at = self._block.headers(), self._block.data, 0
+        if not len(found):
+            return self._same("[]", pa.string())
         texts = []
         for count in self._block.rows[:, HEADER_COUNT].tolist():
             pairs = [
                 [
-                    bytes(block[key : key + key_length]).decode(errors="replace"),
+                    _text_or_hex(bytes(block[key : key + key_length])),
                     None if length < 0 else _text_or_hex(bytes(block[value : value + length])),
                 ]
                 for key, key_length, value, length in found[at : at + count].tolist()

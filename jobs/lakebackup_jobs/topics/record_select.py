@@ -1,0 +1,181 @@
+"""A restore by SELECT of records: Spark computes the result once, and what was written is what is restored.
+
+The result becomes data files in the restore's folder, like a backup's, and then the plan of a plain restore:
+from there on nothing differs. A run that is interrupted before the plan's index is there computes it
+again, since no record is in the target yet; one that is interrupted later never does, so that a SELECT whose
+answer changes (a clock, a random number, newer backups) gives no mixture.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import UsageProblem
+from lakebackup.plan.topics.record_select import counting, order_of, require_columns
+from lakebackup.plan.topics.request import read_parts
+from lakebackup.plan.topics.restore import RegionPart, RestorePlan
+from lakebackup.rules import layout
+from lakebackup.sql_engine.failures import task_errors
+from lakebackup.store.roots import destination_id
+from lakebackup_jobs.lifecycle.tasks.splits import clear, read_index
+from lakebackup_jobs.query.record_query import select_on_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebackup.plan.topics.request import RestoreRequest
+    from lakebackup.storage import Storage
+    from lakebackup.store.reader import CatalogReader
+
+# Arrow's batches are bounded by rows, and a topic's records may be large.
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BATCH_BYTES = 64 << 20
+_SAMPLE = 5
+_ORDERS = {
+    "source": "as the topic held them",
+    "query": "the SELECT's ORDER BY",
+    "kafka_offset": "by kafka_offset",
+    "unknown": "none: the SELECT joins or aggregates; add ORDER BY or the column kafka_offset",
+}
+
+
+class RecordSelect:
+    """The SELECT of a restore on Spark, whose columns were checked; nothing was computed yet.
+
+    `plan` is that of a restore of the topic it stands for. Raises UsageProblem (not such a SELECT), NotFound.
+    """
+
+    def __init__(
+        self, spark: SparkSession, reader: CatalogReader, request: RestoreRequest, plan: RestorePlan
+    ) -> None:
+        self._spark, self._reader, self._plan = spark, reader.apart(), plan
+        self._sql, self._by_key = str(request.records), request.repartition
+        with _own_errors():
+            self._rows = self._shaped(select_on_spark(spark, self._reader, self._sql, exact=True))
+
+    def stage(self, storage: Storage, restore_id: str) -> RestorePlan:
+        """Compute the result and write it; returns the plan that restores what was written."""
+        from lakebackup_jobs.topics.tasks.stage import STAGED, Stage
+
+        (topic,), folder = self._plan.topics, layout.restore_folder(restore_id)
+        clear(storage, folder)
+        regions = None if self._by_key else topic.regions
+        stage = Stage(storage.uri, folder, destination_id(storage), topic.scope, topic.epoch, regions)
+        with _own_errors(), self._small_batches():
+            files = self._rows.mapInArrow(stage, STAGED).localCheckpoint()
+            chosen = self._reader.on(self._spark).chosen("selected", files)
+            parts = read_parts(chosen)
+        storage.put(
+            _parts_path(folder), json.dumps([asdict(part) for part in parts]).encode(), if_absent=False
+        )
+        return _of_parts(replace(self._plan, chosen=chosen), parts)
+
+    def preview(self) -> dict[str, Any]:
+        """For a dry run: what each partition gets and what is left out, and the first records."""
+        from pyspark.sql import functions as sf
+
+        (topic,) = self._plan.topics
+        size = sum((sf.coalesce(sf.length(name), sf.lit(0)) for name in ("key", "value")), sf.lit(0))
+        with _own_errors(), self._small_batches():
+            # A row a partition, and a few records.
+            found = self._rows.groupBy("partition").agg(
+                sf.count("*").alias("records"), sf.sum(size).alias("bytes")
+            )
+            result = {row["partition"]: row.asDict() for row in found.collect()}
+            sample = [_shown(row.asDict()) for row in self._rows.limit(_SAMPLE).collect()]
+            counted = select_on_spark(self._spark, self._reader, counting(self._sql, topic.scope))
+            held = {row["partition"]: row.asDict() for row in counted.collect()}
+        partitions = [
+            {"partition": number, "held": 0, "left_out": None, "records": 0, "bytes": 0}
+            | held.get(number, {})
+            | result.get(number, {})
+            for number in sorted({*held, *result})
+        ]
+        return {
+            "records": sum(row["records"] for row in partitions),
+            "record_bytes": sum(row["bytes"] for row in partitions),
+            "order": _ORDERS[order_of(self._sql)],
+            "partitions": partitions,
+            "sample": sample,
+        }
+
+    def _shaped(self, rows: DataFrame) -> DataFrame:
+        """The result with the columns and types of records, in their order."""
+        from pyspark.sql import functions as sf
+
+        types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+        require_columns(types, by_key=self._by_key)
+        names = {name.lower(): kind for name, kind in types.items()}
+        (topic,) = self._plan.topics
+        if "partition" not in names:  # records of one key stay together
+            rows = rows.withColumn(
+                "partition", sf.coalesce(sf.pmod(sf.hash("key"), sf.lit(topic.regions)), sf.lit(0))
+            )
+        if order_of(self._sql) == "kafka_offset":
+            rows = rows.repartition("partition").sortWithinPartitions("partition", "kafka_offset")
+        ts = sf.col("ts") if "ts" in names else sf.lit(-1)
+        return rows.select(
+            sf.col("partition").cast("bigint").alias("partition"),
+            sf.col("key").cast("binary").alias("key"),
+            sf.col("value").cast("binary").alias("value"),
+            (sf.col("headers") if "headers" in names else sf.lit(None)).cast("string").alias("headers"),
+            (sf.unix_millis(ts) if names.get("ts") == "timestamp" else ts).cast("bigint").alias("ts"),
+        )
+
+    @contextmanager
+    def _small_batches(self) -> Iterator[None]:
+        entries, size = self._plan.entries, sum(p.raw_bytes for t in self._plan.topics for p in t.parts)
+        before = int(self._spark.conf.get(_BATCH_ROWS) or 10_000)
+        rows = max(1, min(before, _BATCH_BYTES * max(entries, 1) // max(size, 1)))
+        self._spark.conf.set(_BATCH_ROWS, str(rows))
+        try:
+            yield
+        finally:
+            self._spark.conf.set(_BATCH_ROWS, str(before))
+
+
+def staged(storage: Storage, restore_id: str, plan: RestorePlan) -> RestorePlan | None:
+    """The plan that restores what an interrupted run has written; None when it did not write all."""
+    folder = layout.restore_folder(restore_id)
+    if read_index(storage, folder) is None:
+        return None
+    return _of_parts(plan, [RegionPart(**row) for row in json.loads(storage.get(_parts_path(folder)))])
+
+
+def _parts_path(folder: str) -> str:
+    return f"{folder}plan/parts.json"
+
+
+def _of_parts(plan: RestorePlan, parts: list[RegionPart]) -> RestorePlan:
+    return replace(plan, topics=tuple(replace(topic, parts=tuple(parts)) for topic in plan.topics))
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _text(value) if isinstance(value, (bytes, bytearray)) else value for name, value in row.items()
+    }
+
+
+def _text(value: bytes | bytearray) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"0x{value.hex()}"
+
+
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    """What Spark says of the SELECT, as an error about it."""
+    from pyspark.errors import PySparkException
+
+    try:
+        with task_errors():
+            yield
+    except PySparkException as error:
+        text = next(iter(str(error).strip().splitlines()), "")
+        raise UsageProblem(f"--records failed on Spark: {text[:500]}", hint="Correct the SELECT.") from None

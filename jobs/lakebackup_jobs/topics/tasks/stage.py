@@ -1,0 +1,124 @@
+"""What a Spark task of a restore by SELECT does: write the rows as data files, in the order they come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+
+from lakebackup.errors import Refused
+from lakebackup.sql_engine.worker import settle, task_number
+from lakebackup.storage import open_storage
+from lakebackup_jobs.kafka.format.container import DEFAULT_CODEC, FileWriter
+from lakebackup_jobs.kafka.format.encode import Rows
+from lakebackup_jobs.kafka.format.records import Block
+from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
+from lakebackup_jobs.lifecycle.tasks.splits import batched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+#: A row for each file: what a restore needs to know of it.
+STAGED = (
+    "scope STRING, epoch STRING, region STRING, start_position BIGINT, end_position BIGINT, "
+    "destination STRING, path STRING, format STRING, codec STRING, bytes BIGINT, sha256 STRING, "
+    "entries BIGINT, raw_bytes BIGINT, min_ts BIGINT, max_ts BIGINT"
+)
+# Bytes before compression: of a file's block, and of all that a task holds.
+_BLOCK = 4 << 20
+_HELD = 64 << 20
+#: A task's records are numbered from its own number times this, so that a later task's come later.
+NUMBERS_A_TASK = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """For `mapInArrow` over rows of partition, key, value, headers and ts: data files of a topic below
+    `folder` of the destination at `uri`. `regions`: how many partitions there are; None: any.
+
+    A file's name is no other attempt's, so that of a task that ran twice only the files that count are read.
+    """
+
+    uri: str
+    folder: str
+    destination: str
+    scope: str
+    epoch: str
+    regions: int | None
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        numbers: dict[int, int] = {}
+        held: dict[int, list[Block]] = {}
+        size, first = 0, task_number() * NUMBERS_A_TASK
+        for batch in filter(len, batches):
+            rows, partitions = Rows(batch), self._partitions(batch["partition"])
+            for partition in np.unique(partitions).tolist():
+                number = numbers.get(partition, first)
+                block = rows.block(self.scope, partition, np.flatnonzero(partitions == partition), number)
+                numbers[partition] = number + block.stats.entries
+                held.setdefault(partition, []).append(block)
+                size += len(block.data)
+            if size >= _HELD:
+                yield self._written(held)
+                held, size = {}, 0
+        if held:
+            yield self._written(held)
+        settle()
+
+    def _partitions(self, column: Any) -> Any:
+        if column.null_count:
+            raise Refused("The SELECT returns a record without a partition.", hint=_HINT)
+        partitions = column.to_numpy()
+        least, most = int(partitions.min()), int(partitions.max())
+        wrong = least if least < 0 else most
+        if least < 0 or most > 0x7FFFFFFF or (self.regions is not None and most >= self.regions):
+            has = f"; topic {self.scope} has {self.regions}, from 0 on" if self.regions is not None else ""
+            raise Refused(f"The SELECT returns partition {wrong}{has}.", hint=_HINT)
+        return partitions
+
+    def _written(self, held: dict[int, list[Block]]) -> Any:
+        import pyarrow as pa
+
+        return pa.RecordBatch.from_pylist([self._write(*item) for item in sorted(held.items())], _schema())
+
+    def _write(self, partition: int, blocks: list[Block]) -> dict[str, Any]:
+        path = f"{self.folder}plan/data/{uuid4().hex}.data"
+        with open_storage(self.uri).writer() as sink:
+            writer = FileWriter(sink)
+            for some in batched(blocks, (lambda block: len(block.data), _BLOCK)):
+                stats = some[0].stats
+                for later in some[1:]:
+                    stats += later.stats
+                writer.write_block(Block(np.concatenate([block.data for block in some]), stats))
+            found = writer.finish()
+            sink.commit(path)
+        figures = (
+            "start_position",
+            "end_position",
+            "bytes",
+            "sha256",
+            "entries",
+            "raw_bytes",
+            "min_ts",
+            "max_ts",
+        )
+        return {
+            "scope": self.scope, "epoch": self.epoch, "region": str(partition), "path": path,
+            "destination": self.destination, "format": FORMAT_V2, "codec": DEFAULT_CODEC,
+            **dict(zip(figures, attrgetter(*figures)(found), strict=True)),
+        }  # fmt: skip
+
+
+_HINT = (
+    "Let it return a partition of the topic, or give --repartition: each record goes where its key belongs."
+)
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    types = {"STRING": pa.string(), "BIGINT": pa.int64()}
+    return pa.schema([(name, types[kind]) for name, kind in (pair.split() for pair in STAGED.split(", "))])
