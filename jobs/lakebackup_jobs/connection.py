@@ -45,6 +45,7 @@ class RestoreOptions(TypedDict, total=False):
     from_time: Moment
     backup: str
     select: str
+    records: str
     partial: bool
     maps: Mapping[str, str]
     append: bool

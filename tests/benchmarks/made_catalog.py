@@ -10,6 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebackup.rows.tables import ARROW_SCHEMAS
@@ -79,5 +80,13 @@ def _write(
     elif part.table == "departures":
         rows = rows.sort_by("gone_in")
         each = [rows.slice(at, ROWS_A_FILE) for at in range(0, len(rows), ROWS_A_FILE)]
-    files = [write_rows(storage, part.table, one.select(schema.names).cast(schema)) for one in each]
+    files = [write_rows(storage, part.table, _complete(one, schema)) for one in each]
     return files, len(rows)
+
+
+def _complete(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with the table's columns; those that a later version added are NULL."""
+    columns = [
+        rows[one.name] if one.name in rows.column_names else pa.nulls(len(rows), one.type) for one in schema
+    ]
+    return pa.Table.from_arrays(columns, names=schema.names).cast(schema)

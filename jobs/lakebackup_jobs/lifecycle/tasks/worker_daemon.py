@@ -15,8 +15,8 @@ import numba  # noqa: E402, F401 - imported for the workers
 import pyarrow.dataset as ds  # noqa: E402, F401
 from pyspark.daemon import manager  # noqa: E402
 
-from lakebackup_jobs.kafka.client import native
-from lakebackup_jobs.lifecycle.tasks import part  # noqa: F401
+from lakebackup_jobs.kafka.client import native  # noqa: E402
+from lakebackup_jobs.lifecycle.tasks import part  # noqa: E402, F401
 
 if __name__ == "__main__":
     native.preload()
