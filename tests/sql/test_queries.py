@@ -440,7 +440,7 @@ def test_no_folder_of_statements_is_long() -> None:
 
 
 def test_every_query_that_spark_runs_is_found() -> None:
-    known = {"prune_cuts", "prune_proof", "record_changes", "find_orphans", "queue_open", "report_growth"}
+    known = {"prune_cuts", "prune_proof", "record_changes", "find_orphans", "queue_open"}
     assert known <= asked_of_spark() < set(names("queries"))
 
 

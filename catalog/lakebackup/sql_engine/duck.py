@@ -6,15 +6,19 @@ others read a flipped bit without a word.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
+from threading import Event
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import duckdb
 
@@ -67,6 +71,19 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
 _KEPT = KEPT - {"restore_points"}
 # How DuckDB reports pyarrow's error for a file that is missing or damaged.
 _TORN = re.compile(r"stream registered as 'raw_|IOError|CRC|checksum|[Pp]arquet")
+# Answers that may have rows left.
+_unread: WeakSet[Generator[pa.RecordBatch]] = WeakSet()
+_cut_short = Event()
+
+
+@atexit.register
+def _end() -> None:
+    """End what still reads ahead: its threads would crash Python at its end, or keep it from ending."""
+    for answer in (unread := list(_unread)):
+        with suppress(ValueError):  # it runs in another thread
+            answer.close()
+    if verified := sys.modules.get("lakebackup.sql_engine.delta.verified"):
+        verified.open_no_more(reading=bool(unread) or _cut_short.is_set())
 
 
 class DuckEngine(SqlEngine):
@@ -219,7 +236,9 @@ class DuckEngine(SqlEngine):
             if found is None:
                 raise UsageProblem("Only a SELECT gives rows.")
             reader = found.to_arrow_reader(10_000)
-        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
+        batches = self._batches(reader)
+        _unread.add(batches)
+        return pa.RecordBatchReader.from_batches(reader.schema, batches)
 
     def _prepare(self, needs: Sequence[str]) -> None:
         """Register what a statement reads."""
@@ -266,9 +285,15 @@ class DuckEngine(SqlEngine):
                 self._opened[step] = open_then(uri, as_of, known=table in self._known)
         return self._opened[step]
 
-    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        with self._explained():
-            yield from reader
+    def _batches(self, reader: pa.RecordBatchReader) -> Generator[pa.RecordBatch]:
+        try:
+            with self._explained():
+                yield from reader
+        except GeneratorExit:
+            _cut_short.set()
+            raise
+        finally:
+            reader.close()
 
     @contextmanager
     def _explained(self, checked: Checked | None = None) -> Iterator[None]:

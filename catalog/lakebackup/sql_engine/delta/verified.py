@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections import OrderedDict
 from functools import lru_cache
 from itertools import islice
-from threading import Lock
+from threading import Event, Lock, get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -34,6 +35,22 @@ leave_pandas_out()
 _NAMED = re.compile(r"part-[0-9a-f]{32}-([0-9a-f]{64})\.parquet")
 _KEPT_BYTES = 128 << 20
 _AHEAD = 12
+_ENDING_S = 2.0
+_ending = Event()
+# Threads that open a file, most of them Arrow's own.
+_opening: set[int] = set()
+
+
+def open_no_more(*, reading: bool) -> None:
+    """Before the process ends: a thread of Arrow's that wants Python then crashes it, or keeps it for ever.
+
+    `reading`: whether an answer was not read to its end.
+    """
+    _ending.set()
+    deadline = time.monotonic() + _ENDING_S
+    while (reading or _opening) and time.monotonic() < deadline:
+        reading = False
+        time.sleep(0.05)  # longer than the last of them needs to leave Python
 
 
 class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
@@ -60,6 +77,16 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def open_input_file(self, path: str) -> pa.NativeFile:
+        if _ending.is_set():
+            raise OSError("this process ends")
+        me = get_ident()
+        _opening.add(me)
+        try:
+            return self._open(path)
+        finally:
+            _opening.discard(me)
+
+    def _open(self, path: str) -> pa.NativeFile:
         if self._root is None:
             return pa.BufferReader(self._next(path))
         file = self._root / path

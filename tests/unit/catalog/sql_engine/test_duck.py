@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
 from lakebackup.sql_engine import relations_in, steps, to_duckdb
+from lakebackup.sql_engine.delta import verified
 from lakebackup.sql_engine.delta.table import _check
 from lakebackup.sql_engine.duck import DuckEngine, view_columns
 from lakebackup_sql import area, load, names
@@ -112,3 +114,25 @@ def test_only_what_a_statement_reads_is_opened() -> None:
     assert set(steps(load("queries", "list_files"))) == {"raw_backups", "raw_files", "raw_removals", "files"}
     internal = {view for view in names("views") if area("views", view) == "internal"}
     assert set(view_columns()) == set(names("views")) - internal
+
+
+def test_before_the_process_ends_no_file_is_opened_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Milliseconds. That a process which leaves rows unread ends was tried with a catalog of 10 million."""
+    (tmp_path / "a.parquet").write_bytes(b"whole")
+    monkeypatch.setattr(verified, "_ending", threading.Event())
+    opens, go = threading.Event(), threading.Event()
+    files = verified.VerifiedFiles(str(tmp_path))
+    monkeypatch.setattr(files, "_open", lambda path: (opens.set(), go.wait()))
+    reader = threading.Thread(target=files.open_input_file, args=("a.parquet",))
+    reader.start()
+    opens.wait()
+    end = threading.Thread(target=verified.open_no_more, kwargs={"reading": False})
+    end.start()
+    assert end.is_alive()  # it waits for the one that is opened
+    go.set()
+    end.join()
+    reader.join()
+    with pytest.raises(OSError, match="ends"):
+        files.open_input_file("a.parquet")
