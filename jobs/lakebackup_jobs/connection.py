@@ -11,7 +11,7 @@ from os import PathLike, environ
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.query.answer import Answer, Begun
+from lakebackup_jobs.query.answer import Answer, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -147,14 +147,14 @@ class Connection:
         """
         from lakebackup_jobs.query import record_query
 
-        def on_duckdb(reader: CatalogReader) -> Begun:
+        def on_duckdb(reader: CatalogReader) -> Result:
             return record_query.select(reader, select)
 
-        def on_spark(reader: CatalogReader, spark: SparkSession) -> Begun:
+        def on_spark(reader: CatalogReader, spark: SparkSession) -> Result:
             from lakebackup.sql_engine.spark import streamed
 
             frame = record_query.select_on_spark(spark, reader, select, as_of=self._as_of)
-            return Begun(streamed(frame), frame=frame)
+            return Result(streamed(frame), frame=frame)
 
         seconds = _seconds(timeout)
         if self._spark is None:
@@ -166,7 +166,7 @@ class Connection:
         wanted = source or self.settings.source
         return Answer(
             lambda: self._on_duckdb(
-                lambda reader: Begun(reader.query("list_backups", source=wanted)), _seconds("5m")
+                lambda reader: Result(reader.query("list_backups", source=wanted)), _seconds("5m")
             )
         )
 
@@ -230,25 +230,25 @@ class Connection:
         with reporter(as_json=False) as report:
             return run(request, spark=spark, reporter=report)
 
-    def _on_duckdb(self, begin: Callable[[CatalogReader], Begun], seconds: float) -> Begun:
+    def _on_duckdb(self, begin: Callable[[CatalogReader], Result], seconds: float) -> Result:
         from lakebackup.sql_engine.limits import Limits
 
         reader = self.catalog()
         self._stop = reader.interrupt
         limits = Limits(reader.interrupt, seconds=seconds, give_up=self._give_up, memory=self._bounded)
         with limits.running():
-            begun = begin(reader)
-        return Begun(_within(limits, begun.rows), begun.readings)
+            result = begin(reader)
+        return Result(_within(limits, result.rows), result.readings)
 
-    def _on_spark(self, begin: Callable[[CatalogReader, SparkSession], Begun], seconds: float) -> Begun:
+    def _on_spark(self, begin: Callable[[CatalogReader, SparkSession], Result], seconds: float) -> Result:
         from lakebackup.sql_engine.limits import Limits
 
         reader, spark = self.catalog(), self._session()
         self._stop = spark.interruptAll
         limits = Limits(spark.interruptAll, seconds=seconds, give_up=self._give_up, memory=False)
         with limits.running():
-            begun = begin(reader, spark)
-        return Begun(_within(limits, begun.rows), frame=begun.frame)
+            result = begin(reader, spark)
+        return Result(_within(limits, result.rows), frame=result.frame)
 
     def _session(self) -> SparkSession:
         if callable(self._spark):

@@ -49,7 +49,7 @@ from lakebackup.sql_engine.limits import Limits
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     import pyarrow as pa
     from deltalake import DeltaTable

@@ -23,7 +23,7 @@ _SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class Result:
     """A SELECT that runs: its rows as they are read, what it reads inside the backups, and, on Spark, its
     DataFrame."""
 
@@ -36,17 +36,17 @@ class Answer:
     """The rows of a SELECT. Its first use takes the run that found no mistake in it; each later one runs it
     again, on the catalog as it is by then."""
 
-    def __init__(self, begin: Callable[[], Begun]) -> None:
+    def __init__(self, begin: Callable[[], Result]) -> None:
         self._begin = begin
-        self._begun: Begun | None = begin()
+        self._result: Result | None = begin()
         #: What the last run read inside the backups, counted while its rows are taken.
         self.readings: tuple[Reading, ...] = ()
 
     def batches(self) -> pa.RecordBatchReader:
         """The rows in Arrow batches that are read while they are taken: for any number of them."""
-        begun, self._begun = self._begun or self._begin(), None
-        self.readings = begun.readings
-        return begun.rows
+        result, self._result = self._result or self._begin(), None
+        self.readings = result.readings
+        return result.rows
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rows, column name -> value, read while they are taken."""
@@ -79,13 +79,13 @@ class Answer:
 
     def spark(self) -> DataFrame:
         """The rows as a Spark DataFrame, which no limit of time holds for. Raises UsageProblem on DuckDB."""
-        begun = self._begun or self._begin()
-        if begun.frame is None:
+        result = self._result or self._begin()
+        if result.frame is None:
             raise UsageProblem(
                 "The answer is DuckDB's, not Spark's.",
                 hint="Connect with engine=spark, or take .df() or .arrow().",
             )
-        return begun.frame
+        return result.frame
 
     def show(self, rows: int = _SHOWN) -> None:
         """Print the first rows as a table, and how many there are where that is more."""

@@ -21,7 +21,7 @@ from lakebackup.errors import LakebackupError
 from lakebackup.plan.records import RecordsPlan, plan_records
 from lakebackup.sql_engine.guard.check import check_select
 from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
-from lakebackup_jobs.query.answer import Begun
+from lakebackup_jobs.query.answer import Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -63,7 +63,7 @@ class Reading:
     opened_bytes: int = 0
 
 
-def select(reader: CatalogReader, sql: str, *, paths: tuple[str | None, str | None] = (None, None)) -> Begun:
+def select(reader: CatalogReader, sql: str, *, paths: tuple[str | None, str | None] = (None, None)) -> Result:
     """The rows of a SELECT over the catalog's views and records('topic'), by DuckDB.
 
     `paths`: of the records' files only those from the first path on and before the second.
@@ -82,7 +82,7 @@ def select(reader: CatalogReader, sql: str, *, paths: tuple[str | None, str | No
             yield from rows
 
     readings = tuple(relation.reading for relation in relations)
-    return Begun(pa.RecordBatchReader.from_batches(rows.schema, batches()), readings)
+    return Result(pa.RecordBatchReader.from_batches(rows.schema, batches()), readings)
 
 
 def select_on_spark(

@@ -124,7 +124,12 @@ def test_before_the_process_ends_no_file_is_opened_any_more(
     monkeypatch.setattr(verified, "_ending", threading.Event())
     opens, go = threading.Event(), threading.Event()
     files = verified.VerifiedFiles(str(tmp_path))
-    monkeypatch.setattr(files, "_open", lambda path: (opens.set(), go.wait()))
+
+    def open_slowly(_: str) -> None:
+        opens.set()
+        go.wait()
+
+    monkeypatch.setattr(files, "_open", open_slowly)
     reader = threading.Thread(target=files.open_input_file, args=("a.parquet",))
     reader.start()
     opens.wait()
