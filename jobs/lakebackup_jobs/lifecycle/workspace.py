@@ -58,6 +58,9 @@ class Workspace:
         if self._starting is None:
             if self._starts_jvm and "pyspark" not in sys.modules:
                 jvm.start(spark_settings())  # PySpark is imported while it starts
+            # In this thread: where two import it at once, one sees half of it.
+            import pyspark.sql  # noqa: F401
+
             self._starting = later(lambda: self._spark or self._start())
         return self._starting
 

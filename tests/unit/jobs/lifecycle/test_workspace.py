@@ -1,0 +1,25 @@
+"""Where a run works: Spark that starts beside the rest. Pure: a process of its own, since here PySpark is imported."""
+
+import subprocess
+import sys
+
+_PROGRAM = """
+import sys, threading
+from lakebackup.requests import Request
+from lakebackup_jobs.lifecycle.workspace import Workspace
+
+seen = []
+work = Workspace(Request(destination=sys.argv[1]), "", None, lambda: seen.append("pyspark.sql" in sys.modules))
+assert "pyspark" not in sys.modules
+work.start_spark().result()
+assert seen == [True]
+print("imported before")
+"""
+
+
+def test_pyspark_is_imported_before_a_thread_starts_spark(tmp_path):
+    """Two threads that import it at once see half of it: `restore point` failed so."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "imported before\n"), ended.stderr
