@@ -1,4 +1,4 @@
-"""Where a run works: Spark that starts beside the rest. Pure: a process of its own, since here PySpark is imported."""
+"""Where a run works: Spark that starts beside the rest. Pure, in a process that has not imported PySpark."""
 
 import subprocess
 import sys
@@ -9,7 +9,8 @@ from lakebackup.requests import Request
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
 seen = []
-work = Workspace(Request(destination=sys.argv[1]), "", None, lambda: seen.append("pyspark.sql" in sys.modules))
+spark = lambda: seen.append("pyspark.sql" in sys.modules)
+work = Workspace(Request(destination=sys.argv[1]), "", None, spark)
 assert "pyspark" not in sys.modules
 work.start_spark().result()
 assert seen == [True]
