@@ -20,11 +20,11 @@ from tests.support.servers import RETENTION_HOURS
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan.topics.forks import BackupEnd, EpochEnd
-from lakebackup.storage import ObjectWriter, Storage, open_storage
+from lakebackup.storage import ObjectWriter, open_storage
 from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.client import epochs
 from lakebackup_jobs.kafka.client.consume import copy_range
-from lakebackup_jobs.kafka.client.epochs import Logs
+from lakebackup_jobs.kafka.client.epochs import Logs, Place
 from lakebackup_jobs.runtime.child import free_port
 from lakebackup_jobs.targets.topics import SUSPENDED, Topics
 
@@ -120,11 +120,11 @@ def test_settings_in_force_are_known_with_their_origin(broker: Broker, topic: Ca
     assert cluster.retention_of_brokers() == of_brokers
 
 
-Kept = dict[BackupEnd, tuple[Storage, str, int]]
+Kept = dict[BackupEnd, Place]
 
 
 def logs(broker: Broker, kept: Kept | None = None, **config: str) -> Logs:
-    def files(asked: Collection[BackupEnd]) -> Mapping[BackupEnd, tuple[Storage, str, int]]:
+    def files(asked: Collection[BackupEnd]) -> Mapping[BackupEnd, Place]:
         return {one: place for one, place in (kept or {}).items() if one in asked}
 
     return Logs({"bootstrap.servers": broker.bootstrap, **config}, files)
@@ -141,8 +141,8 @@ def write(broker: Broker, topic: str, *values: bytes | None) -> None:
     truth.produce(broker.bootstrap, topic, rows)
 
 
-def copied(broker: Broker, topic: str, folder: Path, end: int, codec: str) -> tuple[Storage, str, int]:
-    """A data file of the records of a topic, as (storage, path, bytes)."""
+def copied(broker: Broker, topic: str, folder: Path, end: int, codec: str) -> Place:
+    """A data file of the records of a topic."""
     storage = open_storage(str(folder))
     writers: list[ObjectWriter] = []
 
@@ -153,7 +153,7 @@ def copied(broker: Broker, topic: str, folder: Path, end: int, codec: str) -> tu
     config = {"bootstrap.servers": broker.bootstrap}
     (stats,) = copy_range(config, topic, 0, 0, end, new_file, codec=codec)
     writers[0].commit("file.avro")
-    return storage, "file.avro", stats.bytes
+    return Place(storage, "file.avro", stats.bytes, stats.end_position)
 
 
 def test_where_an_epoch_ends(broker: Broker, topic: Callable[..., str]) -> None:
@@ -194,15 +194,15 @@ def test_a_file_that_cannot_be_read_says_nothing(
     name, other = topic(), topic()
     write(broker, name, b"a")
     write(broker, other, b"b")
-    root, path, size = copied(broker, name, tmp_path, 1, "deflate")
-    one = backup_end(other, 1)
-    assert logs(broker, {one: (root, path, size)}).compared([one]) == {one: False}
+    place = copied(broker, name, tmp_path, 1, "deflate")
+    path, one = place.path, backup_end(other, 1)
+    assert logs(broker, {one: place}).compared([one]) == {one: False}
     whole = (tmp_path / path).read_bytes()
     for broken in (whole[:-3], whole[:40], b"", whole[:-1] + bytes([whole[-1] ^ 1])):
         (tmp_path / path).write_bytes(broken)
-        assert logs(broker, {one: (root, path, size)}).compared([one]) == {}
+        assert logs(broker, {one: place}).compared([one]) == {}
     (tmp_path / path).unlink()
-    assert logs(broker, {one: (root, path, size)}).compared([one]) == {}
+    assert logs(broker, {one: place}).compared([one]) == {}
 
 
 def test_no_answer_is_an_error(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

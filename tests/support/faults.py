@@ -27,7 +27,7 @@ from lakebackup.storage import local, open_storage
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin import cluster
-from lakebackup_jobs.kafka.client import produce
+from lakebackup_jobs.kafka.client import consume, produce
 from lakebackup_jobs.lifecycle.deletion import executor as removing
 from lakebackup_jobs.targets import replay_task
 from lakebackup_jobs.topics.tasks import compact as compact_task
@@ -230,7 +230,7 @@ def _watched(steps: Steps) -> Iterator[None]:
         (produce.RestoreProducer, "commit", transaction),
         (replay_task, "RestoreProducer", partial(produce.RestoreProducer, **patient)),
         (replay_task, "TRANSACTION_BYTES", 1),  # each file a transaction of its own
-        (copy_task, "copy_range", partial(copy_task.copy_range, **patient)),
+        (consume, "copy_range", partial(consume.copy_range, **patient)),
         *(
             (cluster.Cluster, name, before(name, getattr(cluster.Cluster, name)))
             for name in ("create_topic", "alter_settings", "delete_group")

@@ -31,6 +31,7 @@ from lakebackup_jobs.topics.announce import (
 )
 from lakebackup_jobs.topics.planning import plan_next, prepare
 from lakebackup_jobs.topics.resume import InProgress, asked, blocker, different, discard_files
+from lakebackup_jobs.topics.tasks import copy as copy_task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.tasks.totals import Totals
     from lakebackup_jobs.topics.request import BackupRequest
-    from lakebackup_jobs.topics.tasks.copy import CopyJob
 
 
 def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) -> dict[str, Any]:
@@ -156,11 +156,9 @@ def copy_job(
     sequences: Mapping[tuple[str, str], int],
     *,
     report: bool = True,
-) -> CopyJob:
+) -> copy_task.CopyJob:
     """What the tasks of a prepared backup do; `sequences`: of next_sequences; `report`: they report their
     progress."""
-    from lakebackup_jobs.topics.tasks import copy as copy_task
-
     plan = prepared.plan
     return copy_task.CopyJob(
         **parts_of(work, prepared, plan.level, plan.parent),

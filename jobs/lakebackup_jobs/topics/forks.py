@@ -23,7 +23,7 @@ from lakebackup.plan.topics.forks import (
     lost,
     suspects,
 )
-from lakebackup_jobs.kafka.client.epochs import Logs
+from lakebackup_jobs.kafka.client.epochs import Logs, Place
 from lakebackup_jobs.lifecycle.identity import holder
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.parents import Choice
     from lakebackup.plan.partitions import RegionState
-    from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import CatalogWriter
 
@@ -160,16 +159,14 @@ def _history(
     return found
 
 
-def _files(
-    reader: CatalogReader, source: str, asked: Collection[BackupEnd]
-) -> dict[BackupEnd, tuple[Storage, str, int]]:
+def _files(reader: CatalogReader, source: str, asked: Collection[BackupEnd]) -> dict[BackupEnd, Place]:
     reader.give("suspected", _table(asked))
     roots = reader.destinations()
     found, names = {}, [field.name for field in fields(BackupEnd)]
     for row in reader.rows("fork_files", source=source):
         with suppress(Refused):  # a destination that is not mounted proves nothing of the source's history
-            storage = roots.open(row["destination"])
-            found[BackupEnd(**{name: row[name] for name in names})] = storage, row["path"], row["bytes"]
+            place = Place(roots.open(row["destination"]), row["path"], row["bytes"], row["end_position"])
+            found[BackupEnd(**{name: row[name] for name in names})] = place
     return found
 
 

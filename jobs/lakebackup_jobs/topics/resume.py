@@ -13,8 +13,10 @@ from lakebackup import requests
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.plan.topics.backup import Prepared  # noqa: TC001 - read by pydantic
 from lakebackup.rules import layout
+from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.topics import forks
+from lakebackup_jobs.topics.tasks.copy import BACKUP_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -148,10 +150,6 @@ def discard_files(
 
 
 def _of(storage: Storage, path: str, backup_id: str) -> bool:
-    # They load numba and pyarrow's parts for tasks, which a run with nothing to resume does without.
-    from lakebackup_jobs.kafka.format.container import FileReader
-    from lakebackup_jobs.topics.tasks.copy import BACKUP_ID
-
     try:
         with storage.open(path) as stream:
             return FileReader(stream, path).metadata.get(BACKUP_ID) == backup_id.encode()

@@ -29,8 +29,14 @@ from lakebackup_jobs.kafka.admin.problems import (
 )
 from lakebackup_jobs.kafka.client import librdkafka
 from lakebackup_jobs.kafka.client.librdkafka import PATIENCE, READING, READING_TUNING
-from lakebackup_jobs.kafka.format.container import DEFAULT_CODEC, FileSink, FileWriter, compressor
-from lakebackup_jobs.kafka.format.records import Block, Tally, record_prefix
+from lakebackup_jobs.kafka.format.container import (
+    DEFAULT_CODEC,
+    FileSink,
+    FileWriter,
+    compressor,
+    record_prefix,
+)
+from lakebackup_jobs.kafka.format.records import Block, Tally
 
 if TYPE_CHECKING:
     from lakebackup_jobs.kafka.format.records import BlockStats, FileStats

@@ -7,13 +7,12 @@ position asked for. So the position asked for is one that no log reaches.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -21,15 +20,15 @@ from lakebackup.errors import EnvironmentProblem, LakebackupError, UsageProblem
 from lakebackup.plan.topics.forks import EpochEnd
 from lakebackup_jobs.kafka.admin.problems import PARTITION_EOF, PASSING, fatal_event, problem
 from lakebackup_jobs.kafka.client.librdkafka import READING
+from lakebackup_jobs.kafka.format.container import FileReader, decompress, record_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+    from concurrent.futures import Future
 
     from lakebackup.plan.topics.forks import BackupEnd
     from lakebackup.storage import Storage
 
-#: (offset, timestamp or -1, SHA-256 of key and value) of a record: a thousand large ones are held at once.
-Record = tuple[int, int, bytes]
 
 BEYOND = 2**62
 PATIENCE_S = 30.0
@@ -50,16 +49,25 @@ _TAIL = 1 << 17
 _HEADER = 1 << 16
 
 
+class Place(NamedTuple):
+    """The data file that a backup ended with in a partition; `end` is behind its last record."""
+
+    storage: Storage
+    path: str
+    bytes: int
+    end: int
+
+
 class Logs:
     """The logs of one cluster; `config`: librdkafka properties. See plan.forks.Log.
 
-    `files`: for each end of a backup the last data file before it, as (root of the destination, path, bytes).
+    `files`: for each end of a backup the last data file before it.
     """
 
     def __init__(
         self,
         config: Mapping[str, str],
-        files: Callable[[Collection[BackupEnd]], Mapping[BackupEnd, tuple[Storage, str, int]]],
+        files: Callable[[Collection[BackupEnd]], Mapping[BackupEnd, Place]],
     ) -> None:
         self._config, self._files = config, files
 
@@ -77,21 +85,24 @@ class Logs:
         return found
 
     def compared(self, asked: Collection[BackupEnd]) -> Mapping[BackupEnd, bool | None]:
-        """Whether the last record of each in the data files is the same in the log, read again; None: the log
-        lacks it, compacted or deleted since. Left out: none can be read in the files."""
+        """Whether the log's record at the last offset of each one's data file is the one in the file; None:
+        the log lacks it, compacted or deleted since. Left out: those that have no file that can be read."""
         files = self._files(asked)
+        found: dict[BackupEnd, bool | None] = dict.fromkeys(files)
         with ThreadPoolExecutor(_READERS) as readers:
-            last = readers.map(lambda place: _last(*place), files.values())
-            kept = {asked_end: record for asked_end, record in zip(files, last, strict=True) if record}
-        found: dict[BackupEnd, bool | None] = dict.fromkeys(kept)
+            compared: dict[BackupEnd, Future[bool | None]] = {}
 
-        def take(asked_end: BackupEnd, message: Any) -> None:
-            if not message.error() and message.offset() == kept[asked_end][0]:
-                kind, ts = message.timestamp()
-                record = (message.offset(), ts if kind else -1, _digest(message.key(), message.value()))
-                found[asked_end] = record == kept[asked_end]
+            def take(asked_end: BackupEnd, message: Any) -> None:
+                place = files[asked_end]
+                if not message.error() and message.offset() == place.end - 1:
+                    compared[asked_end] = readers.submit(_ends_with, place, message)
 
-        self._each({asked_end: (record[0], None) for asked_end, record in kept.items()}, take)
+            self._each({asked_end: (place.end - 1, None) for asked_end, place in files.items()}, take)
+            for asked_end, result in compared.items():
+                if (same := result.result()) is None:
+                    del found[asked_end]
+                else:
+                    found[asked_end] = same
         return found
 
     def _each(
@@ -160,12 +171,12 @@ def _first(
             )
 
 
-def _last(storage: Storage, path: str, size: int) -> Record | None:
-    """The last record of a data file, read from its end; None when it cannot be read."""
-    # They load numba, which a run does without whose topics were never backed up.
-    from lakebackup_jobs.kafka.format.container import FileReader
-    from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH, OFFSET, TIMESTAMP, VALUE, VALUE_LENGTH
+def _ends_with(place: Place, message: Any) -> bool | None:
+    """Whether a message is in the last block of a data file; None: the file cannot be read.
 
+    It is written as it would be in the file, but for its headers, and looked for: nothing is decoded.
+    """
+    storage, path, size, _ = place
     try:
         header = storage.get(path, start=0, length=min(size, _HEADER))
         begins = FileReader(io.BytesIO(header), path).position
@@ -181,27 +192,12 @@ def _last(storage: Storage, path: str, size: int) -> Record | None:
             tail *= 4
         if at < 0 or not data.endswith(mark):
             return None
-        for block in FileReader(io.BytesIO(header[:begins] + data[at + 16 :]), path):
-            row = block.rows[-1]
-            return (
-                int(row[OFFSET]),
-                int(row[TIMESTAMP]),
-                _digest(
-                    _part(block.data, int(row[KEY]), int(row[KEY_LENGTH])),
-                    _part(block.data, int(row[VALUE]), int(row[VALUE_LENGTH])),
-                ),
-            )
+        file = FileReader(io.BytesIO(header[:begins] + data[at + 16 :]), path)
+        kind, ts = message.timestamp()
+        record = record_start(
+            file.fmt, message.topic(), message.partition(), message.offset(), ts if kind else -1, kind,
+            message.key(), message.value(),
+        )  # fmt: skip
+        return any(record in decompress(file.codec, block).tobytes() for _, _, block in file.stored())
     except LakebackupError:
-        pass  # `verify` reports damaged files; they prove nothing about the source's history
-    return None
-
-
-def _digest(key: Any, value: Any) -> bytes:
-    digest = hashlib.sha256()
-    for part in (key, value):
-        digest.update(b"-" if part is None else b"%d:" % len(part) + part)
-    return digest.digest()
-
-
-def _part(data: Any, start: int, length: int) -> bytes | None:
-    return None if length < 0 else bytes(data[start : start + length])
+        return None  # `verify` reports damaged files; they prove nothing about the source's history

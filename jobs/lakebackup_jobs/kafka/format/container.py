@@ -1,6 +1,7 @@
 """Avro object container files: the frame around blocks, hashed while written, distrusted when read.
 
-Their four codecs are null, deflate (raw zlib), snappy (with its big-endian CRC-32) and zstandard.
+Their four codecs are null, deflate (raw zlib), snappy (with its big-endian CRC-32) and zstandard. What counts
+records is compiled, and imported where it is used: a run that has nothing to back up needs none of it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import cramjam
 import numpy as np
 
 from lakebackup.errors import Damaged, UsageProblem
-from lakebackup_jobs.kafka.format.key_filter import KeyFilter
-from lakebackup_jobs.kafka.format.records import Block, BlockStats, Columns, FileStats, decode_block
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V1, FORMAT_V2, SCHEMA_V1, SCHEMA_V2, format_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from lakebackup_jobs.kafka.format.key_filter import KeyFilter
+    from lakebackup_jobs.kafka.format.records import Block, BlockStats, Columns, FileStats
     from lakebackup_jobs.kafka.memory import Bytes
 
 if sys.version_info >= (3, 14):
@@ -121,8 +122,31 @@ def _long(value: int) -> bytes:
     return bytes(out)
 
 
-def _text(data: bytes) -> bytes:
+def _sized(data: bytes) -> bytes:
     return _long(len(data)) + data
+
+
+def record_prefix(topic: str, partition: int) -> bytes:
+    """The bytes every record of a partition begins with: topic and partition."""
+    return _sized(topic.encode()) + _long(partition)
+
+
+def record_start(
+    fmt: str,
+    topic: str,
+    partition: int,
+    offset: int,
+    ts: int,
+    kind: int,
+    key: bytes | None,
+    value: bytes | None,
+) -> bytes:
+    """A record up to its headers, in either version; `kind`: the place in TIMESTAMP_TYPES."""
+    start = record_prefix(topic, partition) + _long(offset) + _long(ts)
+    if fmt == FORMAT_V1:
+        return start + (b"\2" if key is None else b"\0" + _sized(key)) + _sized(value or b"")
+    parts = (b"\0" if part is None else b"\2" + _sized(part) for part in (key, value))
+    return start + _long(kind) + b"".join(parts)
 
 
 class Frame:
@@ -144,7 +168,7 @@ class Frame:
             "avro.schema": SCHEMA_V1 if fmt == FORMAT_V1 else SCHEMA_V2,
             "avro.codec": codec,
         }
-        pairs = b"".join(_text(name.encode()) + _text(value.encode()) for name, value in entries.items())
+        pairs = b"".join(_sized(name.encode()) + _sized(value.encode()) for name, value in entries.items())
         self._header = MAGIC + _long(len(entries)) + pairs + b"\0" + self._sync
 
     def write(self, entries: int, stored: bytes) -> None:
@@ -177,6 +201,8 @@ class FileWriter:
         fmt: str = FORMAT_V2,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
+        from lakebackup_jobs.kafka.format.key_filter import KeyFilter
+
         self._compress = compressor(codec, level)
         self._frame = Frame(sink, codec=codec, fmt=fmt, metadata=metadata)
         self._stats: BlockStats | None = None
@@ -205,6 +231,8 @@ class FileWriter:
 
     def finish(self) -> FileStats:
         """The file's figures; every byte is in the sink. Raises ValueError when no block was written."""
+        from lakebackup_jobs.kafka.format.records import FileStats
+
         if self._stats is None:
             raise ValueError("a data file holds at least one record")
         sha256 = self._frame.sha256
@@ -265,6 +293,8 @@ class FileReader:
 
     def decode(self, where: str, count: int, stored: bytes) -> Columns:
         """The records of a block that `stored` gave."""
+        from lakebackup_jobs.kafka.format.records import decode_block
+
         try:
             data = decompress(self.codec, stored)
         except Damaged as problem:

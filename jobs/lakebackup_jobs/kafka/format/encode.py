@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lakebackup.errors import Refused
-from lakebackup_jobs.kafka.format.records import Block, Tally, put_long, put_nullable, record_prefix, tally
+from lakebackup_jobs.kafka.format.container import record_prefix
+from lakebackup_jobs.kafka.format.records import Block, Tally, put_long, put_nullable, tally
 from lakebackup_jobs.kafka.format.schemas import TIMESTAMP_TYPES
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, copy_bytes
 

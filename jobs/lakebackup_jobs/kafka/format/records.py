@@ -494,12 +494,3 @@ def encode_record(
     }  # fmt: skip
     fastavro.schemaless_writer(out, json.loads(SCHEMA_V2), row)
     return out.getvalue()
-
-
-def record_prefix(topic: str, partition: int) -> bytes:
-    """The bytes every record of a partition begins with: topic and partition."""
-    name = topic.encode()
-    block: Bytes = np.empty(len(name) + 20, np.uint8)
-    at = put_long(block, 0, len(name))
-    block[at : at + len(name)] = np.frombuffer(name, np.uint8)
-    return block[: put_long(block, at + len(name), partition)].tobytes()

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists, ObjectWriter, Storage
-from lakebackup_jobs.kafka.client.consume import Progress, copy_range
-from lakebackup_jobs.kafka.format.key_filter import KeyFilters
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
 from lakebackup_jobs.lifecycle.tasks.part import PartTask
@@ -19,7 +17,8 @@ if TYPE_CHECKING:
     from lakebackup.plan.partitions import Partition, Range
     from lakebackup.plan.topics.backup import Split
     from lakebackup.rows.backups import DataFile
-    from lakebackup_jobs.kafka.client.consume import Look
+    from lakebackup_jobs.kafka.client.consume import Look, Progress
+    from lakebackup_jobs.kafka.format.key_filter import KeyFilters
 
 #: In the header of a data file, the backup that wrote it.
 BACKUP_ID = "lakebackup.backup"
@@ -80,6 +79,8 @@ class OffsetsTask(PartTask):
         **columns: Any,
     ) -> Iterator[DataFile]:
         """Copy a range into data files, whose rows have `columns`; `metadata` goes into their headers."""
+        from lakebackup_jobs.kafka.client.consume import copy_range  # compiled: the driver does without
+
         seq = self.sequences.get((span.scope, span.region), 0) + span.rank
         writers: list[ObjectWriter] = []
 
@@ -130,6 +131,8 @@ class CopyJob(OffsetsTask):
     rolls: Mapping[str, int]
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
+        from lakebackup_jobs.kafka.format.key_filter import KeyFilters
+
         done = self.counter(storage, task)
         with KeyFilters(storage, self.source, self.backup_id, task) as keys:
             rows = [row for split in self.tasks[task] for row in self._copy(storage, split, keys, done)]

@@ -1,8 +1,9 @@
 -- For each partition and position of the relation `suspected`: the last data file before it.
-SELECT place, scope, epoch, region, position, leader_epoch, destination, path, bytes
+SELECT place, scope, epoch, region, position, leader_epoch, destination, path, bytes, end_position
 FROM (
   SELECT
     s.place, s.scope, s.epoch, s.region, s.position, s.leader_epoch, f.destination, f.path, f.bytes,
+    f.end_position,
     ROW_NUMBER() OVER (
       PARTITION BY s.scope, s.epoch, s.region, s.position ORDER BY f.end_position DESC, f.added_in DESC
     ) AS nth

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support import kafka_truth as truth
+from tests.support.kafka_truth import Record
 
 from lakebackup import config, errors
 from lakebackup.store.writer import CatalogWriter
@@ -20,6 +22,9 @@ from lakebackup_jobs.cli import main
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.verb import Call
 from lakebackup_jobs.runtime import session
+
+if TYPE_CHECKING:
+    from lakebackup_jobs.demo.broker import Broker
 
 ROOT = Path(__file__).parents[4]
 SECRET = "hunter2-do-not-show"
@@ -267,6 +272,20 @@ def test_a_quick_command_loads_nothing_slow(folder: Path, arguments: list[str], 
         CatalogWriter(None, str(folder)).migrate()
         arguments = [*arguments, "--from", str(folder)]
     assert loaded_by(*arguments) & HEAVY == allowed
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("more", [(), ("--mode", "full", "--dry-run")])
+def test_a_backup_of_nothing_new_and_a_dry_run_load_no_compiled_code(
+    folder: Path, broker: Broker, topic: Callable[..., str], more: tuple[str, ...]
+) -> None:
+    """They compare the last records with the log's, and write the catalog. A second each: three processes."""
+    name = topic(partitions=2)
+    truth.produce(broker.bootstrap, name, [Record(0, b"k", b"v", (("h", b"1"),), 1_700_000_000_000)])
+    words = ["backup", "topics", name, "--bootstrap-server", broker.bootstrap, "--to", str(folder)]
+    words += ["--source", "s", "--groups", "none"]  # other tests commit offsets
+    assert "numba" in loaded_by(*words, "--runner", "local")
+    assert loaded_by(*words, *more) & HEAVY == {*CATALOG, "confluent_kafka"}
 
 
 #: What verbs with a dry run import before they have a plan.

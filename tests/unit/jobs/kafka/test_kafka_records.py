@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from lakebackup.errors import Damaged, UsageProblem
 from lakebackup_jobs.kafka.format.arrow import to_arrow
-from lakebackup_jobs.kafka.format.container import CODECS, FileReader, FileWriter, compressor, decompress
+from lakebackup_jobs.kafka.format.container import (
+    CODECS,
+    FileReader,
+    FileWriter,
+    compressor,
+    decompress,
+    record_start,
+)
 from lakebackup_jobs.kafka.format.records import (
     KEY_KEPT,
     Block,
@@ -118,6 +125,19 @@ def by_fastavro(fmt: str, rows: list[Row]) -> bytes:
 @given(st.lists(v2_records, min_size=1, max_size=12))
 def test_the_bytes_are_those_of_fastavro(rows: list[Row]) -> None:
     assert b"".join(encoded(rows)) == by_fastavro(FORMAT_V2, rows)
+
+
+@given(v1_records | v2_records)
+def test_a_record_begins_as_with_fastavro(row: Row) -> None:
+    fmt = FORMAT_V2 if "timestamp_type" in row else FORMAT_V1
+    kind = TIMESTAMP_TYPES.index(row.get("timestamp_type", "NOT_AVAILABLE"))
+    place = row["topic"], row["partition"], row["offset"], row["timestamp"]
+    whole = by_fastavro(fmt, [row])
+    begun = record_start(fmt, *place, kind, row["key"], row["value"])
+    assert whole.startswith(begun)
+    # Behind it come the headers.
+    bare = by_fastavro(fmt, [{**row, "headers": [] if fmt == FORMAT_V2 else None}])
+    assert begun == bare[:-1]
 
 
 @given(st.lists(v2_records, min_size=1, max_size=12), st.sampled_from(CODECS))

@@ -1,4 +1,4 @@
--- 36a15fc85c4f91d7 files raw_backups suspected
+-- b734cfbdc8801471 files raw_backups suspected
 SELECT
   place,
   scope,
@@ -8,7 +8,8 @@ SELECT
   leader_epoch,
   destination,
   path,
-  bytes
+  bytes,
+  end_position
 FROM (
   SELECT
     s.place,
@@ -20,6 +21,7 @@ FROM (
     f.destination,
     f.path,
     f.bytes,
+    f.end_position,
     ROW_NUMBER() OVER (
       PARTITION BY s.scope, s.epoch, s.region, s.position
       ORDER BY f.end_position DESC, f.added_in DESC
