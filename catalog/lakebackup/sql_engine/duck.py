@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
-from threading import Event
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -43,7 +43,7 @@ from lakebackup.sql_engine.delta.dataset import small_or_dataset
 from lakebackup.sql_engine.delta.log import folder_of, prefetch, until_fork
 from lakebackup.sql_engine.delta.table import newest_version, versions_then
 from lakebackup.sql_engine.failures import damaged_table, error_in
-from lakebackup.sql_engine.guard.macros import MACROS
+from lakebackup.sql_engine.guard.macros import MACROS, OF_CATALOG
 from lakebackup.sql_engine.guard.place import of_engine
 from lakebackup.sql_engine.limits import Limits
 from lakebackup_sql import load
@@ -74,6 +74,8 @@ _TORN = re.compile(r"stream registered as 'raw_|IOError|CRC|checksum|[Pp]arquet"
 # Answers that may have rows left.
 _unread: WeakSet[Generator[pa.RecordBatch]] = WeakSet()
 _cut_short = Event()
+_MACRO_NAMES = frozenset(macro.partition("(")[0] for macro in MACROS if macro not in OF_CATALOG)
+_making = Lock()
 
 
 @atexit.register
@@ -131,8 +133,10 @@ class DuckEngine(SqlEngine):
     def select(self, checked: Checked) -> pa.RecordBatchReader:
         """The rows of a person's SELECT that was checked."""
         self.asked.append(Asked(self.name, "select", checked.spark, {}))
+        text = checked.text("duckdb")
+        _make_macros(text)
         with self._explained(checked):
-            rows = self.run(checked.text("duckdb"), steps_for(checked.relations), {})
+            rows = self.run(text, steps_for(checked.relations), {})
         return _plan(rows) if checked.explained else rows
 
     def define(self, relation: str, text: str, **parameters: Any) -> None:
@@ -146,8 +150,10 @@ class DuckEngine(SqlEngine):
 
     def define_checked(self, relation: str, checked: Checked) -> None:
         self.asked.append(Asked(self.name, relation, checked.spark, {}))
+        text = checked.selected("duckdb")
+        _make_macros(text)
         with Limits(self.interrupt).running():
-            self._create(relation, checked.selected("duckdb"), steps_for(checked.relations), {}, checked)
+            self._create(relation, text, steps_for(checked.relations), {}, checked)
 
     def keep(self, relation: str, text: str, **parameters: Any) -> str:
         """Compute the rows of a SELECT once; returns the table of their own that `show` gives a name to."""
@@ -348,11 +354,23 @@ def _spilled() -> _Spilled:
 def _database() -> duckdb.DuckDBPyConnection:
     """The database of all engines of a process: to open one takes 15 ms."""
     connection = duckdb.connect(":memory:", config=_LOCKED | {"temp_directory": _spilled().folder})
-    connection.execute("; ".join(f"CREATE MACRO {macro}" for macro in MACROS))
+    connection.execute("; ".join(f"CREATE MACRO {macro}" for macro in OF_CATALOG))
     # Not the machine's: a time means the same everywhere, and the same as on Spark.
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.execute("SET lock_configuration = true")
     return connection
+
+
+def _make_macros(text: str) -> None:
+    """Make all macros, once, where a person's SELECT may use one: they take longer than most questions."""
+    if not _MACRO_NAMES.isdisjoint(re.findall(r"\w+", text.lower())):
+        with _making:
+            _all_macros()
+
+
+@until_fork
+def _all_macros() -> None:
+    _database().execute("; ".join(f"CREATE MACRO {macro}" for macro in MACROS if macro not in OF_CATALOG))
 
 
 def _plan(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:

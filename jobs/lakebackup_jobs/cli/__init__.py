@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTERRUPTED = 130
+# Before numpy is loaded, which else starts threads for computations that are not made here.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:

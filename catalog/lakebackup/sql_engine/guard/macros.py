@@ -74,3 +74,5 @@ _MACROS = r"""
     zeroifnull(x) AS coalesce(x, 0)
 """
 MACROS = tuple(re.split(r"\n    (?=\w)", _MACROS.strip()))
+#: Those in the catalog's own SQL.
+OF_CATALOG = tuple(macro for macro in MACROS if macro.startswith(("timestamp_millis(", "timestamp_micros(")))

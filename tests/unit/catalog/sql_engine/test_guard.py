@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from lakebackup.sql_engine.guard.check import check_select
 from lakebackup.sql_engine.guard.dialect import Asked
 from lakebackup.sql_engine.guard.macros import MACROS
 from lakebackup.sql_engine.limits import Limits
+from lakebackup.store.writer import CatalogWriter
 
 RELATIONS = {
     "files": ["destination", "path", "backup_id", "bytes", "min_ts", "max_ts", "scope", "at"],
@@ -147,8 +149,6 @@ def test_describe_shows_columns_and_their_types() -> None:
 @pytest.mark.parametrize("sql", HOSTILE)
 def test_hostile_sizes_end(sql: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With an answer or an error of our own, in bounded time and memory."""
-    import pyarrow as pa
-
     from lakebackup.sql_engine import limits
 
     monkeypatch.setattr(limits, "BYTES", 512 << 20)
@@ -241,3 +241,15 @@ def test_any_words_are_checked_or_refused_and_nothing_else_happens(words: list[s
     assert set(checked.relations) <= set(RELATIONS)
     for text in (checked.spark, checked.duckdb):
         assert not DANGEROUS.search(re.sub(r"'[^']*'", "", text).lower())
+
+
+def test_functions_that_duckdb_lacks_are_made_for_the_select_that_names_one(tmp_path: Path) -> None:
+    CatalogWriter(None, str(tmp_path)).migrate()
+    for _ in range(2):
+        engine = DuckEngine(f"{tmp_path}/catalog")
+        for sql in (
+            "SELECT count(*) AS found FROM files",
+            "SELECT PMOD(count(*) - 3, 3) AS found FROM files",
+        ):
+            (found,) = engine.select(check_select(sql, RELATIONS)).read_all().to_pylist()
+            assert found == {"found": 0}
