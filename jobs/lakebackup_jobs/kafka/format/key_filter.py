@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import zlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from lakebackup.errors import LakebackupError
 from lakebackup.rules import layout
 from lakebackup_jobs.kafka.format.records import KEY, KEY_LENGTH
+from lakebackup_jobs.kafka.key_sums import BLOCK_WORDS, SEALED_BYTES, intact, seal, whole, words_of
 from lakebackup_jobs.kafka.memory import Bytes, Longs, compiled, load8, load32, load64
 
 if TYPE_CHECKING:
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 
 Words = npt.NDArray[np.uint32]
 
-BLOCK_WORDS = 8
-BLOCK_BYTES = 32
-#: A block and its CRC-32.
-SEALED_BYTES = BLOCK_BYTES + 4
 #: An open file's filter: 4 MiB, good for 3 million keys at MOST_FALSE, for 11 million at USELESS.
 MOST_BLOCKS = 1 << 17
 #: Files of fewer keys (4 MiB of hashes) get a filter of the size they need, which fits a processor's cache.
@@ -62,7 +58,6 @@ _P1, _P2, _P3, _P4, _P5 = (
         0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5,
     )
 )  # fmt: skip
-_CRC: Words = np.array([zlib.crc32(bytes([i])) ^ zlib.crc32(b"\0") for i in range(256)], np.uint32)
 _log = logging.getLogger(__name__)
 
 
@@ -180,27 +175,6 @@ def _false_rate(words: Words, step: int) -> float:
     return float(total * step / words.shape[0])
 
 
-@compiled
-def _seal(words: Words, start: int, sealed: Bytes) -> None:
-    """Blocks as bytes, each with the CRC-32 continued from `start` over its number and itself."""
-    at = 0
-    for number in range(words.shape[0]):
-        crc = start ^ 0xFFFFFFFF
-        for k in range(8):
-            crc = _CRC[(crc ^ (number >> (8 * k))) & 0xFF] ^ (crc >> 8)
-        for j in range(BLOCK_WORDS):
-            word = np.int64(words[number, j])
-            for k in range(4):
-                byte = (word >> (8 * k)) & 0xFF
-                crc = _CRC[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-                sealed[at] = byte
-                at += 1
-        crc ^= 0xFFFFFFFF
-        for k in range(4):
-            sealed[at] = (crc >> (8 * k)) & 0xFF
-            at += 1
-
-
 class KeyFilter:
     """The filter of a file that is being written; holds at most 4 MiB and some hashes."""
 
@@ -220,9 +194,7 @@ class KeyFilter:
         for sealed, sha256 in filters:
             if not sealed or not whole(sealed, sha256):
                 return None
-            blocks = np.ascontiguousarray(
-                np.frombuffer(sealed, np.uint8).reshape(-1, SEALED_BYTES)[:, :BLOCK_BYTES]
-            ).view("<u4")
+            blocks = words_of(sealed)
             # A block stands for as many as a larger filter has for the same keys: the inverse of folding.
             size = max(len(words), len(blocks))
             words = np.repeat(words, size // len(words), 0) | np.repeat(blocks, size // len(blocks), 0)
@@ -258,9 +230,7 @@ class KeyFilter:
             return None
         while len(words) > 1 and _false_rate(words, 2) <= MOST_FALSE:
             words = words[0::2] | words[1::2]
-        sealed: Bytes = np.empty(len(words) * SEALED_BYTES, np.uint8)
-        _seal(words, zlib.crc32(bytes.fromhex(sha256)), sealed)
-        return sealed.tobytes()
+        return seal(words, sha256)
 
 
 class KeyFilters:
@@ -347,21 +317,3 @@ def may_hold(
         warn(f"{path}: this key filter cannot be read and is not used: {problem.message}")
         return True
     return False
-
-
-def intact(sealed: bytes, number: int, sha256: str) -> bool:
-    """Whether these are block `number` of the filter of a data file, and its CRC-32, as they were written."""
-    block, crc = sealed[:BLOCK_BYTES], sealed[BLOCK_BYTES:]
-    start = zlib.crc32(number.to_bytes(8, "little"), zlib.crc32(bytes.fromhex(sha256)))
-    return len(crc) == 4 and zlib.crc32(block, start) == int.from_bytes(crc, "little")
-
-
-def whole(sealed: bytes, sha256: str) -> bool:
-    """Whether this is the filter of a data file, as it was written."""
-    if len(sealed) % SEALED_BYTES:
-        return False
-    given: Bytes = np.frombuffer(sealed, np.uint8)
-    blocks = np.ascontiguousarray(given.reshape(-1, SEALED_BYTES)[:, :BLOCK_BYTES])
-    again: Bytes = np.empty_like(given)
-    _seal(blocks.view("<u4"), zlib.crc32(bytes.fromhex(sha256)), again)
-    return bool((again == given).all())

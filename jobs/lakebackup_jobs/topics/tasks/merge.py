@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound
 from lakebackup_jobs.kafka.format.container import Frame
-from lakebackup_jobs.kafka.format.key_filter import SEALED_BYTES, KeyFilter, KeyFilters, hashes_of
+from lakebackup_jobs.kafka.format.key_filter import KeyFilter, KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.stored import StoredFile, open_verified
+from lakebackup_jobs.kafka.key_sums import SEALED_BYTES
 from lakebackup_jobs.lifecycle.tasks.part import PartTask
 from lakebackup_jobs.lifecycle.tasks.splits import batched, read_lines, split_path, write_lines
 from lakebackup_jobs.topics.tasks.copy import publish

@@ -275,17 +275,18 @@ def test_a_quick_command_loads_nothing_slow(folder: Path, arguments: list[str], 
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("more", [(), ("--mode", "full", "--dry-run")])
-def test_a_backup_of_nothing_new_and_a_dry_run_load_no_compiled_code(
-    folder: Path, broker: Broker, topic: Callable[..., str], more: tuple[str, ...]
+def test_what_reads_no_new_record_loads_no_compiled_code(
+    folder: Path, broker: Broker, topic: Callable[..., str]
 ) -> None:
-    """They compare the last records with the log's, and write the catalog. A second each: three processes."""
+    """A backup of nothing new, a dry run, a `verify`: five seconds, for they are processes of their own."""
     name = topic(partitions=2)
     truth.produce(broker.bootstrap, name, [Record(0, b"k", b"v", (("h", b"1"),), 1_700_000_000_000)])
     words = ["backup", "topics", name, "--bootstrap-server", broker.bootstrap, "--to", str(folder)]
     words += ["--source", "s", "--groups", "none"]  # other tests commit offsets
     assert "numba" in loaded_by(*words, "--runner", "local")
-    assert loaded_by(*words, *more) & HEAVY == {*CATALOG, "confluent_kafka"}
+    for more in ([], ["--mode", "full", "--dry-run"]):
+        assert loaded_by(*words, *more) & HEAVY == {*CATALOG, "confluent_kafka"}
+    assert loaded_by("verify", "--from", str(folder)) & HEAVY == CATALOG
 
 
 #: What verbs with a dry run import before they have a plan.

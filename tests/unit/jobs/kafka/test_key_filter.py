@@ -19,15 +19,9 @@ from tests.support.roots import roots_of
 
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.format import key_filter
-from lakebackup_jobs.kafka.format.key_filter import (
-    SEALED_BYTES,
-    KeyFilter,
-    KeyFilters,
-    intact,
-    may_hold,
-    whole,
-)
+from lakebackup_jobs.kafka.format.key_filter import KeyFilter, KeyFilters, may_hold
 from lakebackup_jobs.kafka.format.records import decode_block, encode_record
+from lakebackup_jobs.kafka.key_sums import SEALED_BYTES, intact, whole
 from lakebackup_jobs.upkeep.verify_task import CheckKeys
 
 SHA = "ab" * 32
