@@ -117,7 +117,7 @@ class DuckEngine(SqlEngine):
         self._kept = count()
         self.asked = new_record()
         # Its relations are temporary: no other connection sees them, and they end with this one.
-        self._connection = _database().cursor()
+        self._connection = database().cursor()
         self._spilled = _spilled()  # stays as long as the connection
 
     def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
@@ -351,7 +351,7 @@ def _spilled() -> _Spilled:
 
 
 @until_fork
-def _database() -> duckdb.DuckDBPyConnection:
+def database() -> duckdb.DuckDBPyConnection:
     """The database of all engines of a process: to open one takes 15 ms."""
     connection = duckdb.connect(":memory:", config=_LOCKED | {"temp_directory": _spilled().folder})
     connection.execute("; ".join(f"CREATE MACRO {macro}" for macro in OF_CATALOG))
@@ -370,7 +370,7 @@ def _make_macros(text: str) -> None:
 
 @until_fork
 def _all_macros() -> None:
-    _database().execute("; ".join(f"CREATE MACRO {macro}" for macro in MACROS if macro not in OF_CATALOG))
+    database().execute("; ".join(f"CREATE MACRO {macro}" for macro in MACROS if macro not in OF_CATALOG))
 
 
 def _plan(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
@@ -416,7 +416,7 @@ class _ViewColumns(Mapping[str, "Sequence[str]"]):
 @cache
 def view_types(view: str) -> Mapping[str, str]:
     """Name of each column of a view -> DuckDB's type of it; no catalog is opened."""
-    with _database().cursor() as connection:
+    with database().cursor() as connection:
         for step in steps_for([view]):
             if step.startswith(RAW):
                 connection.register(step, ARROW_SCHEMAS[step.removeprefix(RAW)].empty_table())

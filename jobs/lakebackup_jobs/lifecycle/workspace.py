@@ -53,11 +53,15 @@ class Workspace:
         self.source, self.reporter = source, reporter
         self.storage = open_storage(request.destination)
 
+    def start_jvm(self) -> None:
+        """Begin to start the JVM of a run that will need Spark, beside its plan."""
+        if self._starts_jvm and "pyspark" not in sys.modules:
+            jvm.start(spark_settings())
+
     def start_spark(self) -> Future[SparkSession]:
         """Begin to start Spark, beside what is to be done before it is needed."""
         if self._starting is None:
-            if self._starts_jvm and "pyspark" not in sys.modules:
-                jvm.start(spark_settings())  # PySpark is imported while it starts
+            self.start_jvm()  # PySpark is imported while it starts
             # In this thread: where two import it at once, one sees half of it.
             import pyspark.sql  # noqa: F401
 

@@ -6,7 +6,6 @@ Apache Ivy, which PySpark ships, from its default repository or from the mirror 
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import hashlib
 import importlib.util
@@ -21,7 +20,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
-from xml.sax.saxutils import quoteattr
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.runtime.java import java_home
@@ -130,6 +128,8 @@ def _fetch(jars: list[Jar], folder: Path) -> None:
 
 
 def _run_ivy(jars: list[Jar], work: Path) -> str:
+    from xml.sax.saxutils import quoteattr  # loads much that a command without Java does not need
+
     mirror = os.environ.get("LAKEBACKUP_MAVEN_URL", "")
     root = f"root={quoteattr(mirror)} " if mirror else ""
     (work / "settings.xml").write_text(
@@ -200,6 +200,8 @@ def _first_cause(log: str) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """`python -m lakebackup_jobs.runtime.jars spark kafka`: fetches the sets and prints their class paths."""
+    import argparse
+
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("which", nargs="+", choices=get_args(JarSet))
     for which in parser.parse_args(argv).which:

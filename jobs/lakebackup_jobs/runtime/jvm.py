@@ -126,6 +126,7 @@ class Jvm:
                 raise EnvironmentProblem(
                     f"Java does not start: {cause}", hint="`make setup` checks Java and the jars."
                 ) from cause
+        atexit.register(self._end_unused)
 
     def address(self) -> tuple[int, str]:
         """Port and secret of its gateway, when it is up. Raises EnvironmentProblem."""
@@ -142,6 +143,11 @@ class Jvm:
             else:
                 time.sleep(0.01)
         return self._address
+
+    def _end_unused(self) -> None:
+        """End it with a command that failed before it used Spark."""
+        if self._address is None:
+            self.end(1)
 
     def end(self, seconds: float) -> None:
         """End it and wait for its end; it takes the Python workers with it."""

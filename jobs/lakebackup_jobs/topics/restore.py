@@ -64,6 +64,8 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     catalog says, found before any of it becomes visible), EnvironmentProblem (broker, disk), Busy.
     """
     work = Workspace(request, "", reporter, spark)
+    if not request.dry_run:
+        work.start_jvm()
     reader = work.current()
     kept = saved.read(Path(request.plan)) if request.plan else None
     if kept:

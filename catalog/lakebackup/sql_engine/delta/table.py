@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import time
 import uuid
 from contextlib import contextmanager
@@ -284,9 +285,14 @@ def _broken(connection: DuckDBPyConnection, columns: str, condition: str) -> tup
         return connection.execute(to_duckdb(query)).fetchone()
 
 
-@until_fork
 def _checker() -> DuckDBPyConnection:
-    """A database without tables: to open one takes longer than to check a few rows."""
+    """The database of this process's questions, or one of its own: to open one takes longer than to check."""
+    questions = sys.modules.get("lakebackup.sql_engine.duck")
+    return questions.database() if questions else _own_database()
+
+
+@until_fork
+def _own_database() -> DuckDBPyConnection:
     import duckdb
 
     return duckdb.connect(":memory:")

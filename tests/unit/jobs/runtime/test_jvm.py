@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -57,6 +59,24 @@ def test_one_that_still_starts_is_ended_at_once(java: Path) -> None:
     started.end(30)
     assert time.monotonic() - began < 20
     assert started.process.returncode is not None
+
+
+def test_one_that_a_command_never_used_ends_with_it(java: Path, tmp_path: Path) -> None:
+    write(java, "exec sleep 60")
+    program = (
+        "import sys; from pathlib import Path; from lakebackup_jobs.runtime import class_data, jvm\n"
+        "jvm.java_home = class_data.java_home = lambda: Path(sys.argv[1])\n"
+        "print(jvm.start({'spark.master': 'local[1]', 'spark.driver.extraClassPath': ''}).process.pid)"
+    )
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "java")],
+        env={**os.environ, "TMPDIR": str(temporary)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
+    assert not list(temporary.iterdir())
 
 
 def test_a_java_that_does_not_start(java: Path) -> None:
