@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from functools import cache
@@ -27,6 +28,8 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
 
     Returns the exit code and never raises; messages go to standard error, as one JSON object with --json.
     """
+    if argv is None:
+        gc.set_threshold(100_000)  # nearly all that is made while a command starts stays
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Read from the text, because an error in the flags themselves must have the right form too.
     as_json, debug = "--json" in arguments, "--debug" in arguments
