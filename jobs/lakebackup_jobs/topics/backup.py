@@ -184,7 +184,8 @@ def manifest(request: BackupRequest, work: Workspace, prepared: Prepared, totals
     """The rows of a backup whose tasks are done, after those that are read out of its new data files."""
     plan = prepared.plan
     warn_of_missed_tombstones(plan, work.reporter)
-    _decode(request, work, prepared)
+    if plan.tasks:
+        _decode(request, work, prepared)
     backup = backup_row(
         work,
         prepared,
