@@ -3,8 +3,10 @@ table is small, its rows."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import islice
 from threading import Lock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,8 @@ from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.failures import damaged_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 # A dataset of so little costs more to make and to load than its rows.
 _SMALL_BYTES = 4 << 20
 _SMALL_FILES = 64
+# Files that a scan reads at once, each before its rows are asked for.
+_AHEAD = 4
 # Of rows of small tables, in memory.
 _KEPT_BYTES = 64 << 20
 
@@ -174,25 +179,48 @@ def _known(table: DeltaTable, schema: pa.Schema) -> Iterator[tuple[str, pc.Expre
 
 @cache
 def _unlocked(kind: type[ds.FileSystemDataset]) -> type[ds.FileSystemDataset]:
-    """That kind of dataset, read by DuckDB without a deadlock: pyarrow's `Scanner.to_reader` begins to read
-    while it holds Python's lock, which a file system written in Python waits for; `to_batches` releases it.
+    """That kind of dataset as DuckDB reads it: a few files ahead of it, each by one thread.
+
+    Arrow's scanner reads a gigabyte ahead, even of a table that a join with nothing needs no more. And its
+    `to_reader` begins to read while it holds Python's lock, which a file system in Python waits for.
     """
     import pyarrow as pa
 
     class Unlocked(kind):  # type: ignore[misc]
         def scanner(self, **asked: Any) -> Any:
-            scanner = super().scanner(**asked)
+            projected = super().scanner(**asked).projected_schema
+            parts = list(self.get_fragments(asked.get("filter")))
             if self.read_from.remote:
-                coming = [part.path for part in self.get_fragments(asked.get("filter"))]
-                self.read_from.expect(coming, self.largest)
-            schema = scanner.projected_schema
+                self.read_from.expect([part.path for part in parts], self.largest)
 
-            def batches() -> Iterator[pa.RecordBatch]:
-                yield from scanner.to_batches()  # reading starts here: a join with nothing never asks
+            def read(part: ds.ParquetFileFragment) -> pa.Table:
+                return part.to_table(schema=self.schema, use_threads=False, **asked)
 
             return SimpleNamespace(
-                projected_schema=schema,
-                to_reader=lambda: pa.RecordBatchReader.from_batches(schema, batches()),
+                projected_schema=projected,
+                to_reader=lambda: pa.RecordBatchReader.from_batches(projected, _ahead(read, parts)),
             )
 
     return Unlocked
+
+
+def _ahead(
+    read: Callable[[ds.ParquetFileFragment], pa.Table], parts: Iterable[ds.ParquetFileFragment]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of files in their order. Nothing is read before the first are asked for."""
+    left = iter(parts)
+    coming: deque[Future[pa.Table]] = deque()
+    try:
+        while True:
+            coming.extend(_readers().submit(read, part) for part in islice(left, _AHEAD - len(coming)))
+            if not coming:
+                return
+            yield from coming.popleft().result().to_batches()
+    finally:
+        for one in coming:
+            one.cancel()
+
+
+@per_process
+def _readers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_AHEAD, thread_name_prefix="table")

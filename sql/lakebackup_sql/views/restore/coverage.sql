@@ -18,15 +18,15 @@
 -- from_position: next position to read at from_ts; null: not known
 -- to_position: next position to read at to_ts; null: not known
 -- newest: true: the last interval of its partition
-WITH points AS (
+WITH whole AS (
   SELECT
-    t.*,
-    COALESCE(LAG(t.epoch) OVER (PARTITION BY t.source, t.scope ORDER BY t.place, t.number) <> t.epoch, TRUE) AS first_of_epoch,
-    MAX(t.covers_to) OVER (PARTITION BY t.source, t.scope, t.epoch, t.base, t.generation) AS chain_to
+    t.source, t.scope, t.epoch, t.backup_id, t.base, t.number, t.place, t.link, t.generation, t.covers_from, t.covers_to,
+    b.source_kind
   FROM restore_points AS t
   JOIN raw_backups AS b ON t.backup_id = b.backup_id
-  WHERE b.source_kind NOT IN ('changes', 'queues')
+  WHERE b.source_kind <> 'changes'
 ),
+points AS (SELECT * FROM whole WHERE source_kind <> 'queues'),
 told AS (
   SELECT
     t.scope, t.epoch, t.backup_id, t.number, 'held' AS reason, '' AS apart,
@@ -75,7 +75,13 @@ causes AS (
 ),
 -- Compacted topics of which a backup lacks records at offsets that it read: values that were replaced before it are not
 -- known, so it covers its end alone.
-compacted AS (SELECT * FROM points WHERE settings RLIKE '"cleanup.policy": "[^"]*compact'),
+compacted AS (
+  SELECT t.*
+  FROM points AS t
+  LEFT SEMI JOIN (
+    SELECT backup_id, scope, epoch FROM raw_scopes WHERE settings RLIKE '"cleanup.policy": "[^"]*compact'
+  ) AS s ON t.backup_id = s.backup_id AND t.scope = s.scope AND t.epoch = s.epoch
+),
 replaced AS (
   SELECT t.source, t.scope, t.epoch, p.region, t.covers_from, t.covers_to
   FROM raw_positions AS p
@@ -92,7 +98,7 @@ replaced AS (
 -- What is left of pruned partitions in each backup, and what it had.
 pruned AS (
   SELECT
-    a.source, a.scope, a.epoch, a.region, t.covers_from, t.chain_to,
+    a.source, a.scope, a.epoch, a.region, t.covers_from, c.covers_to AS chain_to,
     MIN(a.kept_min_ts) OVER upto AS kept_min_ts,
     MAX(a.gone_max_ts) OVER upto AS gone_max_ts,
     LEAD(t.covers_from) OVER (
@@ -111,6 +117,13 @@ pruned AS (
   ) AS a
   JOIN points AS t
     ON a.backup_id = t.backup_id AND a.scope = t.scope AND a.epoch = t.epoch AND a.generation = t.generation
+  JOIN (
+    SELECT p.source, p.scope, p.epoch, p.base, p.generation, MAX(p.covers_to) AS covers_to
+    FROM points AS p
+    LEFT SEMI JOIN scope_floors AS n ON p.source = n.source AND p.scope = n.scope AND p.epoch = n.epoch
+    GROUP BY p.source, p.scope, p.epoch, p.base, p.generation
+  ) AS c
+    ON t.source = c.source AND t.scope = c.scope AND t.epoch = c.epoch AND t.base = c.base AND t.generation = c.generation
   WINDOW upto AS (
     PARTITION BY a.source, a.scope, a.epoch, a.region, t.base, t.generation ORDER BY t.link
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
@@ -183,9 +196,10 @@ states AS (
   SELECT t.source, t.scope, t.epoch, p.region, t.backup_id, t.covers_from, t.covers_to, p.start_position, p.end_position
   FROM raw_positions AS p
   JOIN (
-    SELECT r.*
-    FROM restore_points AS r
-    JOIN raw_queue_points AS q ON r.backup_id = q.backup_id
+    SELECT w.*
+    FROM whole AS w
+    JOIN raw_queue_points AS q ON w.backup_id = q.backup_id
+    WHERE w.source_kind = 'queues'
   ) AS t ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
 ),
 queued AS (
@@ -278,7 +292,14 @@ marks AS (
     WHERE b.state = 'complete'
     GROUP BY s.source, s.scope, s.epoch, s.generation
   ) AS o ON l.source = o.source AND l.scope = o.scope AND l.epoch = o.epoch AND l.generation > o.generation
-  JOIN points AS t ON l.source = t.source AND l.scope = t.scope AND l.epoch = t.epoch AND t.first_of_epoch
+  JOIN (
+    SELECT
+      p.*,
+      LAG(p.epoch) OVER (PARTITION BY p.source, p.scope ORDER BY p.place, p.number) AS epoch_before
+    FROM points AS p
+    LEFT SEMI JOIN scope_floors AS n ON p.source = n.source AND p.scope = n.scope
+  ) AS t
+    ON l.source = t.source AND l.scope = t.scope AND l.epoch = t.epoch AND COALESCE(t.epoch_before <> t.epoch, TRUE)
 ),
 -- What begins (1) and ends (-1) at each instant.
 steps AS (

@@ -10,7 +10,7 @@ import pytest
 
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
 from lakebackup.sql_engine import relations_in, steps, to_duckdb
-from lakebackup.sql_engine.delta import verified
+from lakebackup.sql_engine.delta import dataset, verified
 from lakebackup.sql_engine.delta.table import _check
 from lakebackup.sql_engine.duck import DuckEngine, view_columns
 from lakebackup_sql import area, load, names
@@ -114,6 +114,22 @@ def test_only_what_a_statement_reads_is_opened() -> None:
     assert set(steps(load("queries", "list_files"))) == {"raw_backups", "raw_files", "raw_removals", "files"}
     internal = {view for view in names("views") if area("views", view) == "internal"}
     assert set(view_columns()) == set(names("views")) - internal
+
+
+def test_few_files_are_read_before_their_rows_are_asked_for() -> None:
+    opened: list[int] = []
+    rows = pa.table({"number": [1, 2]})
+
+    def read(part: int) -> pa.Table:
+        opened.append(part)
+        return rows
+
+    answer = dataset._ahead(read, range(100))
+    assert not opened
+    assert next(answer).num_rows == 2
+    answer.close()
+    assert len(opened) <= dataset._AHEAD
+    assert sum(batch.num_rows for batch in dataset._ahead(read, range(100))) == 200
 
 
 def test_before_the_process_ends_no_file_is_opened_any_more(

@@ -1,17 +1,29 @@
--- e8c1615171b5e4e6 backups departures faulty_files files floors queue_faults raw_backups raw_files raw_gaps raw_positions raw_queue_points raw_removals raw_scopes restore_points scope_floors
-WITH points AS (
+-- 7e1d35bdd4e366da backups departures faulty_files files floors queue_faults raw_backups raw_files raw_gaps raw_positions raw_queue_points raw_removals raw_scopes restore_points scope_floors
+WITH whole AS (
   SELECT
-    t.*,
-    COALESCE(
-      LAG(t.epoch) OVER (PARTITION BY t.source, t.scope ORDER BY t.place NULLS FIRST, t.number NULLS FIRST) <> t.epoch,
-      TRUE
-    ) AS first_of_epoch,
-    MAX(t.covers_to) OVER (PARTITION BY t.source, t.scope, t.epoch, t.base, t.generation) AS chain_to
+    t.source,
+    t.scope,
+    t.epoch,
+    t.backup_id,
+    t.base,
+    t.number,
+    t.place,
+    t.link,
+    t.generation,
+    t.covers_from,
+    t.covers_to,
+    b.source_kind
   FROM restore_points AS t
   JOIN raw_backups AS b
     ON t.backup_id = b.backup_id
   WHERE
-    NOT b.source_kind IN ('changes', 'queues')
+    b.source_kind <> 'changes'
+), points AS (
+  SELECT
+    *
+  FROM whole
+  WHERE
+    source_kind <> 'queues'
 ), told AS (
   SELECT
     t.scope,
@@ -114,10 +126,18 @@ WITH points AS (
     g.bridged AND b.state = 'complete' AND b.source_kind <> 'changes'
 ), compacted AS (
   SELECT
-    *
-  FROM points
-  WHERE
-    REGEXP_MATCHES(settings, '"cleanup.policy": "[^"]*compact')
+    t.*
+  FROM points AS t
+  SEMI JOIN (
+    SELECT
+      backup_id,
+      scope,
+      epoch
+    FROM raw_scopes
+    WHERE
+      REGEXP_MATCHES(settings, '"cleanup.policy": "[^"]*compact')
+  ) AS s
+    ON t.backup_id = s.backup_id AND t.scope = s.scope AND t.epoch = s.epoch
 ), replaced AS (
   SELECT
     t.source,
@@ -160,7 +180,7 @@ WITH points AS (
     a.epoch,
     a.region,
     t.covers_from,
-    t.chain_to,
+    c.covers_to AS chain_to,
     MIN(a.kept_min_ts) OVER upto AS kept_min_ts,
     MAX(a.gone_max_ts) OVER upto AS gone_max_ts,
     LEAD(t.covers_from) OVER (
@@ -200,6 +220,29 @@ WITH points AS (
     AND a.scope = t.scope
     AND a.epoch = t.epoch
     AND a.generation = t.generation
+  JOIN (
+    SELECT
+      p.source,
+      p.scope,
+      p.epoch,
+      p.base,
+      p.generation,
+      MAX(p.covers_to) AS covers_to
+    FROM points AS p
+    SEMI JOIN scope_floors AS n
+      ON p.source = n.source AND p.scope = n.scope AND p.epoch = n.epoch
+    GROUP BY
+      p.source,
+      p.scope,
+      p.epoch,
+      p.base,
+      p.generation
+  ) AS c
+    ON t.source = c.source
+    AND t.scope = c.scope
+    AND t.epoch = c.epoch
+    AND t.base = c.base
+    AND t.generation = c.generation
   WINDOW upto AS (
     PARTITION BY a.source, a.scope, a.epoch, a.region, t.base, t.generation
     ORDER BY t.link NULLS FIRST
@@ -355,10 +398,12 @@ WITH points AS (
   FROM raw_positions AS p
   JOIN (
     SELECT
-      r.*
-    FROM restore_points AS r
+      w.*
+    FROM whole AS w
     JOIN raw_queue_points AS q
-      ON r.backup_id = q.backup_id
+      ON w.backup_id = q.backup_id
+    WHERE
+      w.source_kind = 'queues'
   ) AS t
     ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
 ), queued AS (
@@ -580,11 +625,18 @@ WITH points AS (
     AND l.scope = o.scope
     AND l.epoch = o.epoch
     AND l.generation > o.generation
-  JOIN points AS t
+  JOIN (
+    SELECT
+      p.*,
+      LAG(p.epoch) OVER (PARTITION BY p.source, p.scope ORDER BY p.place NULLS FIRST, p.number NULLS FIRST) AS epoch_before
+    FROM points AS p
+    SEMI JOIN scope_floors AS n
+      ON p.source = n.source AND p.scope = n.scope
+  ) AS t
     ON l.source = t.source
     AND l.scope = t.scope
     AND l.epoch = t.epoch
-    AND t.first_of_epoch
+    AND COALESCE(t.epoch_before <> t.epoch, TRUE)
 ), steps AS (
   SELECT
     m.source,
