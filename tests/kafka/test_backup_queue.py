@@ -325,7 +325,7 @@ def test_by_command_without_spark_and_with_exit_codes(
     monkeypatch.setattr(session, "spark_session", None)
     cli = Commands(capsys)
     command = ["backup", "queue", "social", "--topics", social.delta, "--topics", social.journal]
-    command += ["--bootstrap-server", social.bootstrap, "--to", str(social.place)]
+    command += ["--bootstrap-server", social.bootstrap, "--repo", str(social.place)]
     command += ["--schema", str(social.schema), "--config", str(social.config), "--json"]
     snapshot = ("--snapshot", str(social.snapshot))
     social.send(social.delta)

@@ -134,7 +134,7 @@ class CatalogReader(Catalog):
         if reader is None:
             raise NotFound(
                 f"There is no catalog at {catalog or destination}.",
-                hint="Check --from and --catalog; `lakebackup catalog rebuild` recreates it from the "
+                hint="Check --repo and --catalog; `lakebackup catalog rebuild` recreates it from the "
                 "backups.",
             )
         return reader

@@ -7,7 +7,7 @@ from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.TO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def import_(
     call: Call,
     folder: str = argument("FOLDER", "The archive: the folder that cbbackup wrote.", ...),
@@ -18,8 +18,8 @@ def import_(
     Run again, it adds only new backups. Archives of releases before 3.0 work too.
 
     Examples:
-        lakebackup archive import /backups/backup-42 --to ./backups
-        lakebackup archive import /backups/backup-42 --source shop --to ./backups --dry-run
+        lakebackup archive import /backups/backup-42 --repo ./backups
+        lakebackup archive import /backups/backup-42 --source shop --repo ./backups --dry-run
     """
     from lakebackup_jobs.archives.import_archive import ArchiveImportRequest, run
 

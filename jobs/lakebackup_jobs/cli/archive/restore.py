@@ -10,7 +10,7 @@ from lakebackup_jobs.cli.flags.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.SPARK_JOB, options.DRY_RUN)
+@verb(options.REPO, options.SPARK_JOB, options.DRY_RUN)
 def restore(
     call: Call,
     what: str | None = WHAT,
@@ -26,8 +26,8 @@ def restore(
     """Restore imported buckets into a folder: one JSON line per document, its newest version.
 
     Examples:
-        lakebackup archive restore --from ./backups --to ./documents
-        lakebackup archive restore shop --to-date 2014-01-31 --from ./backups --to ./documents
+        lakebackup archive restore --repo ./backups --to ./documents
+        lakebackup archive restore shop --to-date 2014-01-31 --repo ./backups --to ./documents
     """
     from lakebackup_jobs.archives.restore import ArchiveRestoreRequest, run
 

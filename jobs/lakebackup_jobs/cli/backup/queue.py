@@ -16,7 +16,7 @@ _ENGINE, _MESSAGES = "The engine", "Messages"
 
 
 @verb(
-    options.TO,
+    options.REPO,
     options.DATA_FILES,
     options.PLAN,
     options.KAFKA_SERVERS,
@@ -96,10 +96,10 @@ def queue(
     Examples:
         lakebackup backup queue social --snapshot /data/social/snapshot --topics 'delta.*'
             --topics 'journal.*' --config config.yaml --schema delta_schema_history.yaml --mode full
-            --to ./backups
+            --repo ./backups
         lakebackup backup queue social --topics 'delta.*' --topics 'journal.*' --config config.yaml
-            --schema delta_schema_history.yaml --mode differential --to ./backups
-        lakebackup backup queue social --topics 'delta.*' --to ./backups --dry-run
+            --schema delta_schema_history.yaml --mode differential --repo ./backups
+        lakebackup backup queue social --topics 'delta.*' --repo ./backups --dry-run
     """
     call.override(
         queue_tid_header=tid_header,

@@ -13,7 +13,7 @@ _WHICH = "Which snapshot"
 
 
 @verb(
-    options.TO,
+    options.REPO,
     options.PLAN,
     options.ANY_RUNNER,
     options.SOURCE.variant(help="The source's name in the catalog.", show_default="the folder's"),
@@ -82,10 +82,10 @@ def snapshot(
     must stay as they are until the backup is done: one that changes fails it, and nothing is visible.
 
     Examples:
-        lakebackup backup snapshot /data/archive --to ./backups
-        lakebackup backup snapshot yb-data/tserver/data/rocksdb --layout yugabyte --source yb --to ./backups
-        lakebackup backup snapshot rocksdb --layout yugabyte --all --sidecar meta=SnapshotInfoPB --to s3://b/yb
-        lakebackup backup snapshot dbs --layout 'db-{scope}/{snapshot}/{name}' --to ./backups --dry-run
+        lakebackup backup snapshot /data/archive --repo ./backups
+        lakebackup backup snapshot yb-data/tserver/data/rocksdb --layout yugabyte --source yb --repo ./backups
+        lakebackup backup snapshot rocksdb --layout yugabyte --all --sidecar meta=SnapshotInfoPB --repo s3://b/yb
+        lakebackup backup snapshot dbs --layout 'db-{scope}/{snapshot}/{name}' --repo ./backups --dry-run
     """
     found = call.override(always=always or None, pack_below=pack_below)
     from lakebackup_jobs.snapshots.backup import SnapshotRequest, run

@@ -24,7 +24,7 @@ _MODES = {"diff": "incr-diff", "accu": "incr-accu"}
 
 
 @verb(
-    options.TO,
+    options.REPO,
     options.DATA_FILES,
     options.PLAN,
     options.KAFKA_SERVERS,
@@ -88,10 +88,10 @@ def topics(
     goes on until Ctrl-C or SIGTERM, which let the batch at work come to its end. Each batch is a backup.
 
     Examples:
-        lakebackup backup topics orders payments --bootstrap-server localhost:9092 --to ./backups
-        lakebackup backup topics --pattern 'app\..*' --to ./backups --note 'before the upgrade'
-        lakebackup backup topics orders --to ./backups --kafka-config client.properties --dry-run
-        lakebackup backup topics orders --to ./backups --mode incr-accu --level 1
+        lakebackup backup topics orders payments --bootstrap-server localhost:9092 --repo ./backups
+        lakebackup backup topics --pattern 'app\..*' --repo ./backups --note 'before the upgrade'
+        lakebackup backup topics orders --repo ./backups --kafka-config client.properties --dry-run
+        lakebackup backup topics orders --repo ./backups --mode incr-accu --level 1
     """
     if follow and call.dry_run:
         raise UsageProblem(f"--follow and --{'explain' if call.explain else 'dry-run'} exclude each other.")

@@ -7,7 +7,7 @@ from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM)
+@verb(options.REPO)
 def break_lease(
     call: Call,
     name: str = argument("LEASE", "Its name, as the run that is refused says.", ...),

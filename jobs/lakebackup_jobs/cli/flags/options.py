@@ -134,13 +134,13 @@ NOTE = _flag(None, "--note TEXT", "A note that is stored with the backup.")
 DRY_RUN = _flag(None, "--dry-run", "Show the plan; write nothing.")
 EXPLAIN = _flag(None, "--explain", "Print the SQL behind the plan, with its parameters; change nothing.")
 AS_OF = _flag(None, "--as-of TIME", "Read the catalog as of then; the current relations are named now_…")
-FROM_URI = _setting(
-    SETTINGS, "--from URI", "Where the backups are stored.", name="from_", setting="destination"
+REPO_URI = _setting(
+    SETTINGS,
+    "--repo URI",
+    "The repository, where backups are stored: a folder or s3://bucket/prefix.",
+    setting="destination",
 )
-TO_URI = _setting(
-    SETTINGS, "--to URI", "Where to store backups: a folder or s3://bucket/prefix.", setting="destination"
-)
-CATALOG = _setting(SETTINGS, "--catalog URI", "The catalog, if it is not in the destination.")
+CATALOG = _setting(SETTINGS, "--catalog URI", "The catalog, if it is not in the repository.")
 SOURCE = _setting(SETTINGS, "--source NAME", "The cluster's name in the catalog.", default="its id")
 LEASE = _setting(
     SETTINGS, "--lease-ttl SPAN", "A run that does not renew its lease for this long loses it.", default="60s"
@@ -148,7 +148,7 @@ LEASE = _setting(
 CONFIG = _flag(
     SETTINGS, "--config FILE", "Settings file, instead of ./lakebackup.toml.", Path, name="settings_file"
 )
-BOOTSTRAP = _flag(KAFKA, "--bootstrap-server --bootstrap-servers HOST:PORT,…", "Brokers.")
+BOOTSTRAP = _flag(KAFKA, "--bootstrap-server HOST:PORT,…", "Brokers.")
 KAFKA_CONFIG = _flag(
     KAFKA, "--kafka-config FILE", "Client properties, one key=value per line; put secrets here.", Path
 )
@@ -175,15 +175,14 @@ DEBUG = _flag(OUTPUT, "--debug", "Show the traceback of a failure.")
 
 ALL = (
     CODEC, COMPRESSION_LEVEL, TARGET_SIZE, NOTE, DRY_RUN, EXPLAIN, ENGINE, AS_OF,
-    FROM_URI, TO_URI, CATALOG, SOURCE, LEASE, CONFIG,
+    REPO_URI, CATALOG, SOURCE, LEASE, CONFIG,
     BOOTSTRAP, KAFKA_CONFIG, KAFKA_PROPERTY, RUNNER, LOCAL_BELOW, REMOTE, MASTER, SPARK_CONF, JSON, CSV,
     DEBUG,
 )  # fmt: skip
 """Every shared flag in help's order; a verb's own options come first."""
 
 EVERY_VERB = (CONFIG, JSON, DEBUG)
-FROM = (FROM_URI, CATALOG)
-TO = (TO_URI, CATALOG)
+REPO = (REPO_URI, CATALOG)
 DATA_FILES = (CODEC, COMPRESSION_LEVEL, TARGET_SIZE)
 KAFKA_CLIENT = (KAFKA_CONFIG, KAFKA_PROPERTY)
 KAFKA_SERVERS = (BOOTSTRAP, *KAFKA_CLIENT)
@@ -191,7 +190,7 @@ CLUSTER = (MASTER, SPARK_CONF)
 SPARK_JOB = (REMOTE, *CLUSTER)
 ANY_RUNNER = (RUNNER, LOCAL_BELOW, *SPARK_JOB)
 PLAN = (DRY_RUN, EXPLAIN)
-ROWS = (AS_OF, *FROM, CSV)
+ROWS = (AS_OF, *REPO, CSV)
 
 PATTERN = option(
     "--pattern REGEX", "Topics whose whole name matches; repeatable. Name internal topics (__…) in full."

@@ -8,7 +8,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(
-    options.FROM,
+    options.REPO,
     options.DATA_FILES,
     options.PLAN,
     options.SPARK_JOB,
@@ -29,9 +29,9 @@ def compact(
     The next backup continues from the result. The replaced backups stay until a prune.
 
     Examples:
-        lakebackup compact --from ./backups --dry-run
-        lakebackup compact customers --from ./backups
-        lakebackup compact orders --all-keyed --from ./backups --note 'latest orders only'
+        lakebackup compact --repo ./backups --dry-run
+        lakebackup compact customers --repo ./backups
+        lakebackup compact orders --all-keyed --repo ./backups --note 'latest orders only'
     """
     from lakebackup_jobs.topics.compact import CompactRequest, run
 

@@ -35,7 +35,7 @@ def manage(
         )
     number = {"prune": prune, "merge": merge}.get(name)
     arguments = [] if number is None else [str(number)]
-    arguments += ["--from", folder] if folder else []
+    arguments += ["--repo", folder] if folder else []
     arguments += ["--delete"] if delete else []
     from lakebackup_jobs.cli import main
 

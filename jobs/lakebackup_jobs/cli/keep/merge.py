@@ -9,7 +9,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(
-    options.FROM,
+    options.REPO,
     options.PLAN,
     options.ANY_RUNNER,
     options.SOURCE,
@@ -31,9 +31,9 @@ def merge(
     Reads only their files. They stay until a prune. Level 1 makes a full.
 
     Examples:
-        lakebackup merge 2 --from ./backups --dry-run
-        lakebackup merge 1 --from ./backups
-        lakebackup merge 1 --from ./backups --to-date -7d
+        lakebackup merge 2 --repo ./backups --dry-run
+        lakebackup merge 1 --repo ./backups
+        lakebackup merge 1 --repo ./backups --to-date -7d
     """
     from lakebackup_jobs.topics.merge import MergeRequest, run
 

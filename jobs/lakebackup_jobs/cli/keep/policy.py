@@ -20,7 +20,7 @@ _KINDS: dict[str, Literal["differential", "cumulative"]] = {
 NAME = argument("SOURCE", "A source by name, or a topic that only one source has.", ...)
 
 
-@verb(options.FROM)
+@verb(options.REPO)
 def set_(
     call: Call,
     name: str = NAME,
@@ -77,24 +77,24 @@ def show(call: Call, source: str | None = argument("SOURCE", "Only this source."
     """Show the policies in force. The view obsolete_backups has their result for each backup.
 
     Examples:
-        lakebackup policy show --from ./backups
+        lakebackup policy show --repo ./backups
     """
     call.write(call.reader().query("list_policies", source=source))
 
 
-@verb(options.FROM)
+@verb(options.REPO)
 def remove(call: Call, name: str = NAME) -> None:
     """Remove a source's policy: all its backups are kept.
 
     Examples:
-        lakebackup policy remove prod --from ./backups
+        lakebackup policy remove prod --repo ./backups
     """
     from lakebackup_jobs.upkeep.policies import remove_policy
 
     call.report.result(remove_policy(*call.places, name))
 
 
-@verb(options.FROM)
+@verb(options.REPO)
 def hold(
     call: Call,
     backup_id: str = options.BACKUP_ID,

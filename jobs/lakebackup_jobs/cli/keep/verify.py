@@ -12,7 +12,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 Mode = Literal["stat", "hash", "decode", "restore"]
 
 
-@verb(options.FROM, options.SPARK_JOB)
+@verb(options.REPO, options.SPARK_JOB)
 def verify(
     call: Call,
     backup_ids: list[str] | None = argument("ID", "Backups, or how their ids begin.", show_default="all"),
@@ -25,7 +25,7 @@ def verify(
     Findings are kept as rows (checks, storage_objects). Exit code 7: something is wrong.
 
     Examples:
-        lakebackup verify --from ./backups
+        lakebackup verify --repo ./backups
         lakebackup verify 20261121T1405 --decode
         lakebackup verify --restore --json
     """

@@ -9,7 +9,7 @@ from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def compact(
     call: Call,
     name: str = common.NAME,
@@ -29,8 +29,8 @@ def compact(
     `log truncate`.
 
     Examples:
-        lakebackup log compact prod --from ./backups --dry-run
-        lakebackup log compact prod --until -1d --from ./backups
+        lakebackup log compact prod --repo ./backups --dry-run
+        lakebackup log compact prod --until -1d --repo ./backups
     """
     from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest, run
     from lakebackup_jobs.logs.upkeep.truncate import ts_of

@@ -9,7 +9,7 @@ from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.SPARK_JOB, options.ENGINE, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.SPARK_JOB, options.ENGINE, options.DRY_RUN, options.LEASE)
 def merge(
     call: Call,
     name: str = range_flags.NAME,
@@ -32,7 +32,7 @@ def merge(
     """Make a new snapshot of an older one and the log after it; the older one stays as it is.
 
     Examples:
-        lakebackup log merge shop --from ./backups --write-snapshot-storage ./monday --to-time 2026-11-23
+        lakebackup log merge shop --repo ./backups --write-snapshot-storage ./monday --to-time 2026-11-23
         lakebackup log merge shop --read-snapshot-storage ./monday --write-snapshot-storage s3://b/tuesday
     """
     from lakebackup.plan.logs.restore import LogRestoreRequest

@@ -12,7 +12,7 @@ from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.KAFKA_CLIENT, options.ENGINE, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.KAFKA_CLIENT, options.ENGINE, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def restore(
     call: Call,
     name: str = range_flags.NAME,
@@ -33,7 +33,7 @@ def restore(
     interrupted, the same command repeats it.
 
     Examples:
-        lakebackup log restore shop --from ./backups --to delta:./restored --to-time 14:05
+        lakebackup log restore shop --repo ./backups --to delta:./restored --to-time 14:05
         lakebackup log restore shop --startts 449000000000000000 --endts 449000000009999999 --to dir:./changes
         lakebackup log restore shop -f 'sales.*' -f '!sales.tmp_*' --to kafka://localhost:9092?prefix=old.
     """

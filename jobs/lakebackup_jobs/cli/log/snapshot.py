@@ -9,7 +9,7 @@ from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def snapshot(
     call: Call,
     name: str = range_flags.NAME,
@@ -24,7 +24,7 @@ def snapshot(
     It is made from the previous full and the log; no database is read.
 
     Examples:
-        lakebackup log snapshot shop --from ./backups
+        lakebackup log snapshot shop --repo ./backups
         lakebackup log snapshot shop --ts 449000000000000000
     """
     from lakebackup.plan.logs.restore import LogRestoreRequest

@@ -14,7 +14,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 _SCHEME = "kafka://"
 
 
-@verb(options.TO, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
+@verb(options.REPO, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
 def start(
     call: Call,
     name: str = common.NAME,
@@ -49,8 +49,8 @@ def start(
     ends by itself, the same command starts it again.
 
     Examples:
-        lakebackup log start prod --source kafka://localhost:9092 --topic tikv-changes --to ./backups
-        lakebackup log start shop --source kafka://localhost:9092 --feed debezium --topic shop --to s3://b/log
+        lakebackup log start prod --source kafka://localhost:9092 --topic tikv-changes --repo ./backups
+        lakebackup log start shop --source kafka://localhost:9092 --feed debezium --topic shop --repo s3://b/log
             -f 'public.*' -f '!public.tmp_*' --flush-every 1min --encrypt
     """
     where, settings, hint = call.where, call.settings, "Give --source kafka://HOST:PORT."

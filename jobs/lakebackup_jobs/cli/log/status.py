@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@verb(options.FROM, options.KAFKA_CONFIG)
+@verb(options.REPO, options.KAFKA_CONFIG)
 def status(call: Call, name: str | None = argument("NAME", "Only this task.")) -> None:
     """Show each task's state, whether its job runs, each store's checkpoint, and errors.
 
     Examples:
-        lakebackup log status --from ./backups
-        lakebackup log status prod --from ./backups --json
+        lakebackup log status --repo ./backups
+        lakebackup log status prod --repo ./backups --json
     """
     where, settings = call.where, call.settings
     from lakebackup.errors import Incomplete, NotFound

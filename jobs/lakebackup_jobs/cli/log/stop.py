@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@verb(options.FROM, options.KAFKA_CONFIG)
+@verb(options.REPO, options.KAFKA_CONFIG)
 def stop(call: Call, name: str = common.NAME) -> None:
     """Stop a task, and show how many events were not flushed: those are not in the log.
 
     `log start` resumes where the task ended, as long as the feed still has the events since then.
 
     Examples:
-        lakebackup log stop prod --from ./backups
+        lakebackup log stop prod --repo ./backups
     """
     from lakebackup_jobs.logs.control import verbs as control
 

@@ -15,7 +15,7 @@ from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def truncate(
     call: Call,
     name: str = common.NAME,
@@ -29,9 +29,9 @@ def truncate(
     fulls are deleted too, unless they are held.
 
     Examples:
-        lakebackup log truncate prod --until -7d --from ./backups --dry-run
-        lakebackup log truncate prod --until 2026-11-01T00:00:00Z --from ./backups --yes
-        lakebackup log truncate prod --until 454312345678901248 --ranges-only --from ./backups
+        lakebackup log truncate prod --until -7d --repo ./backups --dry-run
+        lakebackup log truncate prod --until 2026-11-01T00:00:00Z --repo ./backups --yes
+        lakebackup log truncate prod --until 454312345678901248 --ranges-only --repo ./backups
     """
     from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run, ts_of
 

@@ -14,7 +14,7 @@ LOGGED = ("scope", "name", "regions", "files", "entries", "bytes", "min_ts", "ma
 TOPIC = ("scope", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
 
 
-@verb(options.FROM, options.AS_OF)
+@verb(options.REPO, options.AS_OF)
 def show(
     call: Call,
     name: str | None = argument(
@@ -31,8 +31,8 @@ def show(
     sync since the source's history was cut back.
 
     Examples:
-        lakebackup show 20261121T1405 --from ./backups
-        lakebackup show --tree orders --from ./backups
+        lakebackup show 20261121T1405 --repo ./backups
+        lakebackup show --tree orders --repo ./backups
     """
     from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
     from lakebackup_jobs.cli.look.tree import write as write_tree

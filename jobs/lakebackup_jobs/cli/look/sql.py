@@ -41,7 +41,7 @@ def sql(
     is no terminal, it runs the statements there, up to the first error.
 
     Examples:
-        lakebackup sql --from ./backups
+        lakebackup sql --repo ./backups
         lakebackup sql "SELECT source, count(*) AS backups FROM backups GROUP BY source"
         lakebackup sql "SELECT path FROM files WHERE scope = 'orders' AND bytes > 1000000" --csv
         lakebackup sql < questions.sql

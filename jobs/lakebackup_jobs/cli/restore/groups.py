@@ -8,7 +8,7 @@ from lakebackup_jobs.cli.flags.values import check_target, instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.PLAN, options.KAFKA_CLIENT, options.SOURCE)
+@verb(options.REPO, options.PLAN, options.KAFKA_CLIENT, options.SOURCE)
 def groups(
     call: Call,
     groups: list[str] | None = argument("GROUP", "Groups by name."),
@@ -35,7 +35,7 @@ def groups(
     at_end, in_gap, ahead, active, unknown, not_restored and topic_deleted. Can be repeated.
 
     Examples:
-        lakebackup restore groups --pattern '.*' --from ./backups --to kafka://localhost:9092 --dry-run
+        lakebackup restore groups --pattern '.*' --repo ./backups --to kafka://localhost:9092 --dry-run
         lakebackup restore groups billing --to kafka://localhost:9092 --map orders=orders2 --at-time 14:05
     """
     from lakebackup.rules.patterns import GROUP, parse_maps

@@ -10,7 +10,7 @@ from lakebackup_jobs.cli.flags.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.SPARK_JOB, options.LEASE)
+@verb(options.REPO, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.SPARK_JOB, options.LEASE)
 def queue(
     call: Call,
     source: str = argument("GRAPH", "The engine's name, its source's.", ...),
@@ -49,7 +49,7 @@ def queue(
     restored.
 
     Examples:
-        lakebackup restore queue social --from ./backups --to kafka://localhost:9092 --into ./restored
+        lakebackup restore queue social --repo ./backups --to kafka://localhost:9092 --into ./restored
         lakebackup restore queue social --to kafka://localhost:9092 --into ./restored --append --to-tid 1300
         lakebackup restore queue social --to kafka://other:9092 --into ./drill --to-time 14:05 --dry-run
         lakebackup restore queue social --to kafka://localhost:9092 --into ./drill --map delta.0=drill.delta.0

@@ -11,7 +11,7 @@ from lakebackup_jobs.cli.flags.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.PLAN, options.ENGINE, options.SPARK_JOB, options.SOURCE)
+@verb(options.REPO, options.PLAN, options.ENGINE, options.SPARK_JOB, options.SOURCE)
 def snapshot(
     call: Call,
     to: str | None = option("--to FOLDER", "An empty folder for the files."),
@@ -39,8 +39,8 @@ def snapshot(
     The same command resumes an interrupted restore.
 
     Examples:
-        lakebackup restore snapshot --from ./backups --to ./restored
-        lakebackup restore snapshot --from ./backups --to ./restored --time -2h --table orders --dry-run
+        lakebackup restore snapshot --repo ./backups --to ./restored
+        lakebackup restore snapshot --repo ./backups --to ./restored --time -2h --table orders --dry-run
         lakebackup restore snapshot --to ./db --layout flat --table t1 --tablet a1 --backup 20261121T140500Z
         lakebackup restore snapshot --to ./new --select "SELECT * FROM snapshot_files WHERE added_in = 3"
     """

@@ -12,7 +12,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(
-    options.FROM, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.SPARK_JOB, options.SOURCE,
+    options.REPO, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.SPARK_JOB, options.SOURCE,
     options.LEASE,
 )  # fmt: skip
 def topics(
@@ -60,10 +60,10 @@ def topics(
     Refused, with nothing written, when the result could not be right. If it is interrupted, the same command
     resumes it.
 
-    --from is where the backups are, --to where the records go.
+    --repo is where the backups are, --to where the records go.
 
     Examples:
-        lakebackup restore topics orders --from ./backups --to kafka://localhost:9092 --to-time 14:05
+        lakebackup restore topics orders --repo ./backups --to kafka://localhost:9092 --to-time 14:05
         lakebackup restore topics orders --to kafka://localhost:9092 --map orders=before --to-time -2h
         lakebackup restore topics orders --to delta:./orders --dry-run
         lakebackup restore topics --pattern '.*' --groups '.*' --to kafka://localhost:9092

@@ -26,7 +26,7 @@ def test_what_does_not_go_together_is_reported(
     arguments: list[str], code: int, message: str,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(str(tmp_path))
-    assert main(["restore", "topics", *arguments, "--from", "backups"]) == code
+    assert main(["restore", "topics", *arguments, "--repo", "backups"]) == code
     assert message in capsys.readouterr().err
 
 
@@ -36,7 +36,7 @@ def test_a_dry_run_ends_as_the_restore_would_and_shows_no_sql_unless_asked(
     made = MadeBackups(tmp_path / "backups")
     made.backup([[Record(0, n, ts=500 + n) for n in (7, 8)]], low={0: 7})
     made.flush()
-    there = ["--from", str(tmp_path / "backups"), "--to", f"dir:{tmp_path}/out"]
+    there = ["--repo", str(tmp_path / "backups"), "--to", f"dir:{tmp_path}/out"]
     command = ["restore", "topics", "orders", *there]
     assert main([*command, "--dry-run"]) == 0
     whole = capsys.readouterr().out

@@ -51,7 +51,7 @@ def test_no_full_shows_what_is_encrypted_unasked(tmp_path: Path, capsys: pytest.
     made = MadeChanges(tmp_path, writer, cipher=Cipher("k1", bytes(32)))
     made.flush([put(21, b"a", 5, b"secret")], 10, names=[named(21, "orders", 1)])
     assert "1 log files of shop are encrypted" in refused(
-        capsys, "log", "snapshot", "shop", "--from", str(tmp_path), code=5
+        capsys, "log", "snapshot", "shop", "--repo", str(tmp_path), code=5
     )
 
 

@@ -26,7 +26,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(root: Path, capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
-    assert main([*arguments, "--from", str(root)]) == code
+    assert main([*arguments, "--repo", str(root)]) == code
     return "".join(capsys.readouterr())
 
 
