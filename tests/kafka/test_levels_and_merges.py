@@ -175,7 +175,7 @@ def test_the_command_line(lab: Lab, topic: Make, cli: Commands) -> None:
     lab.backup(name)
     cli.fails(2, "merge", "0", "--repo", where)
     assert "merge_scopes" in cli.out(*merge, "--explain")
-    cli.fails(3, *merge, "--until", "2020")
+    cli.fails(3, *merge, "--backup", "2020")
     cli.fails(3, "merge", "1", "--repo", f"{where}/nowhere")
     with Lease.acquire(open_storage(where), "source-lab", "me"):
         cli.fails(8, *merge)

@@ -256,7 +256,7 @@ def test_a_task_from_start_to_stop(verbs: Verbs, monkeypatch: pytest.MonkeyPatch
         assert code == 0
         assert told.startswith("Stopping task lab...\n\nStore 1: ok (next_backup_ts =")
         assert f"\nStore 2: ok (next_backup_ts ={feed.now}).\n" in told
-        assert told.endswith(f"Every event was flushed.\nStopped at --lastbackupts={feed.now}.\n")
+        assert told.endswith(f"Every event was flushed.\nStopped at --startts={feed.now}.\n")
     assert isinstance(task.ended[0], dict)  # its job ended by itself
     assert verbs.all_is_captured()
     chain = logs(lab)
@@ -301,7 +301,7 @@ def test_a_job_in_a_process_of_its_own(verbs: Verbs) -> None:
     assert (code, json.loads(told)["state"]) == (0, "running")
     code, told = verbs.at("stop")
     assert code == 0
-    assert told.endswith(f"Every event was flushed.\nStopped at --lastbackupts={feed.now}.\n")
+    assert told.endswith(f"Every event was flushed.\nStopped at --startts={feed.now}.\n")
     truth.until(lambda: not _jobs(str(lab.folder)), "the job ends")
 
 

@@ -305,7 +305,7 @@ def _require_in_line(backup_id: str, level: int, reader: CatalogReader) -> None:
         raise Refused(
             f"Later backups of its chain do not depend on backup {backup_id}, but on an earlier one in its "
             "place: what they need would be missing.",
-            hint="Leave --until out, or `lakebackup merge 1` up to it: that makes a full of its own.",
+            hint="Leave --backup out, or `lakebackup merge 1` up to it: that makes a full of its own.",
         )
 
 

@@ -202,7 +202,7 @@ def _find_backup(
         first = reader.rows("restore_snapshot_backups", source=source, backup_id=None, to_ts=None)
         raise Refused(
             f"No snapshot of {source} was backed up at or before {format_ts(request.to_ts or 0)}.",
-            hint=f"Give a later --time, such as {format_ts(first[0]['end_ts'])}." if first else "",
+            hint=f"Give a later --to-time, such as {format_ts(first[0]['end_ts'])}." if first else "",
         )
     found, *skipped = rows
     if found["reason"]:

@@ -66,7 +66,7 @@ def option(
     show_default: str | bool | None = None,
     **more: Any,
 ) -> Any:
-    """An option of one verb. `spelled`: its spellings and the name of its value in help: `--until TS|TIME`.
+    """An option of one verb. `spelled`: its spellings and the name of its value in help: `--to-time TIME`.
 
     `default`: `...` makes the option required. `show_default`: the default's text in help.
     """

@@ -22,8 +22,10 @@ def merge(
     level: int = argument(
         "LEVEL", "Merge backups of this level into one of the level below; 1 makes a full.", ...
     ),
-    until: str | None = option("--until ID", "The last backup to merge.", show_default="the newest"),
-    to_ts: int | None = option("--to-date --to-time TIME", "Only backups that end by then.", parser=instant),
+    until: str | None = option("--backup ID", "Up to the end of this backup.", show_default="the newest"),
+    to_ts: int | None = option(
+        "--to-time TIME", "Up to and including this time. Only backups that end by then.", parser=instant
+    ),
     drop_gone: bool = switch("--drop-gone", "Leave out topics that are not in the last backup."),
 ) -> None:
     """Merge the newest consecutive backups of a level into one of the level below.
@@ -33,7 +35,7 @@ def merge(
     Examples:
         lakebackup merge 2 --repo ./backups --dry-run
         lakebackup merge 1 --repo ./backups
-        lakebackup merge 1 --repo ./backups --to-date -7d
+        lakebackup merge 1 --repo ./backups --to-time -7d
     """
     from lakebackup_jobs.topics.merge import MergeRequest, run
 

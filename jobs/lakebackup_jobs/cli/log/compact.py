@@ -5,7 +5,7 @@ from __future__ import annotations
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option, switch
 from lakebackup_jobs.cli.flags.values import one_of
-from lakebackup_jobs.cli.log import common
+from lakebackup_jobs.cli.log import common, range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
@@ -13,9 +13,13 @@ from lakebackup_jobs.cli.verb import Call, verb
 def compact(
     call: Call,
     name: str = common.NAME,
-    until: str | None = option(
-        "--until TS|TIME", "Only flushes that end by this ts of the feed, or time.", show_default="all"
+    end_ts: int | None = option(
+        "--endts TS",
+        "Only changes committed up to this ts. Flushes that end later stay as they are.",
+        min=0,
+        show_default="the newest",
     ),
+    to_ms: int | None = range_flags.TO_TIME,
     lz4: bool = switch("--lz4", "Compress with LZ4 instead of Zstandard."),
     encrypt: bool | None = option(
         "--encrypt/--no-encrypt",
@@ -30,12 +34,11 @@ def compact(
 
     Examples:
         lakebackup log compact prod --repo ./backups --dry-run
-        lakebackup log compact prod --until -1d --repo ./backups
+        lakebackup log compact prod --to-time -1d --repo ./backups
     """
     from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest, run
-    from lakebackup_jobs.logs.upkeep.truncate import ts_of
 
-    until_ts = ts_of(*call.places, name, until) if until else None
+    until_ts = range_flags.end_of(call, name, end_ts, to_ms)
     codec = one_of({"lz4": lz4}, otherwise="zstd")
     request = call.request(CompactLogRequest, until=until_ts, codec=codec)
     call.run(run, request, spark=not call.dry_run)

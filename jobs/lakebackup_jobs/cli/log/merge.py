@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
-from lakebackup_jobs.cli.flags.values import instant, required
+from lakebackup_jobs.cli.flags.values import required
 from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -22,10 +22,13 @@ def merge(
         show_default="nothing",
     ),
     start_ts: int | None = option(
-        "--startts TS", "The log after this ts: the snapshot is as of it.", min=0, show_default="its end"
+        "--startts TS",
+        "Only changes committed after this ts. The snapshot to start from is as of it.",
+        min=0,
+        show_default="its end",
     ),
-    end_ts: int | None = option("--endts TS", "The log up to this ts.", min=0, show_default="newest"),
-    to_ms: int | None = option("--to-time TIME", "Instead of --endts.", parser=instant),
+    end_ts: int | None = range_flags.END_TS,
+    to_ms: int | None = range_flags.TO_TIME,
     checksum: bool = range_flags.CHECKSUM,
     allow_gaps: bool = range_flags.ALLOW_GAPS,
 ) -> None:

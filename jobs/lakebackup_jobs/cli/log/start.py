@@ -29,10 +29,10 @@ def start(
         "-f --filter RULE",
         "Tables as db.name, with * and ?; !… excludes; the last match decides; repeatable.",
     ),
-    lastbackupts: int | None = option(
-        "--lastbackupts TS", "Capture only what was committed after this ts.", min=0
+    lastbackupts: int | None = option("--startts TS", "Only changes committed after this ts.", min=0),
+    endts: int | None = option(
+        "--endts TS", "Only changes committed up to this ts. The task is complete there.", min=0
     ),
-    endts: int | None = option("--endts TS", "The task is complete at this ts.", min=0),
     flush_every: str = option("--flush-every SPAN", "Most age of events that are not stored yet.", "5min"),
     flush_bytes: str = option("--flush-bytes SIZE", "Flush when about this much is waiting.", "128MiB"),
     codec: Literal["zstd", "lz4", "none"] = option("--codec", "Codec of the log files.", "zstd"),

@@ -37,5 +37,5 @@ def _ended(status: Mapping[str, Any]) -> str:
     else:
         rest = "Every event was flushed."
     ts = status["checkpoint_ts"]
-    at = "; no checkpoint is known yet" if ts is None else f" at --lastbackupts={ts}"
+    at = "; no checkpoint is known yet" if ts is None else f" at --startts={ts}"
     return f"{rest}\nStopped{at}."

@@ -19,8 +19,9 @@ def groups(
     ),
     map_group: list[str] | None = option("--map-group OLD=NEW", "Another name for a group; repeatable."),
     at_ts: int | None = option(
-        "--at-time TIME",
-        "Where they stood then, as far as backups know. Without: at the last backup.",
+        "--to-time TIME",
+        "Up to and including this time. Where they stood then, as far as backups know.",
+        show_default="the last backup",
         parser=instant,
     ),
     from_log: bool = switch(
@@ -36,7 +37,7 @@ def groups(
 
     Examples:
         lakebackup restore groups --pattern '.*' --repo ./backups --to kafka://localhost:9092 --dry-run
-        lakebackup restore groups billing --to kafka://localhost:9092 --map orders=orders2 --at-time 14:05
+        lakebackup restore groups billing --to kafka://localhost:9092 --map orders=orders2 --to-time 14:05
     """
     from lakebackup.rules.patterns import GROUP, parse_maps
     from lakebackup_jobs.topics.groups import GroupsRequest, run

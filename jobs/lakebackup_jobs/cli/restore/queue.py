@@ -21,13 +21,14 @@ def queue(
     ),
     backup: str | None = option(
         "--backup ID",
-        "Up to the end of this backup, also of a history that the engine was put back from.",
+        "Up to the end of this backup. Also one of a history that the engine was put back from.",
         show_default="the newest of its history",
     ),
     to_tid: int | None = option("--to-tid TID", "Everything up to this tid, and nothing behind.", min=0),
     to_ts: int | None = option(
         "--to-time TIME",
-        f"Up to the last tid before which no message is later than this time. {options.TIMES}",
+        "Up to and including this time. The last tid before which no message is later than it. "
+        + options.TIMES,
         parser=instant,
     ),
     map_: list[str] | None = option("--map OLD=NEW", "A queue as NEW; repeatable."),

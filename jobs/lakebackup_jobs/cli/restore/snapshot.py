@@ -16,12 +16,12 @@ def snapshot(
     call: Call,
     to: str | None = option("--to FOLDER", "An empty folder for the files."),
     to_ts: int | None = option(
-        "--time TIME",
-        f"The newest snapshot at or before this time. {options.TIMES}",
+        "--to-time TIME",
+        f"Up to and including this time. The newest snapshot by then. {options.TIMES}",
         show_default="the newest",
         parser=instant,
     ),
-    backup: str | None = option("--backup ID", "The snapshot of this backup."),
+    backup: str | None = option("--backup ID", "Up to the end of this backup."),
     tables: list[str] | None = option("--table NAME", "Only this table; repeatable."),
     tablets: list[str] | None = option("--tablet ID", "Only this tablet; repeatable."),
     select: str | None = option(
@@ -40,7 +40,7 @@ def snapshot(
 
     Examples:
         lakebackup restore snapshot --repo ./backups --to ./restored
-        lakebackup restore snapshot --repo ./backups --to ./restored --time -2h --table orders --dry-run
+        lakebackup restore snapshot --repo ./backups --to ./restored --to-time -2h --table orders --dry-run
         lakebackup restore snapshot --to ./db --layout flat --table t1 --tablet a1 --backup 20261121T140500Z
         lakebackup restore snapshot --to ./new --select "SELECT * FROM snapshot_files WHERE added_in = 3"
     """
@@ -48,7 +48,7 @@ def snapshot(
     from lakebackup_jobs.snapshots.restore import run
 
     folder = required(to, "--to", "where do the files go?", hint="Give --to FOLDER.")
-    selections = {"--time": to_ts, "--backup": backup, "--select": select}
+    selections = {"--to-time": to_ts, "--backup": backup, "--select": select}
     given = [flag for flag, value in selections.items() if value is not None]
     if len(given) > 1:
         raise UsageProblem(f"{' and '.join(given)} exclude each other.", hint="Give one of them.")

@@ -21,12 +21,12 @@ def topics(
     to: str | None = option("--to TARGET", f"Where the records go: {TARGETS}."),
     patterns: list[str] | None = options.PATTERN,
     to_ts: int | None = option(
-        "--to-time --to-date TIME",
-        f"Bring back records up to and including this time. {options.TIMES}",
+        "--to-time TIME",
+        f"Up to and including this time. {options.TIMES}",
         parser=instant,
     ),
-    from_ts: int | None = option("--from-time --from-date TIME", "Only records after this.", parser=instant),
-    backup: str | None = option("--backup ID", "Restore what this backup and those it depends on hold."),
+    from_ts: int | None = option("--from-time TIME", "Only what is later than this time.", parser=instant),
+    backup: str | None = option("--backup ID", "Up to the end of this backup."),
     map_: list[str] | None = option("--map OLD=NEW", "Restore as NEW; repeatable."),
     select: str | None = option("--select SQL", "Restore exactly the files this SELECT returns."),
     records: str | None = option(

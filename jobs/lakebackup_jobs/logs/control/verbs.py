@@ -210,7 +210,7 @@ def _check_continues(
         raise Refused(
             f"The log of {name} reaches up to {newest['end_ts']}; "
             f"it cannot continue from {now.lastbackupts}.",
-            hint="Leave --lastbackupts out, or choose another name.",
+            hint="Leave --startts out, or choose another name.",
         )
     lost = chosen_tables(was.filters, names) - chosen_tables(now.filters, names)
     if lost:

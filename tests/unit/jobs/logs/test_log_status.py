@@ -141,7 +141,7 @@ def test_where_a_task_was_paused_or_stopped() -> None:
     assert pause._ended({"checkpoint_ts": None, "at_work": False}) == (
         "Paused; no checkpoint is known yet. No job of it was at work: nothing was flushed."
     )
-    assert stop._ended({"checkpoint_ts": 7, "lost": {}}).endswith("\nStopped at --lastbackupts=7.")
+    assert stop._ended({"checkpoint_ts": 7, "lost": {}}).endswith("\nStopped at --startts=7.")
     assert stop._ended({"checkpoint_ts": None, "lost": {}}).endswith("\nStopped; no checkpoint is known yet.")
 
 

@@ -344,7 +344,7 @@ def test_a_case_insensitive_file_system_is_recognized(tmp_path: Path) -> None:
     ("flags", "why"),
     [
         ((), "Missing --to: where do the files go?"),
-        (("--to", "x", "--time", "-2h", "--backup", "2026"), "exclude each other"),
+        (("--to", "x", "--to-time", "-2h", "--backup", "2026"), "exclude each other"),
         (("--to", "x", "--select", "SELECT 1", "--table", "t"), "excludes --table"),
     ],
 )
