@@ -155,9 +155,9 @@ class Ratio:
 
 def words(queues: Queues, store: Store, destination: Path, mode: str) -> list[object]:
     """The words of a backup of an engine."""
-    topics = [word for topic in queues.topics for word in ("--topics", topic)]
-    snapshot = ["--snapshot", store.snapshot] if mode == "full" else []
-    files = ["--config", store.config, "--schema", store.schema, "--repo", destination]
+    topics = [word for topic in queues.topics for word in ("--pattern", topic)]
+    snapshot = ["--snapshot-folder", store.snapshot] if mode == "full" else []
+    files = ["--engine-config", store.config, "--engine-schema", store.schema, "--repo", destination]
     where = ["--bootstrap-server", queues.bootstrap]
     return ["backup", "queue", GRAPH, "--mode", mode, *topics, *snapshot, *files, *where]
 

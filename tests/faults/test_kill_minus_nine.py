@@ -96,7 +96,7 @@ def test_restore_of_records_killed(lab: Lab, source: str, moment: str, topic: Ca
     )
     run = Run(
         lab, "restore", "topics", "--repo", str(lab.folder), "--map", f"{source}={copy}",
-        "--to", f"kafka://{lab.bootstrap}", "--lease-ttl", "5", "--records", sql,
+        "--to", f"kafka://{lab.bootstrap}", "--lease-ttl", "5", "--select-records", sql,
     )  # fmt: skip
     reached = {
         "files are written": lambda: any(lab.folder.glob("restores/*/plan/data/*.data")),

@@ -178,7 +178,7 @@ class Verbs:
         return code, out + err
 
     def start(self, *more: str) -> tuple[int, str]:
-        where = ["--source", f"kafka://{self.lab.bootstrap}", "--topic", self.topic]
+        where = ["--bootstrap-server", self.lab.bootstrap, "--pattern", self.topic]
         return self.run(
             "start", "lab", *where, "--repo", str(self.lab.folder), "--flush-every", "200ms", *more
         )

@@ -325,7 +325,7 @@ def test_what_is_encrypted_stays_encrypted_and_later_flushes_stay_as_they_are(
     keys = tmp_path / "keys.json"
     keys.write_text(json.dumps({"keys": {"k1": base64.b64encode(key).decode()}}))
     monkeypatch.setenv("LAKEBACKUP_LOG__KEYS_FILE", str(keys))
-    command = ["log", "compact", "shop", "--endts", "20", "--lz4", "--repo", str(root)]
+    command = ["log", "compact", "shop", "--endts", "20", "--codec", "lz4", "--repo", str(root)]
     done = cli.told(*command)
     row, late = sorted(Log(spark, root, made).live(), key=lambda row: row["backup_id"] == made.parent)
     assert (row["backup_id"], row["key_id"], row["entries"]) == (done["backup_id"], "k1", 2)

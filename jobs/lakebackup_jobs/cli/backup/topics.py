@@ -46,7 +46,7 @@ def topics(
     level: int | None = option(
         "--level N", "Level of an incremental backup; a full is level 0.", show_default="1"
     ),
-    parent: str | None = option("--parent BACKUP", "The backup to go on from, by the beginning of its id."),
+    parent: str | None = option("--parent ID", "The backup to go on from."),
     on_gap: OnGap = option(
         "--on-gap",
         "When records were gone before they were backed up: read their topic from its start again, "

@@ -124,7 +124,11 @@ def _setting(panel: str, spelled: str, help_: str, kind: Any = str, **more: str)
 
 
 CODEC = _setting(
-    STORED, "--codec CODEC", "null, deflate, snappy or zstandard.", CodecName, default="zstandard"
+    STORED,
+    "--codec CODEC",
+    "Codec of data files. null, deflate, snappy or zstandard.",
+    CodecName,
+    default="zstandard",
 )
 COMPRESSION_LEVEL = _setting(
     STORED, "--compression-level N", "Compression level of the codec.", int, default="the codec's"
@@ -192,13 +196,12 @@ ANY_RUNNER = (RUNNER, LOCAL_BELOW, *SPARK_JOB)
 PLAN = (DRY_RUN, EXPLAIN)
 ROWS = (AS_OF, *REPO, CSV)
 
-PATTERN = option(
-    "--pattern REGEX", "Topics whose whole name matches; repeatable. Name internal topics (__…) in full."
-)
+TOPICS_THAT_MATCH = "Topics whose whole name matches; repeatable. "
+PATTERN = option("--pattern REGEX", TOPICS_THAT_MATCH + "Name internal topics (__…) in full.")
 BACKUP_ID = argument("ID", "A backup id or a unique prefix of one.", ...)
 TopicSettings = Literal["auto", "saved", "suspended"]
 TOPIC_SETTINGS = option(
-    "--settings",
+    "--topic-settings NAME",
     "Topic settings after the restore. auto: as saved, without retention that would delete restored "
     "records. saved: as saved. suspended: retention is off until you set it.",
     "auto",

@@ -41,7 +41,7 @@ def set_(
     ),
     pattern: list[str] | None = option(
         "--pattern REGEX",
-        "Topics of the policy, new ones too, as in backup topics; repeatable; none.",
+        options.TOPICS_THAT_MATCH + "Also new ones; none: no patterns.",
         show_default="the topics in backups",
     ),
     note: str | None = option("--note TEXT", "A note that is stored with the policy."),

@@ -26,7 +26,7 @@ def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) 
 
     found = call.settings
     # `launch` adds the destination; the job's output goes to its log file.
-    options = call.passed_on("repo", "catalog", "json", "debug")
+    options = call.passed_on("repo", "catalog", "bootstrap_server", "json", "debug")
     options += [] if metrics_port is None else ["--metrics-port", str(metrics_port)]
     return Place(call.where, found.catalog, dict(found.kafka), options if run else None, found.log.keys_file)
 

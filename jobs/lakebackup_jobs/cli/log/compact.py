@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from lakebackup_jobs.cli.flags import options
-from lakebackup_jobs.cli.flags.options import option, switch
-from lakebackup_jobs.cli.flags.values import one_of
+from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.log import common, range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -20,10 +21,10 @@ def compact(
         show_default="the newest",
     ),
     to_ms: int | None = range_flags.TO_TIME,
-    lz4: bool = switch("--lz4", "Compress with LZ4 instead of Zstandard."),
+    codec: Literal["zstd", "lz4"] = option("--codec CODEC", "Codec of data files. zstd or lz4.", "zstd"),
     encrypt: bool | None = option(
         "--encrypt/--no-encrypt",
-        "Encrypt with the current key of [log] keys_file.",
+        "Encrypt log files with the current key of [log] keys_file.",
         show_default="as the files it reads",
     ),
 ) -> None:
@@ -39,6 +40,5 @@ def compact(
     from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest, run
 
     until_ts = range_flags.end_of(call, name, end_ts, to_ms)
-    codec = one_of({"lz4": lz4}, otherwise="zstd")
-    request = call.request(CompactLogRequest, until=until_ts, codec=codec)
+    request = call.request(CompactLogRequest, until=until_ts)
     call.run(run, request, spark=not call.dry_run)

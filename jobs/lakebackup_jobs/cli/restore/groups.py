@@ -13,7 +13,9 @@ def groups(
     call: Call,
     groups: list[str] | None = argument("GROUP", "Groups by name."),
     to: str | None = option("--to TARGET", "kafka://HOST:PORT[,HOST:PORT]."),
-    patterns: list[str] | None = option("--pattern REGEX", "Groups whose whole name matches; repeatable."),
+    patterns: list[str] | None = option(
+        "--group-pattern REGEX", "Consumer groups whose whole name matches; repeatable."
+    ),
     map_: list[str] | None = option(
         "--map OLD=NEW", "The topic that OLD was restored into, if several; repeatable."
     ),
@@ -36,7 +38,7 @@ def groups(
     at_end, in_gap, ahead, active, unknown, not_restored and topic_deleted. Can be repeated.
 
     Examples:
-        lakebackup restore groups --pattern '.*' --repo ./backups --to kafka://localhost:9092 --dry-run
+        lakebackup restore groups --group-pattern '.*' --repo ./backups --to kafka://localhost:9092 --dry-run
         lakebackup restore groups billing --to kafka://localhost:9092 --map orders=orders2 --to-time 14:05
     """
     from lakebackup.rules.patterns import GROUP, parse_maps

@@ -30,13 +30,16 @@ def topics(
     map_: list[str] | None = option("--map OLD=NEW", "Restore as NEW; repeatable."),
     select: str | None = option("--select SQL", "Restore exactly the files this SELECT returns."),
     records: str | None = option(
-        "--records SQL", "Restore the records this SELECT over records('topic') returns; see docs/records.md."
+        "--select-records SQL",
+        "Restore the records this SELECT over records('topic') returns; see docs/records.md.",
     ),
     partial: bool = switch("--partial", "Accept a --select that leaves holes in the topics."),
     append: bool = switch("--append", "Accept a topic that has records."),
     continued: bool = switch("--continue", "Bring only what earlier restores into these topics did not."),
     groups: list[str] | None = option(
-        "--groups REGEX", "Then put consumer groups whose whole name matches where they stood; repeatable."
+        "--group-pattern REGEX",
+        "Consumer groups whose whole name matches; repeatable. After the restore they are put where they "
+        "stood.",
     ),
     repartition: bool = switch(
         "--repartition", "Accept another number of partitions: each record goes where its key belongs."
@@ -66,9 +69,9 @@ def topics(
         lakebackup restore topics orders --repo ./backups --to kafka://localhost:9092 --to-time 14:05
         lakebackup restore topics orders --to kafka://localhost:9092 --map orders=before --to-time -2h
         lakebackup restore topics orders --to delta:./orders --dry-run
-        lakebackup restore topics --pattern '.*' --groups '.*' --to kafka://localhost:9092
+        lakebackup restore topics --pattern '.*' --group-pattern '.*' --to kafka://localhost:9092
         lakebackup restore topics --to kafka://localhost:9092 --map orders=masked \
-            --records "SELECT partition, key, replace(value, 'secret', '*') AS value FROM records('orders')"
+            --select-records "SELECT partition, key, replace(value, 'a', '*') AS value FROM records('orders')"
         lakebackup restore topics --to dir:./out --partial --select "SELECT * FROM files WHERE bytes > 0"
     """
     from lakebackup.plan.topics.request import RestoreRequest

@@ -125,7 +125,7 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
     if not topics:
         raise NotFound(
             f"No topic of {settings.bootstrap} matches {', '.join(settings.topics)}.",
-            hint="--topic takes a name, or a regular expression that matches the whole name.",
+            hint="--pattern is a regular expression that matches the whole name.",
         )
     seen = place.lease(name)
     place.record(name, "running", settings)

@@ -15,7 +15,7 @@ from lakebackup_jobs.cli import main
     [
         (["orders", "--plan", "p.json"], 2, "excludes topics"),
         (["--plan", "p.json", "--to-time", "14:05", "--map", "a=b"], 2, "excludes to-time, map"),
-        (["--plan", "p.json", "--settings", "saved"], 2, "excludes settings"),
+        (["--plan", "p.json", "--topic-settings", "saved"], 2, "excludes topic-settings"),
         (["--plan", "p.json"], 3, "There is no plan p.json"),
         (["orders", "--to", "dir:out", "--save-plan", "p.json"], 2, "Give --dry-run too"),
         (["--plan", "p.json", "--dry-run", "--save-plan", "q.json"], 2, "--save-plan"),
