@@ -17,7 +17,7 @@ def export(
     to: str = FOLDER,
     buckets: list[str] | None = BUCKET,
     target_size: str = option(
-        "--target-size SIZE", "Begin another .cbb file at this size of stored data.", "512MiB"
+        "--target-size SIZE", "Close a data file at this size. A .cbb file, of stored data.", "512MiB"
     ),
 ) -> None:
     """Write a backup and its chain as an archive: a topic is a bucket, a partition a vbucket.

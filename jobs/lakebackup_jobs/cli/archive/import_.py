@@ -11,7 +11,9 @@ from lakebackup_jobs.cli.verb import Call, verb
 def import_(
     call: Call,
     folder: str = argument("FOLDER", "The archive: the folder that cbbackup wrote.", ...),
-    source: str | None = option("--source NAME", "Its name in the catalog.", show_default="the folder's"),
+    source: str | None = option(
+        "--source NAME", "The source's name in the catalog.", show_default="the folder's"
+    ),
 ) -> None:
     """Import an archive: check every file, then copy them and add the backups to the catalog.
 

@@ -7,7 +7,7 @@ from lakebackup_jobs.cli.flags.values import required
 
 WHAT = argument("BACKUP|SOURCE", "A backup's id, or a source: its newest backup.")
 BUCKET = option("--bucket NAME", "Only this bucket or topic; repeatable.")
-FOLDER = option("--to FOLDER", "An empty or new folder.", "")
+FOLDER = option("--to TARGET", "Where the data goes. An empty or new folder.", "")
 
 
 def folder(to: str) -> str:

@@ -53,8 +53,9 @@ def queue(
         panel=_ENGINE,
     ),
     mode: Literal["full", "differential", "incremental", "auto"] = option(
-        "--mode",
-        "full: the snapshot and its positions. differential: everything since the last full. "
+        "--mode MODE",
+        "How much to back up. full: the snapshot and its positions. "
+        "differential: everything since the last full. "
         "incremental: since the last backup. auto: incremental, or full when there is none.",
         "auto",
     ),

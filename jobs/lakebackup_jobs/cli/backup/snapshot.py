@@ -16,7 +16,7 @@ _WHICH = "Which snapshot"
     options.REPO,
     options.PLAN,
     options.ANY_RUNNER,
-    options.SOURCE.variant(help="The source's name in the catalog.", show_default="the folder's"),
+    options.SOURCE.variant(show_default="the folder's"),
     options.LEASE,
     options.NOTE,
 )
@@ -25,6 +25,7 @@ def snapshot(
     paths: list[str] = argument("PATH", "Folders with the tree of a snapshot, there on each worker.", ...),
     layout: str = option(
         "--layout LAYOUT",
+        "How paths name table, tablet and file. "
         "plain: the folder is the snapshot. yugabyte: the folders below rocksdb. Or a pattern with "
         "{scope} {region} {snapshot} and {name} at its end, such as 'db-{scope}/{snapshot}/{name}'.",
         "plain",
@@ -50,7 +51,10 @@ def snapshot(
         panel=_WHICH,
     ),
     mode: Literal["auto", "full"] = option(
-        "--mode", "auto: copy what is new. full: copy every file again.", "auto", panel=options.COPYING
+        "--mode MODE",
+        "How much to back up. auto: copy what is new. full: copy every file again.",
+        "auto",
+        panel=options.COPYING,
     ),
     always: list[str] | None = option(
         "--always PATTERN",

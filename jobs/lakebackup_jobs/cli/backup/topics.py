@@ -39,7 +39,8 @@ def topics(
     patterns: list[str] | None = options.PATTERN,
     mode: ModeName | None = option(
         "--mode MODE",
-        "full: everything. incr-diff: what is new since the latest backup of its level or below. "
+        "How much to back up. full: everything. "
+        "incr-diff: what is new since the latest backup of its level or below. "
         "incr-accu: since the latest of a level below. auto: incr-diff. The first is always a full.",
         show_default="auto",
     ),

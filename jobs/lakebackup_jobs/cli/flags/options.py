@@ -134,10 +134,10 @@ COMPRESSION_LEVEL = _setting(
     STORED, "--compression-level N", "Compression level of the codec.", int, default="the codec's"
 )
 TARGET_SIZE = _setting(STORED, "--target-size SIZE", "Close a data file at this size.", default="128MiB")
-NOTE = _flag(None, "--note TEXT", "A note that is stored with the backup.")
+NOTE = _flag(None, "--note TEXT", "A note that is stored with it.")
 DRY_RUN = _flag(None, "--dry-run", "Show the plan; write nothing.")
 EXPLAIN = _flag(None, "--explain", "Print the SQL behind the plan, with its parameters; change nothing.")
-AS_OF = _flag(None, "--as-of TIME", "Read the catalog as of then; the current relations are named now_…")
+AS_OF = _flag(None, "--as-of TIME", "Read the catalog as of then. The current relations are named now_…")
 REPO_URI = _setting(
     SETTINGS,
     "--repo URI",
@@ -145,7 +145,7 @@ REPO_URI = _setting(
     setting="destination",
 )
 CATALOG = _setting(SETTINGS, "--catalog URI", "The catalog, if it is not in the repository.")
-SOURCE = _setting(SETTINGS, "--source NAME", "The cluster's name in the catalog.", default="its id")
+SOURCE = _setting(SETTINGS, "--source NAME", "The source's name in the catalog.", default="the cluster's id")
 LEASE = _setting(
     SETTINGS, "--lease-ttl SPAN", "A run that does not renew its lease for this long loses it.", default="60s"
 )
@@ -159,9 +159,7 @@ KAFKA_CONFIG = _flag(
 KAFKA_PROPERTY = _flag(
     KAFKA, "-X KEY=VALUE", "A librdkafka property; repeatable.", list[str], name="kafka_property"
 )
-ENGINE = _flag(
-    None, "--engine NAME", "SQL engine for the plan: auto, duckdb or spark.", EngineChoice, default="auto"
-)
+ENGINE = _flag(None, "--engine NAME", "SQL engine: auto, duckdb or spark.", EngineChoice, default="auto")
 RUNNER = _setting(
     SPARK,
     "--runner NAME",
@@ -198,6 +196,7 @@ ROWS = (AS_OF, *REPO, CSV)
 
 TOPICS_THAT_MATCH = "Topics whose whole name matches; repeatable. "
 PATTERN = option("--pattern REGEX", TOPICS_THAT_MATCH + "Name internal topics (__…) in full.")
+SELECT = option("--select SQL", "Restore exactly the files this SELECT returns.")
 BACKUP_ID = argument("ID", "A backup id or a unique prefix of one.", ...)
 TopicSettings = Literal["auto", "saved", "suspended"]
 TOPIC_SETTINGS = option(

@@ -15,7 +15,7 @@ from lakebackup_jobs.cli.verb import Call, verb
     options.SOURCE,
     options.LEASE,
     options.NOTE,
-    options.TARGET_SIZE.variant(help="Join data files up to this size."),
+    options.TARGET_SIZE.variant(help="Close a data file at this size. Smaller ones are joined."),
 )
 def merge(
     call: Call,

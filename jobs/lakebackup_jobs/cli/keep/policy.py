@@ -29,7 +29,9 @@ def set_(
     incr_mode: Literal["incr-diff", "incr-accu", "diff", "accu"] | None = option(
         "--incr-mode MODE", "incr-diff or incr-accu.", show_default="incr-diff"
     ),
-    level: int | None = option("--level N", "Level of the incrementals.", min=1, show_default="1"),
+    level: int | None = option(
+        "--level N", "Level of an incremental backup; a full is level 0.", min=1, show_default="1"
+    ),
     window: str | None = option(
         "--window SPAN", "Recovery window: any time of the last 14d can be restored; none."
     ),
@@ -44,7 +46,7 @@ def set_(
         options.TOPICS_THAT_MATCH + "Also new ones; none: no patterns.",
         show_default="the topics in backups",
     ),
-    note: str | None = option("--note TEXT", "A note that is stored with the policy."),
+    note: str | None = option("--note TEXT", "A note that is stored with it."),
 ) -> None:
     r"""Set a source's policy; flags that are not given stay unchanged.
 

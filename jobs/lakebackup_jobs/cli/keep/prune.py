@@ -18,7 +18,7 @@ def prune(
         show_default="by policy, and all topics of the newest backup",
     ),
     patterns: list[str] | None = options.PATTERN,
-    delete: bool = switch("--delete", "Delete. Without this, only show the plan."),
+    delete: bool = switch("--delete", "Delete. Without it, only show the plan."),
     keep_time: str | None = option(
         "--keep-time SPAN",
         "Keep records this long before the newest backup: 7d, 12h.",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAME = argument("NAME", "The task.", ...)
 NO_RUN = switch("--no-run", "Start no job here: run `lakebackup log run` elsewhere.")
-METRICS_PORT = option("--metrics-port PORT", "The job serves Prometheus metrics on this port.")
+METRICS_PORT = option("--metrics-port PORT", "Serve Prometheus metrics on this port.")
 
 
 def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) -> Place:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 NAME = argument("NAME", "The log task.", ...)
 FILTERS = option(
-    "-f --filter RULE", "Tables by their latest names, 'db.*' or '*.orders'; '!…' excludes; repeatable."
+    "-f --filter RULE",
+    "Tables as db.name, with * and ?; repeatable. !… excludes, and the last match decides. Names are "
+    "the latest.",
 )
 START_TS = option("--startts TS", "Only changes committed after this ts.", min=0)
 END_TS = option("--endts TS", "Only changes committed up to this ts.", min=0, show_default="the newest")
@@ -22,7 +24,7 @@ TO_TIME = option(
     "--to-time TIME", f"Up to and including this time. Instead of --endts. {options.TIMES}", parser=instant
 )
 CHECKSUM = option("--checksum/--no-checksum", "Compare each file's SHA-256 with the recorded one.", True)
-ALLOW_GAPS = switch("--allow-gaps", "Restore although some events were never captured.")
+ALLOW_GAPS = switch("--allow-gaps", "Go on although something was never backed up.")
 
 
 def end_of(call: Call, name: str, end_ts: int | None, to_ms: int | None) -> int | None:

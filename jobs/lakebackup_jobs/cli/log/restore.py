@@ -16,7 +16,9 @@ from lakebackup_jobs.cli.verb import Call, verb
 def restore(
     call: Call,
     name: str = range_flags.NAME,
-    to: str | None = option("--to TARGET", "delta:PATH | dir:PATH | kafka://HOST:PORT[,…][?prefix=TEXT]."),
+    to: str | None = option(
+        "--to TARGET", "Where the data goes. delta:PATH | dir:PATH | kafka://HOST:PORT[,…][?prefix=TEXT]."
+    ),
     start_ts: int | None = range_flags.START_TS,
     end_ts: int | None = range_flags.END_TS,
     to_ms: int | None = range_flags.TO_TIME,

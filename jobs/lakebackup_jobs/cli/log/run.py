@@ -16,7 +16,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 def run(
     call: Call,
     name: str = common.NAME,
-    metrics_port: int | None = option("--metrics-port PORT", "Serve Prometheus there."),
+    metrics_port: int | None = common.METRICS_PORT,
     metrics_host: str = option(
         "--metrics-host ADDRESS", "With --metrics-port, where to listen.", "127.0.0.1"
     ),

@@ -21,7 +21,7 @@ def start(
     ),
     filters: list[str] | None = option(
         "-f --filter RULE",
-        "Tables as db.name, with * and ?; !… excludes; the last match decides; repeatable.",
+        "Tables as db.name, with * and ?; repeatable. !… excludes, and the last match decides.",
     ),
     lastbackupts: int | None = option("--startts TS", "Only changes committed after this ts.", min=0),
     endts: int | None = option(
@@ -32,9 +32,12 @@ def start(
     codec: Literal["zstd", "lz4", "none"] = option(
         "--codec CODEC", "Codec of data files. zstd, lz4 or none.", "zstd"
     ),
-    encrypt: bool = switch("--encrypt", "Encrypt log files with the current key of [log] keys_file."),
+    encrypt: bool = option(
+        "--encrypt/--no-encrypt", "Encrypt log files with the current key of [log] keys_file.", False
+    ),
     allow_gaps: bool = switch(
-        "--allow-gaps", "Continue although the feed lost events that were not read yet."
+        "--allow-gaps",
+        "Go on although something was never backed up. The feed lost events that were not read yet.",
     ),
     no_run: bool = common.NO_RUN,
     metrics_port: int | None = common.METRICS_PORT,

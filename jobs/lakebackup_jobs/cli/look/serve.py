@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-HOST = option("--host ADDRESS", "Where to listen; there is no password.", "127.0.0.1")
+HOST = option("--host ADDRESS", "Where to listen. There is no password.", "127.0.0.1")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 

@@ -12,12 +12,13 @@ from lakebackup_jobs.cli.verb import Call, verb
 def groups(
     call: Call,
     groups: list[str] | None = argument("GROUP", "Groups by name."),
-    to: str | None = option("--to TARGET", "kafka://HOST:PORT[,HOST:PORT]."),
+    to: str | None = option("--to TARGET", "Where the data goes. kafka://HOST:PORT[,HOST:PORT]."),
     patterns: list[str] | None = option(
         "--group-pattern REGEX", "Consumer groups whose whole name matches; repeatable."
     ),
     map_: list[str] | None = option(
-        "--map OLD=NEW", "The topic that OLD was restored into, if several; repeatable."
+        "--map OLD=NEW",
+        "Another name for a topic; repeatable. The one that OLD was restored into, if several.",
     ),
     map_group: list[str] | None = option("--map-group OLD=NEW", "Another name for a group; repeatable."),
     at_ts: int | None = option(

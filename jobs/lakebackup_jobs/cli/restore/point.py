@@ -14,7 +14,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 def point(
     call: Call,
     name: str = range_flags.NAME,
-    to: str | None = option("--to TARGET", "delta:PATH."),
+    to: str | None = option("--to TARGET", "Where the data goes. delta:PATH."),
     end_ts: int | None = range_flags.END_TS,
     to_ms: int | None = range_flags.TO_TIME,
     filters: list[str] | None = range_flags.FILTERS,

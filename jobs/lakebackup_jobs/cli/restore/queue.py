@@ -14,7 +14,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 def queue(
     call: Call,
     source: str = argument("GRAPH", "The engine's name, its source's.", ...),
-    to: str | None = option("--to TARGET", "Where the messages go: kafka://HOST:PORT[,HOST:PORT]."),
+    to: str | None = option("--to TARGET", "Where the data goes. kafka://HOST:PORT[,HOST:PORT]."),
     into: str | None = option(
         "--into FOLDER",
         "Where snapshot/, config.yaml and delta_schema_history.yaml go: a folder that is empty.",
@@ -31,11 +31,11 @@ def queue(
         + options.TIMES,
         parser=instant,
     ),
-    map_: list[str] | None = option("--map OLD=NEW", "A queue as NEW; repeatable."),
+    map_: list[str] | None = option("--map OLD=NEW", "Another name for a topic; repeatable."),
     append: bool = switch(
         "--append",
-        "Accept queues that hold messages, such as the engine's own: watermark and messages come "
-        "behind them. Stop the engine and all that writes to its queues first.",
+        "Accept topics that hold records. Such as the engine's own queues: watermark and messages come "
+        "behind what they hold. Stop the engine and all that writes to its queues first.",
     ),
     keep_open: bool = switch(
         "--keep-open", "Bring messages of transactions that are open at that point, too."

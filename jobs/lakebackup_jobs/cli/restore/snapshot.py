@@ -14,7 +14,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 @verb(options.REPO, options.PLAN, options.ENGINE, options.SPARK_JOB, options.SOURCE)
 def snapshot(
     call: Call,
-    to: str | None = option("--to FOLDER", "An empty folder for the files."),
+    to: str | None = option("--to TARGET", "Where the data goes. An empty folder."),
     to_ts: int | None = option(
         "--to-time TIME",
         f"Up to and including this time. The newest snapshot by then. {options.TIMES}",
@@ -24,11 +24,10 @@ def snapshot(
     backup: str | None = option("--backup ID", "Up to the end of this backup."),
     tables: list[str] | None = option("--table NAME", "Only this table; repeatable."),
     tablets: list[str] | None = option("--tablet ID", "Only this tablet; repeatable."),
-    select: str | None = option(
-        "--select SQL", "Restore exactly the files this SELECT on snapshot_files returns."
-    ),
+    select: str | None = options.SELECT,
     form: Literal["tree", "yugabyte", "flat"] = option(
-        "--layout",
+        "--layout LAYOUT",
+        "How paths name table, tablet and file. "
         "tree: TABLE/TABLET/NAME. yugabyte: table-TABLE/tablet-TABLET/NAME. flat: NAME, for one tablet.",
         "tree",
     ),

@@ -18,7 +18,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 def topics(
     call: Call,
     topics: list[str] | None = argument("TOPIC", "Topics by name."),
-    to: str | None = option("--to TARGET", f"Where the records go: {TARGETS}."),
+    to: str | None = option("--to TARGET", f"Where the data goes. {TARGETS}."),
     patterns: list[str] | None = options.PATTERN,
     to_ts: int | None = option(
         "--to-time TIME",
@@ -27,14 +27,14 @@ def topics(
     ),
     from_ts: int | None = option("--from-time TIME", "Only what is later than this time.", parser=instant),
     backup: str | None = option("--backup ID", "Up to the end of this backup."),
-    map_: list[str] | None = option("--map OLD=NEW", "Restore as NEW; repeatable."),
-    select: str | None = option("--select SQL", "Restore exactly the files this SELECT returns."),
+    map_: list[str] | None = option("--map OLD=NEW", "Another name for a topic; repeatable."),
+    select: str | None = options.SELECT,
     records: str | None = option(
         "--select-records SQL",
         "Restore the records this SELECT over records('topic') returns; see docs/records.md.",
     ),
     partial: bool = switch("--partial", "Accept a --select that leaves holes in the topics."),
-    append: bool = switch("--append", "Accept a topic that has records."),
+    append: bool = switch("--append", "Accept topics that hold records."),
     continued: bool = switch("--continue", "Bring only what earlier restores into these topics did not."),
     groups: list[str] | None = option(
         "--group-pattern REGEX",
@@ -45,7 +45,7 @@ def topics(
         "--repartition", "Accept another number of partitions: each record goes where its key belongs."
     ),
     partitions: int | None = option("--partitions N", "Of a topic that is made, with --repartition.", min=1),
-    allow_gaps: bool = switch("--allow-gaps", "Restore although some records were never backed up."),
+    allow_gaps: bool = switch("--allow-gaps", "Go on although something was never backed up."),
     approximate: bool = switch(
         "--approximate",
         "Restore a compacted topic to a time between two backups, without values that were "
