@@ -276,8 +276,8 @@ def test_what_makes_no_sense_is_refused(social: Social) -> None:
     assert social.tree() == {path for path in social.tree() if path.startswith("catalog/")}
 
 
-def test_shell_patterns_name_queues(social: Social) -> None:
-    found = social.full(dry_run=True, topics=(f"{social.delta[:-2]}*", f"?{social.journal[1:]}"))
+def test_patterns_name_queues(social: Social) -> None:
+    found = social.full(dry_run=True, topics=(f"{social.delta[:-2]}.*", f".{social.journal[1:]}"))
     assert found["topics"] == 2
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 _INTRODUCTION = """## Flags
 
 A flag means the same in every verb. The first sentence of its help says what; what follows there is about the
-verb. A backup's ID is the whole id or a unique beginning of it.
+verb. An ID of a backup is its whole id, a beginning that no other has, or `latest`: the newest that can
+be restored.
 
 | flag | meaning | verbs |
 | --- | --- | --- |

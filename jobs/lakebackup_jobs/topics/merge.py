@@ -274,7 +274,7 @@ def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePla
         newest = reader.one("latest_backup", source=source, level=None)
         tip = newest["backup_id"] if newest else ""
     else:
-        tip = reader.resolve_backup(request.until)
+        tip = reader.resolve_backup(request.until, source)
     rows = reader.rows("merge_path", backup_id=tip)
     if request.until is not None:
         _require_whole(tip, source, rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.flags.values import required
 
-WHAT = argument("BACKUP|SOURCE", "A backup's id, or a source: its newest backup.")
+WHAT = argument("ID|SOURCE", "A backup's id, the beginning of one, or latest. Or a source: its newest.")
 BUCKET = option("--bucket NAME", "Only this bucket or topic; repeatable.")
 FOLDER = option("--to TARGET", "Where the data goes. An empty or new folder.", "")
 

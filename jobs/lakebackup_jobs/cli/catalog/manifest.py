@@ -13,7 +13,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 @verb(options.REPO)
 def manifest(
     call: Call,
-    backup: str = argument("ID", "A backup id or a unique prefix of one.", ..., show_default=False),
+    backup: str = options.BACKUP_ID,
     out: Path | None = option(
         "--out FILE", "Write to this new file instead of standard output.", show_default=False
     ),

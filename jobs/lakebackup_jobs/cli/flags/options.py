@@ -197,7 +197,7 @@ ROWS = (AS_OF, *REPO, CSV)
 TOPICS_THAT_MATCH = "Topics whose whole name matches; repeatable. "
 PATTERN = option("--pattern REGEX", TOPICS_THAT_MATCH + "Name internal topics (__…) in full.")
 SELECT = option("--select SQL", "Restore exactly the files this SELECT returns.")
-BACKUP_ID = argument("ID", "A backup id or a unique prefix of one.", ...)
+BACKUP_ID = argument("ID", "A backup's id, the beginning of one, or latest.", ...)
 TopicSettings = Literal["auto", "saved", "suspended"]
 TOPIC_SETTINGS = option(
     "--topic-settings NAME",

@@ -15,7 +15,9 @@ Mode = Literal["stat", "hash", "decode", "restore"]
 @verb(options.REPO, options.SPARK_JOB)
 def verify(
     call: Call,
-    backup_ids: list[str] | None = argument("ID", "Backups, or how their ids begin.", show_default="all"),
+    backup_ids: list[str] | None = argument(
+        "ID", "Backups' ids, beginnings of ids, or latest.", show_default="all"
+    ),
     stat: bool = switch("--stat", "Only existence and size: quick."),
     decode: bool = switch("--decode", "Also decode and count every record."),
     restore: bool = switch("--restore", "Also restore into a folder, read it back and take it away."),

@@ -19,7 +19,7 @@ def show(
     call: Call,
     name: str | None = argument(
         "ID|SOURCE",
-        "A backup's id, or as much of its beginning as is unambiguous; with --tree, a source.",
+        "A backup's id, the beginning of one, or latest; with --tree, a source.",
         show_default=False,
     ),
     tree: bool = switch("--tree", "All backups of a source, or of all: which depends on which."),

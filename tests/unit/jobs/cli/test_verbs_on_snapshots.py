@@ -36,6 +36,7 @@ def test_show_tells_tables(root: Path, capsys: pytest.CaptureFixture[str]) -> No
         {"scope": "t1", "regions": 1, "files": 4, "bytes": 10, "new_files": 3, "new_bytes": 9}
     ]
     assert "new_files" in told(root, capsys, "show", backup_id(1))
+    assert json.loads(told(root, capsys, "show", "latest", "--json"))["backup_id"] == backup_id(2)
 
 
 def test_diff_tells_files(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
