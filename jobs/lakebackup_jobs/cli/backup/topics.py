@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.verb import Call, verb
@@ -35,7 +35,7 @@ _MODES = {"diff": "incr-diff", "accu": "incr-accu"}
 )
 def topics(
     call: Call,
-    topics: list[str] | None = argument("TOPIC", "Topics by name."),
+    topics: list[str] | None = argument("TOPIC", "Topics by name.", autocompletion=completion.topics),
     patterns: list[str] | None = options.PATTERN,
     mode: ModeName | None = option(
         "--mode MODE",
@@ -47,7 +47,9 @@ def topics(
     level: int | None = option(
         "--level N", "Level of an incremental backup; a full is level 0.", show_default="1"
     ),
-    parent: str | None = option("--parent ID", "The backup to go on from."),
+    parent: str | None = option(
+        "--parent ID", "The backup to go on from.", autocompletion=completion.backups
+    ),
     on_gap: OnGap = option(
         "--on-gap",
         "When records were gone before they were backed up: read their topic from its start again, "

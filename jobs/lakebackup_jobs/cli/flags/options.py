@@ -17,6 +17,7 @@ from typing import Any, Literal
 import typer
 
 from lakebackup.sql_engine import EngineChoice
+from lakebackup_jobs.cli.flags import completion
 
 SETTINGS, KAFKA, SPARK, OUTPUT = "Settings", "Kafka", "Spark", "Output"
 COPYING, STORED = "Copying", "Data files"
@@ -79,9 +80,11 @@ def switch(spelled: str, help_: str, *, panel: str | None = None) -> Any:
     return option(spelled, help_, False, panel=panel)
 
 
-def argument(metavar: str, help_: str, default: Any = None, *, show_default: str | bool | None = None) -> Any:
+def argument(
+    metavar: str, help_: str, default: Any = None, *, show_default: str | bool | None = None, **more: Any
+) -> Any:
     """A positional argument of one verb; `default` and `show_default` as for `option`."""
-    return typer.Argument(default, **_typer_arguments(metavar, help_, None, show_default))
+    return typer.Argument(default, **_typer_arguments(metavar, help_, None, show_default), **more)
 
 
 def _spellings(spelled: str) -> tuple[str, ...]:
@@ -145,7 +148,9 @@ REPO_URI = _setting(
     setting="destination",
 )
 CATALOG = _setting(SETTINGS, "--catalog URI", "The catalog, if it is not in the repository.")
-SOURCE = _setting(SETTINGS, "--source NAME", "The source's name in the catalog.", default="the cluster's id")
+SOURCE = _setting(
+    SETTINGS, "--source NAME", "The source's name in the catalog.", default="the cluster's id"
+).variant(autocompletion=completion.sources)
 LEASE = _setting(
     SETTINGS, "--lease-ttl SPAN", "A run that does not renew its lease for this long loses it.", default="60s"
 )
@@ -197,7 +202,9 @@ ROWS = (AS_OF, *REPO, CSV)
 TOPICS_THAT_MATCH = "Topics whose whole name matches; repeatable. "
 PATTERN = option("--pattern REGEX", TOPICS_THAT_MATCH + "Name internal topics (__…) in full.")
 SELECT = option("--select SQL", "Restore exactly the files this SELECT returns.")
-BACKUP_ID = argument("ID", "A backup's id, the beginning of one, or latest.", ...)
+BACKUP_ID = argument(
+    "ID", "A backup's id, the beginning of one, or latest.", ..., autocompletion=completion.backups
+)
 TopicSettings = Literal["auto", "saved", "suspended"]
 TOPIC_SETTINGS = option(
     "--topic-settings NAME",

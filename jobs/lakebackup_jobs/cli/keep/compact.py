@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -18,7 +18,9 @@ from lakebackup_jobs.cli.verb import Call, verb
 )
 def compact(
     call: Call,
-    topics: list[str] | None = argument("TOPIC", "Topics by name.", show_default="all compacted topics"),
+    topics: list[str] | None = argument(
+        "TOPIC", "Topics by name.", show_default="all compacted topics", autocompletion=completion.topics
+    ),
     patterns: list[str] | None = options.PATTERN,
     all_keyed: bool = switch(
         "--all-keyed", "Also topics that are not compacted, if all their records have keys."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
@@ -22,7 +22,12 @@ def merge(
     level: int = argument(
         "LEVEL", "Merge backups of this level into one of the level below; 1 makes a full.", ...
     ),
-    until: str | None = option("--backup ID", "Up to the end of this backup.", show_default="the newest"),
+    until: str | None = option(
+        "--backup ID",
+        "Up to the end of this backup.",
+        show_default="the newest",
+        autocompletion=completion.backups,
+    ),
     to_ts: int | None = option(
         "--to-time TIME", "Up to and including this time. Only backups that end by then.", parser=instant
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import instant, one_of, required, span
 from lakebackup_jobs.cli.verb import Call, verb
@@ -17,7 +17,9 @@ _KINDS: dict[str, Literal["differential", "cumulative"]] = {
     "incr-accu": "cumulative",
     "accu": "cumulative",
 }
-NAME = argument("SOURCE", "A source by name, or a topic that only one source has.", ...)
+NAME = argument(
+    "SOURCE", "A source by name, or a topic that only one source has.", ..., autocompletion=completion.sources
+)
 
 
 @verb(options.REPO)
@@ -75,7 +77,10 @@ def set_(
 
 
 @verb(options.ROWS)
-def show(call: Call, source: str | None = argument("SOURCE", "Only this source.")) -> None:
+def show(
+    call: Call,
+    source: str | None = argument("SOURCE", "Only this source.", autocompletion=completion.sources),
+) -> None:
     """Show the policies in force. The view obsolete_backups has their result for each backup.
 
     Examples:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.flags.values import one_of
 from lakebackup_jobs.cli.verb import Call, verb
@@ -16,7 +16,10 @@ Mode = Literal["stat", "hash", "decode", "restore"]
 def verify(
     call: Call,
     backup_ids: list[str] | None = argument(
-        "ID", "Backups' ids, beginnings of ids, or latest.", show_default="all"
+        "ID",
+        "Backups' ids, beginnings of ids, or latest.",
+        show_default="all",
+        autocompletion=completion.backups,
     ),
     stat: bool = switch("--stat", "Only existence and size: quick."),
     decode: bool = switch("--decode", "Also decode and count every record."),

@@ -6,6 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from lakebackup_jobs.cli.flags import completion
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.runtime.terminal_text import visible_lines
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.cli.verb import Call
     from lakebackup_jobs.logs.control.verbs import Place
 
-NAME = argument("NAME", "The task.", ...)
+NAME = argument("NAME", "The task.", ..., autocompletion=completion.sources)
 NO_RUN = switch("--no-run", "Start no job here: run `lakebackup log run` elsewhere.")
 METRICS_PORT = option("--metrics-port PORT", "Serve Prometheus metrics on this port.")
 

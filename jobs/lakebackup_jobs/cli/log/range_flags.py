@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import instant
 
 if TYPE_CHECKING:
     from lakebackup_jobs.cli.verb import Call
 
-NAME = argument("NAME", "The log task.", ...)
+NAME = argument("NAME", "The log task.", ..., autocompletion=completion.sources)
 FILTERS = option(
     "-f --filter RULE",
     "Tables as db.name, with * and ?; repeatable. !… excludes, and the last match decides. Names are "

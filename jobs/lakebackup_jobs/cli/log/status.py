@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument
 from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 @verb(options.REPO, options.KAFKA_CONFIG)
-def status(call: Call, name: str | None = argument("NAME", "Only this task.")) -> None:
+def status(
+    call: Call, name: str | None = argument("NAME", "Only this task.", autocompletion=completion.sources)
+) -> None:
     """Show each task's state, whether its job runs, each store's checkpoint, and errors.
 
     Examples:

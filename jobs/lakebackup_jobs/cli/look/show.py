@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -21,6 +21,7 @@ def show(
         "ID|SOURCE",
         "A backup's id, the beginning of one, or latest; with --tree, a source.",
         show_default=False,
+        autocompletion=completion.backups_and_sources,
     ),
     tree: bool = switch("--tree", "All backups of a source, or of all: which depends on which."),
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.backup.queue import header_names
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
@@ -13,7 +13,9 @@ from lakebackup_jobs.cli.verb import Call, verb
 @verb(options.REPO, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.SPARK_JOB, options.LEASE)
 def queue(
     call: Call,
-    source: str = argument("GRAPH", "The engine's name, its source's.", ...),
+    source: str = argument(
+        "GRAPH", "The engine's name, its source's.", ..., autocompletion=completion.sources
+    ),
     to: str | None = option("--to TARGET", "Where the data goes. kafka://HOST:PORT[,HOST:PORT]."),
     into: str | None = option(
         "--into FOLDER",
@@ -23,6 +25,7 @@ def queue(
         "--backup ID",
         "Up to the end of this backup. Also one of a history that the engine was put back from.",
         show_default="the newest of its history",
+        autocompletion=completion.backups,
     ),
     to_tid: int | None = option("--to-tid TID", "Everything up to this tid, and nothing behind.", min=0),
     to_ts: int | None = option(

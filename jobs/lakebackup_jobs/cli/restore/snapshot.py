@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.flags.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
@@ -21,7 +21,9 @@ def snapshot(
         show_default="the newest",
         parser=instant,
     ),
-    backup: str | None = option("--backup ID", "Up to the end of this backup."),
+    backup: str | None = option(
+        "--backup ID", "Up to the end of this backup.", autocompletion=completion.backups
+    ),
     tables: list[str] | None = option("--table NAME", "Only this table; repeatable."),
     tablets: list[str] | None = option("--tablet ID", "Only this tablet; repeatable."),
     select: str | None = options.SELECT,

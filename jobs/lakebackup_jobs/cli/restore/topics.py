@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import TARGETS, check_target, instant
 from lakebackup_jobs.cli.verb import Call, verb
@@ -17,7 +17,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 )  # fmt: skip
 def topics(
     call: Call,
-    topics: list[str] | None = argument("TOPIC", "Topics by name."),
+    topics: list[str] | None = argument("TOPIC", "Topics by name.", autocompletion=completion.topics),
     to: str | None = option("--to TARGET", f"Where the data goes. {TARGETS}."),
     patterns: list[str] | None = options.PATTERN,
     to_ts: int | None = option(
@@ -26,7 +26,9 @@ def topics(
         parser=instant,
     ),
     from_ts: int | None = option("--from-time TIME", "Only what is later than this time.", parser=instant),
-    backup: str | None = option("--backup ID", "Up to the end of this backup."),
+    backup: str | None = option(
+        "--backup ID", "Up to the end of this backup.", autocompletion=completion.backups
+    ),
     map_: list[str] | None = option("--map OLD=NEW", "Another name for a topic; repeatable."),
     select: str | None = options.SELECT,
     records: str | None = option(

@@ -64,3 +64,29 @@ def test_manifest_is_printed_or_written(
 def test_a_schedule_is_for_topics(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = told(root, capsys, "policy", "set", "tablets", "--full", "daily 02:00", code=2)
     assert "are of snapshots, whose folders only who takes them knows" in said
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize(
+    ("verb", "rest", "offered"),
+    [
+        ("show", "", ["latest", backup_id(2), backup_id(1), "tablets"]),
+        ("show", backup_id(1), [backup_id(1)]),
+        ("list", "--source t", ["tablets"]),
+        ("restore snapshot", "--backup la", ["latest"]),
+        ("restore topics", "", []),
+    ],
+)
+def test_a_shell_completes_what_the_catalog_holds(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    verb: str, rest: str, offered: list[str], there: bool,
+) -> None:  # fmt: skip
+    words = f"lakebackup {verb} --repo {root if there else root / 'nothing'} {rest}"
+    monkeypatch.setenv("_LAKEBACKUP_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    with pytest.raises(SystemExit):
+        main([])
+    expected = offered if there else [one for one in offered if one == "latest"]
+    said = capsys.readouterr()
+    assert (said.out.split(), said.err) == (expected, "")
