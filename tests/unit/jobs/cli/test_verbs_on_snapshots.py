@@ -39,6 +39,11 @@ def test_show_tells_tables(root: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert json.loads(told(root, capsys, "show", "latest", "--json"))["backup_id"] == backup_id(2)
 
 
+def test_times_have_their_zone(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("--json", "--csv"):
+        assert told(root, capsys, "sql", "SELECT end_time FROM backups", form).strip('\n"}').endswith("Z")
+
+
 def test_diff_tells_files(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = told(root, capsys, "diff", backup_id(1), backup_id(2), "--json").splitlines()
     assert [(row["change"], row["path"]) for row in map(json.loads, lines[1:])] == [
