@@ -34,7 +34,7 @@ def restoring(session: Session, folder: Path, runs: int, scale: float) -> str:
 
     def restored(destination: Path) -> Sample | str:
         shutil.rmtree(out, ignore_errors=True)
-        return session.run(["log", "restore", "bench", "--from", destination, "--to", f"delta:{out}"])
+        return session.run(["log", "restore", "bench", "--repo", destination, "--to", f"delta:{out}"])
 
     rows = []
     for name, apart in (("in the writes", False), ("apart", True)):

@@ -154,7 +154,7 @@ def _capturing(broker: Broker, place: Place, name: str, topic: str) -> Iterator[
     settings = TaskSettings("br", broker.bootstrap, (topic,), flush_every_s=FLUSH_S)
     task.record(place.destination, None, name, "running", settings)
     log = (broker.folder.parent / f"{name}.log").open("wb")
-    command = [sys.executable, "-m", "lakebackup_jobs", "log", "run", name, "--from", place.destination]
+    command = [sys.executable, "-m", "lakebackup_jobs", "log", "run", name, "--repo", place.destination]
     with log, subprocess.Popen([*command, "--json"], stdout=log, stderr=log) as process:
         try:
             while not place.at_work(name):

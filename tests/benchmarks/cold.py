@@ -68,8 +68,8 @@ class Cold:
         dry_restore = ours.restore_topics(self._bootstrap, self._data.topic, kept, "dry")
         return {
             "`--help`": (run("--help"), "0.24", "0.15"),
-            "`list`": (run("list", "--from", kept), "0.95", "0.4"),
-            '`sql "SELECT * FROM files"`': (run("sql", "SELECT * FROM files", "--from", kept), "1.9", "0.6"),
+            "`list`": (run("list", "--repo", kept), "0.95", "0.4"),
+            '`sql "SELECT * FROM files"`': (run("sql", "SELECT * FROM files", "--repo", kept), "1.9", "0.6"),
             f"`backup topics`, full of {self._many}": (
                 run(*backup(self._many, used, *full)),
                 "9.8 (1,656 MB)",
@@ -82,7 +82,7 @@ class Cold:
             "dry run": (run(*backup(self._data, kept, *full, "--dry-run")), "4.8", "0.8"),
             f"`restore topics` of {self._data}": (self._restore, "9.6", "4.0"),
             "dry run of it": (run(*dry_restore, "--dry-run"), "4.8", "0.8"),
-            "`verify`, 4 files": (run("verify", "--from", kept), "13.5", "1.0"),
+            "`verify`, 4 files": (run("verify", "--repo", kept), "13.5", "1.0"),
         }
 
     def of_files(self) -> dict[str, Row]:
@@ -111,7 +111,7 @@ class Cold:
         """What is done with a log, and with an engine's queues."""
         log, out, events = self._folder / "log", self._folder / "out", round(EVENTS * self._scale)
         changelog_restore.make(log, events, apart=False)
-        point = ["restore", "point", "bench", "--from", log, "--to", f"delta:{out}"]
+        point = ["restore", "point", "bench", "--repo", log, "--to", f"delta:{out}"]
         engine, store = Queues(self._bootstrap, "cold"), Store(self._folder / "store")
         engine.create()
         store.make(1_000_000)

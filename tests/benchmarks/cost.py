@@ -128,13 +128,13 @@ class Works:
         here = self._folder / "pruned"
         shutil.rmtree(here, ignore_errors=True)
         shutil.copytree(self._folder / f"old-{count}", here)
-        sample = run(["prune", WINDOW, "--delete", "--source", "prod", "--from", here])
+        sample = run(["prune", WINDOW, "--delete", "--source", "prod", "--repo", here])
         left = len(list(here.rglob("*.data")))
         if left != 2 * PARTITIONS:
             raise MeasuringError(f"a prune left {left} files, not {2 * PARTITIONS}")
         return sample
 
     def _plan(self, words: Sequence[str], count: int, run: Run) -> Sample | str:
-        where = ["--source", chains_data.SOURCE, "--from", self._catalog(count)]
+        where = ["--source", chains_data.SOURCE, "--repo", self._catalog(count)]
         # Beside a session larger catalogs would be asked by Spark: that would be two lines in one.
         return run([*words, *where, "--engine", "duckdb"])

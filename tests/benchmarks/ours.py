@@ -23,13 +23,13 @@ def cold(log: Path) -> Run:
 
 def backup_topics(bootstrap: str, topic: str, destination: Path, *more: str) -> list[object]:
     """The words of a backup of one topic."""
-    return ["backup", "topics", topic, "--bootstrap-servers", bootstrap, "--to", destination, *more]
+    return ["backup", "topics", topic, "--bootstrap-server", bootstrap, "--repo", destination, *more]
 
 
 def restore_topics(bootstrap: str, topic: str, destination: Path, target: str) -> list[object]:
     """The words of a restore of one topic to another name."""
     to = ["--to", f"kafka://{bootstrap}", "--map", f"{topic}={target}"]
-    return ["restore", "topics", topic, "--from", destination, *to]
+    return ["restore", "topics", topic, "--repo", destination, *to]
 
 
 class Session:

@@ -101,7 +101,7 @@ def writing(broker: Broker, session: Session, folder: Path, bytes_: int, runs: i
 def _round(session: Session, queues: Queues, store: Store, folder: Path) -> dict[str, Effect]:
     ours, copy, file = folder / "ours", folder / "copy", folder / "messages"
     shutil.rmtree(ours, ignore_errors=True)
-    session.ask("catalog", "init", "--from", ours)
+    session.ask("catalog", "init", "--repo", ours)
     store.stands(queues)
     start = queues.ends()
     session.ask(*words(queues, store, ours, "full"))

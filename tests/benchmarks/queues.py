@@ -56,7 +56,7 @@ class Ratio:
 
     def _round(self) -> None:
         shutil.rmtree(self._ours, ignore_errors=True)
-        self.session.ask("catalog", "init", "--from", self._ours)
+        self.session.ask("catalog", "init", "--repo", self._ours)
         self.store.stands(self._queues)
         self._backup(FULL, "full", 0, self.bytes_)
         self._copied(COPY, "cp", "-r", self.store.snapshot)
@@ -155,10 +155,10 @@ class Ratio:
 
 def words(queues: Queues, store: Store, destination: Path, mode: str) -> list[object]:
     """The words of a backup of an engine."""
-    topics = [word for topic in queues.topics for word in ("--topics", topic)]
-    snapshot = ["--snapshot", store.snapshot] if mode == "full" else []
-    files = ["--config", store.config, "--schema", store.schema, "--to", destination]
-    where = ["--bootstrap-servers", queues.bootstrap]
+    topics = [word for topic in queues.topics for word in ("--pattern", topic)]
+    snapshot = ["--snapshot-folder", store.snapshot] if mode == "full" else []
+    files = ["--engine-config", store.config, "--engine-schema", store.schema, "--repo", destination]
+    where = ["--bootstrap-server", queues.bootstrap]
     return ["backup", "queue", GRAPH, "--mode", mode, *topics, *snapshot, *files, *where]
 
 

@@ -23,10 +23,10 @@ SETS = {"20,000 files of 100 kB": (20_000, 100_000), "200,000 files of 1 kB": (2
 PLAIN = "stat, sha256 and copy in Python"
 BEGIN, BACKUP, RESTORE, VERIFY = "begin", "backup", "restore", "verify"
 OURS = {
-    BEGIN: ["catalog", "init", "--from", "{place}"],
-    BACKUP: ["backup", "snapshot", "{source}", "--source", "files", "--to", "{place}"],
-    RESTORE: ["restore", "snapshot", "--from", "{place}", "--to", "{target}"],
-    VERIFY: ["verify", "--from", "{place}"],
+    BEGIN: ["catalog", "init", "--repo", "{place}"],
+    BACKUP: ["backup", "snapshot", "{source}", "--source", "files", "--repo", "{place}"],
+    RESTORE: ["restore", "snapshot", "--repo", "{place}", "--to", "{target}"],
+    VERIFY: ["verify", "--repo", "{place}"],
 }
 _PYTHON = [sys.executable, "-m", "tests.benchmarks.plain_snapshots"]
 _PEERS: dict[str, dict[str, list[str]]] = {

@@ -86,7 +86,7 @@ class Chain:
         def job_of(verb: str) -> Job:
             return on_copy(lambda: in_python(verb))
 
-        words = [*words, "--from", str(here)]
+        words = [*words, "--repo", str(here)]
         jobs: dict[str, Job] = {
             WARM: on_copy(lambda: self.session.run(words)),
             COLD: on_copy(lambda: ours.cold(log)(words)),

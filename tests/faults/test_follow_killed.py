@@ -42,8 +42,8 @@ def fill(lab: Lab, topic: str, batch: int, each: int = 200) -> None:
 
 def follow_of(lab: Lab, topic: str) -> list[str]:
     return [
-        "backup", "topics", topic, "--follow", "--every", "200ms", "--to", str(lab.folder),
-        "--bootstrap-servers", lab.bootstrap, "--source", "lab", "--target-size", "1MiB", "--codec", "null",
+        "backup", "topics", topic, "--follow", "--every", "200ms", "--repo", str(lab.folder),
+        "--bootstrap-server", lab.bootstrap, "--source", "lab", "--target-size", "1MiB", "--codec", "null",
         "--groups", "none", "--lease-ttl", "5", "--json",
     ]  # fmt: skip
 

@@ -42,8 +42,8 @@ def test_a_full_tmpfs(
     truth.produce(small.bootstrap, name, rows_of(2, 2_000, 10))
     before = shown(small)
     command = [
-        "backup", "topics", name, "--to", str(small.folder), "--source", "lab", "--codec", "null", "--json",
-        "--bootstrap-servers", small.bootstrap, "--groups", "none",
+        "backup", "topics", name, "--repo", str(small.folder), "--source", "lab", "--codec", "null", "--json",
+        "--bootstrap-server", small.bootstrap, "--groups", "none",
     ]  # fmt: skip
     filler = small.folder.joinpath("filler")
     # With ever more room the backup comes ever further: a lease, data, a part, the manifest, the catalog.

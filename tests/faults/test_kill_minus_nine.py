@@ -43,14 +43,14 @@ def source(broker: Broker) -> Iterator[str]:
 
 def backup_of(lab: Lab, topic: str) -> Run:
     return Run(
-        lab, "backup", "topics", topic, "--to", str(lab.folder), "--bootstrap-servers", lab.bootstrap,
+        lab, "backup", "topics", topic, "--repo", str(lab.folder), "--bootstrap-server", lab.bootstrap,
         "--source", "lab", "--target-size", "1MiB", "--codec", "null", "--lease-ttl", "5", "--groups", "none",
     )  # fmt: skip
 
 
 def restore_of(lab: Lab, topic: str, copy: str) -> Run:
     return Run(
-        lab, "restore", "topics", topic, "--from", str(lab.folder), "--map", f"{topic}={copy}",
+        lab, "restore", "topics", topic, "--repo", str(lab.folder), "--map", f"{topic}={copy}",
         "--to", f"kafka://{lab.bootstrap}", "--lease-ttl", "5",
     )  # fmt: skip
 
@@ -95,8 +95,8 @@ def test_restore_of_records_killed(lab: Lab, source: str, moment: str, topic: Ca
         f"FROM records('{source}')"
     )
     run = Run(
-        lab, "restore", "topics", "--from", str(lab.folder), "--map", f"{source}={copy}",
-        "--to", f"kafka://{lab.bootstrap}", "--lease-ttl", "5", "--records", sql,
+        lab, "restore", "topics", "--repo", str(lab.folder), "--map", f"{source}={copy}",
+        "--to", f"kafka://{lab.bootstrap}", "--lease-ttl", "5", "--select-records", sql,
     )  # fmt: skip
     reached = {
         "files are written": lambda: any(lab.folder.glob("restores/*/plan/data/*.data")),

@@ -38,7 +38,7 @@ def started(lab: Lab, topic: Callable[..., str]) -> tuple[ChangeFeed, str, LogTa
 
 
 def job(lab: Lab) -> Run:
-    return Run(lab, "log", "run", "lab", "--from", str(lab.folder), "--lease-ttl", "5", "--json")
+    return Run(lab, "log", "run", "lab", "--repo", str(lab.folder), "--lease-ttl", "5", "--json")
 
 
 def goes_on(lab: Lab, feed: ChangeFeed, topic: str, task: LogTask) -> None:

@@ -123,7 +123,7 @@ def test_uploads_fail(
             patch.setenv("LAKEBACKUP_S3__ENDPOINT", proxy.endpoint)
             patch.setenv("LAKEBACKUP_S3__MAX_ATTEMPTS", "2")
             patch.setenv("LAKEBACKUP_LOG__TRIES", "2")
-            run = Run(lab, "log", "run", "lab", "--from", place, "--json")
+            run = Run(lab, "log", "run", "lab", "--repo", place, "--json")
         try:
             truth.until(lambda: bool(status()["detail"]), "the failing uploads are told", 300)
             assert status()["state"] == "paused"

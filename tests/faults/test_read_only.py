@@ -71,7 +71,7 @@ def test_nothing_is_written_and_everything_is_read(
         assert (result["ok"], result["missing"]) == (1, 1)  # the file; no sidecar was made
         assert [row["outcome"] for row in result["findings"]] == ["missing"]
         assert "findings are not recorded" in said.getvalue()
-        assert main(["list", "--from", str(place), "--json"]) == 0
+        assert main(["list", "--repo", str(place), "--json"]) == 0
         assert name in capsys.readouterr().out
         assert files_in(place) == found
     (file,) = (path for path in (tmp_path / "out").rglob("*") if path.suffix == ".data")

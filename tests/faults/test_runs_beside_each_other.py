@@ -43,8 +43,8 @@ def test_the_second_of_two_backups_of_a_source_is_busy(lab: Lab, topic: Make, tm
     with watched(tmp_path / "steps", hold="put data") as steps:
         thread, told = beside(lambda: lab.backup(name))
         truth.until(lambda: steps.held, "the first backup writes data")
-        command = ["backup", "topics", name, "--bootstrap-servers", lab.bootstrap, "--source", "lab"]
-        assert main([*command, "--to", str(lab.folder)], spark=lab.spark) == 8
+        command = ["backup", "topics", name, "--bootstrap-server", lab.bootstrap, "--source", "lab"]
+        assert main([*command, "--repo", str(lab.folder)], spark=lab.spark) == 8
         steps.go()
         thread.join(240)
     assert told[0]["entries"] == 40

@@ -81,7 +81,7 @@ def test_what_is_told_to_be_backed_up_is(seed: int, s3: S3Proxy, empty_catalog: 
     def begin(endpoint: str) -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "lakebackup_jobs", "backup", "snapshot", str(tree), "--to", place],
+                [sys.executable, "-m", "lakebackup_jobs", "backup", "snapshot", str(tree), "--repo", place],
                 env={**os.environ, "AWS_ENDPOINT_URL_S3": endpoint}, stdout=output, stderr=output,
             )  # fmt: skip
 

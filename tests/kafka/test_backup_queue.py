@@ -135,7 +135,7 @@ def test_a_schema_history_that_does_not_continue_gets_a_warning(social: Social) 
     social.backup("incremental")
     assert "version 3, valid from tid 2, is not in it" in social.warnings.getvalue()
     assert "messages from tid 1 on" in social.warnings.getvalue()
-    with pytest.raises(UsageProblem, match="has a schema history, and --schema"):
+    with pytest.raises(UsageProblem, match="has a schema history, and --engine-schema"):
         social.backup("incremental", schema=None)
 
 
@@ -276,8 +276,8 @@ def test_what_makes_no_sense_is_refused(social: Social) -> None:
     assert social.tree() == {path for path in social.tree() if path.startswith("catalog/")}
 
 
-def test_shell_patterns_name_queues(social: Social) -> None:
-    found = social.full(dry_run=True, topics=(f"{social.delta[:-2]}*", f"?{social.journal[1:]}"))
+def test_patterns_name_queues(social: Social) -> None:
+    found = social.full(dry_run=True, topics=(f"{social.delta[:-2]}.*", f".{social.journal[1:]}"))
     assert found["topics"] == 2
 
 
@@ -324,10 +324,10 @@ def test_by_command_without_spark_and_with_exit_codes(
 ) -> None:
     monkeypatch.setattr(session, "spark_session", None)
     cli = Commands(capsys)
-    command = ["backup", "queue", "social", "--topics", social.delta, "--topics", social.journal]
-    command += ["--bootstrap-server", social.bootstrap, "--to", str(social.place)]
-    command += ["--schema", str(social.schema), "--config", str(social.config), "--json"]
-    snapshot = ("--snapshot", str(social.snapshot))
+    command = ["backup", "queue", "social", "--pattern", social.delta, "--pattern", social.journal]
+    command += ["--bootstrap-server", social.bootstrap, "--repo", str(social.place)]
+    command += ["--engine-schema", str(social.schema), "--engine-config", str(social.config), "--json"]
+    snapshot = ("--snapshot-folder", str(social.snapshot))
     social.send(social.delta)
     code, _, err = cli.run(*command, *snapshot)
     assert (code, err) == (0, "")

@@ -91,7 +91,7 @@ def shop(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathF
     # Not asked for by this broker, so the client takes it along and the run goes through.
     properties.write_text(f"bootstrap.servers={broker.bootstrap}\nsasl.password={SECRET}\n")
     done = run(
-        spark, "backup", "topics", name, "--to", folder / "backups", "--kafka-config", properties, "--json",
+        spark, "backup", "topics", name, "--repo", folder / "backups", "--kafka-config", properties, "--json",
         "--note", "the first", "--groups", "none",  # other tests' groups live on the same broker
     )  # fmt: skip
     yield Shop(broker.bootstrap, name, folder / "backups", done, spark)
@@ -142,7 +142,7 @@ def test_looking_needs_no_java(shop: Shop) -> None:
     ]
     done = subprocess.run(
         [sys.executable, "-c", IN_TURN],
-        input=json.dumps([[*command, "--from", str(shop.folder)] for command in commands]),
+        input=json.dumps([[*command, "--repo", str(shop.folder)] for command in commands]),
         capture_output=True,
         text=True,
         check=False,
@@ -168,7 +168,7 @@ def test_looking_needs_no_java(shop: Shop) -> None:
 def test_restore_and_verify_into_pipes_tell_only_what_came_of_it(shop: Shop, broker: Broker) -> None:
     copy = f"{shop.topic}-copy"
     done = run(
-        shop.spark, "restore", "topics", shop.topic, "--from", shop.folder, "--to", f"kafka://{shop.bootstrap}",
+        shop.spark, "restore", "topics", shop.topic, "--repo", shop.folder, "--to", f"kafka://{shop.bootstrap}",
         "--map", f"{shop.topic}={copy}",
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
@@ -177,7 +177,7 @@ def test_restore_and_verify_into_pipes_tell_only_what_came_of_it(shop: Shop, bro
     assert truth.contents(shop.bootstrap, copy) == truth.contents(shop.bootstrap, shop.topic)
     truth.delete_topic(shop.bootstrap, copy)
 
-    done = run(shop.spark, "verify", "--from", shop.folder, "--json")
+    done = run(shop.spark, "verify", "--repo", shop.folder, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     found = event(done, "result")
     assert (found["missing"], found["changed"], found["damaged"]) == (0, 0, 0)
@@ -195,7 +195,7 @@ def cli(spark: SparkSession, capfd: pytest.CaptureFixture[str], monkeypatch: pyt
 def test_a_differential_and_a_damaged_file(cli: Commands, shop: Shop, topic: Make, tmp_path: Path) -> None:
     name, folder = topic("cli"), tmp_path / "backups"
     truth.produce(shop.bootstrap, name, [r for r in ROWS if r.partition == 0][:7])
-    backup = ["backup", "topics", name, "--bootstrap-servers", shop.bootstrap, "--to", folder]
+    backup = ["backup", "topics", name, "--bootstrap-server", shop.bootstrap, "--repo", folder]
     backup += ["--groups", "none"]  # other tests' groups live on the same broker
     code, out, _ = cli.run(*backup, "--dry-run", "--json")
     assert (code, lists(out)[-1]["offsets"]) == (0, 7)
@@ -207,20 +207,20 @@ def test_a_differential_and_a_damaged_file(cli: Commands, shop: Shop, topic: Mak
     (first,) = folder.glob(f"*/*/topics/{shop.topic}/partition=0/*.data")
     whole = first.read_bytes()
     first.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    restore = ["restore", "topics", shop.topic, "--from", folder, "--to", f"dir:{tmp_path / 'out'}"]
+    restore = ["restore", "topics", shop.topic, "--repo", folder, "--to", f"dir:{tmp_path / 'out'}"]
     code, out, err = cli.run(*restore)
     assert (code, out) == (7, "")
     assert first.name in err
-    assert "Not whole: 1 changed" in cli.fails(7, "verify", "--from", folder)
+    assert "Not whole: 1 changed" in cli.fails(7, "verify", "--repo", folder)
     assert "when it was last checked" in cli.fails(5, *restore)
 
 
 def test_usage_and_names_that_are_wrong(cli: Commands, shop: Shop, tmp_path: Path) -> None:
-    to = ["--bootstrap-servers", shop.bootstrap, "--to", tmp_path / "other"]
+    to = ["--bootstrap-server", shop.bootstrap, "--repo", tmp_path / "other"]
     code, out, err = cli.run("backup", "topics", shop.topic + "x", *to)
     assert (code, out) == (3, "")
     assert shop.topic in err
-    out_dir = ["--from", shop.folder, "--to", f"dir:{tmp_path / 'out'}"]
+    out_dir = ["--repo", shop.folder, "--to", f"dir:{tmp_path / 'out'}"]
     assert "no-such-topic" in cli.fails(3, "restore", "topics", "no-such-topic", *out_dir)
     for select in ("SELECT * FROM read_csv('/etc/passwd')", "DROP TABLE files", "SELECT", "SELECT 1 AS one"):
         code, out, err = cli.run("restore", "topics", "--select", select, *out_dir)
@@ -234,7 +234,7 @@ def test_usage_and_names_that_are_wrong(cli: Commands, shop: Shop, tmp_path: Pat
 
 def test_a_secret_on_the_command_line_is_refused(cli: Commands, tmp_path: Path) -> None:
     code, out, err = cli.run(
-        "backup", "topics", "orders", "--bootstrap-servers", "127.0.0.1:9", "--to", tmp_path / "backups",
+        "backup", "topics", "orders", "--bootstrap-server", "127.0.0.1:9", "--repo", tmp_path / "backups",
         "-X", f"sasl.password={SECRET}",
     )  # fmt: skip
     assert (code, out) == (2, "")

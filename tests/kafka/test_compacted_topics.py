@@ -246,8 +246,8 @@ def test_the_command_line(lab: Lab, topic: Make, cli: Commands) -> None:
         put(lab.bootstrap, one, [(0, b"k", b"%d" % i) for i in range(5)])
     lab.make_catalog()
     where = str(lab.folder)
-    there = ("--from", where)
-    backup = ["backup", "topics", name, plain, "--to", where, "--bootstrap-server", lab.bootstrap]
+    there = ("--repo", where)
+    backup = ["backup", "topics", name, plain, "--repo", where, "--bootstrap-server", lab.bootstrap]
     backup += ["--groups", "none"]
     cli.told(*backup)
     told = cli.told(*backup, "--new-generation", "--dry-run")
@@ -258,7 +258,7 @@ def test_the_command_line(lab: Lab, topic: Make, cli: Commands) -> None:
     assert "it has no new records since" in cli.out("compact", name, *there)
     assert "--all-keyed" in cli.fails(5, "compact", plain, *there)
     cli.fails(3, "compact", "other", *there)
-    cli.fails(3, "compact", "--from", f"{where}/nowhere")
+    cli.fails(3, "compact", "--repo", f"{where}/nowhere")
     with Lease.acquire(
         open_storage(where), f"source-{lab.sql('SELECT source FROM backups')[0]['source']}", "me"
     ):

@@ -167,16 +167,16 @@ def test_killed_the_chain_stays_whole_and_the_next_merge_goes_on(
 def test_the_command_line(lab: Lab, topic: Make, cli: Commands) -> None:
     name = topic("cli")
     where = str(lab.folder)
-    merge = ("merge", "1", "--from", where)
+    merge = ("merge", "1", "--repo", where)
     put(lab.bootstrap, name, [(0, b"k", b"v")])
     lab.backup(name)
     assert "no two backups of level 1" in cli.out(*merge)
     put(lab.bootstrap, name, [(0, b"k", b"w")])
     lab.backup(name)
-    cli.fails(2, "merge", "0", "--from", where)
+    cli.fails(2, "merge", "0", "--repo", where)
     assert "merge_scopes" in cli.out(*merge, "--explain")
-    cli.fails(3, *merge, "--until", "2020")
-    cli.fails(3, "merge", "1", "--from", f"{where}/nowhere")
+    cli.fails(3, *merge, "--backup", "2020")
+    cli.fails(3, "merge", "1", "--repo", f"{where}/nowhere")
     with Lease.acquire(open_storage(where), "source-lab", "me"):
         cli.fails(8, *merge)
     (file,) = [lab.folder / r["path"] for r in lab.sql("SELECT path FROM files WHERE level = 1")]

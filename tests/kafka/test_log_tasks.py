@@ -178,11 +178,13 @@ class Verbs:
         return code, out + err
 
     def start(self, *more: str) -> tuple[int, str]:
-        where = ["--source", f"kafka://{self.lab.bootstrap}", "--topic", self.topic]
-        return self.run("start", "lab", *where, "--to", str(self.lab.folder), "--flush-every", "200ms", *more)
+        where = ["--bootstrap-server", self.lab.bootstrap, "--pattern", self.topic]
+        return self.run(
+            "start", "lab", *where, "--repo", str(self.lab.folder), "--flush-every", "200ms", *more
+        )
 
     def at(self, verb: str, *more: str) -> tuple[int, str]:
-        return self.run(verb, "lab", "--from", str(self.lab.folder), *more)
+        return self.run(verb, "lab", "--repo", str(self.lab.folder), *more)
 
     def all_is_captured(self) -> bool:
         return captured(str(self.lab.folder)) == sent(self.feed)
@@ -254,7 +256,7 @@ def test_a_task_from_start_to_stop(verbs: Verbs, monkeypatch: pytest.MonkeyPatch
         assert code == 0
         assert told.startswith("Stopping task lab...\n\nStore 1: ok (next_backup_ts =")
         assert f"\nStore 2: ok (next_backup_ts ={feed.now}).\n" in told
-        assert told.endswith(f"Every event was flushed.\nStopped at --lastbackupts={feed.now}.\n")
+        assert told.endswith(f"Every event was flushed.\nStopped at --startts={feed.now}.\n")
     assert isinstance(task.ended[0], dict)  # its job ended by itself
     assert verbs.all_is_captured()
     chain = logs(lab)
@@ -268,7 +270,7 @@ def test_a_task_from_start_to_stop(verbs: Verbs, monkeypatch: pytest.MonkeyPatch
     assert "Failed to stop the task, maybe it is already stopped." in told
     code, told = verbs.at("status")
     assert (code, "Store 2: error, task completed or not found." in told) == (0, True)
-    assert verbs.run("status", "nobody", "--from", str(lab.folder))[0] == NotFound.exit_code
+    assert verbs.run("status", "nobody", "--repo", str(lab.folder))[0] == NotFound.exit_code
 
     # The database as it was.
     code, told = verbs.at("restore", "--endts", str(then), "--to", f"delta:{lab.folder}-then", "--json")
@@ -299,7 +301,7 @@ def test_a_job_in_a_process_of_its_own(verbs: Verbs) -> None:
     assert (code, json.loads(told)["state"]) == (0, "running")
     code, told = verbs.at("stop")
     assert code == 0
-    assert told.endswith(f"Every event was flushed.\nStopped at --lastbackupts={feed.now}.\n")
+    assert told.endswith(f"Every event was flushed.\nStopped at --startts={feed.now}.\n")
     truth.until(lambda: not _jobs(str(lab.folder)), "the job ends")
 
 
@@ -403,7 +405,7 @@ def test_without_a_token_pages_in_a_browser_get_nothing(lab: Lab) -> None:
         port = int(url.rpartition(":")[2])
         with pytest.raises(EnvironmentProblem, match=f"Cannot listen at 127.0.0.1:{port}"):
             serving(app_of(Place(str(lab.folder), None, {}), None), "127.0.0.1", port).__enter__()
-    code = main(["serve", "http", "--from", str(lab.folder), "--host", "0.0.0.0"])
+    code = main(["serve", "http", "--repo", str(lab.folder), "--host", "0.0.0.0"])
     assert code == UsageProblem.exit_code
 
 

@@ -72,10 +72,10 @@ def test_topics_go_there_and_come_back(
     second = lab.backup(name)
     assert (first["entries"], second["kind"], second["entries"]) == (500, "differential", 100)
 
-    listed = cli.rows("list", "--from", place)
+    listed = cli.rows("list", "--repo", place)
     assert [row["backup_id"] for row in listed] == [second["backup_id"], first["backup_id"]]
     assert all(row["intact"] for row in listed)
-    for row in cli.rows("files", second["backup_id"], "--from", place):
+    for row in cli.rows("files", second["backup_id"], "--repo", place):
         bucket, _, key = place.removeprefix("s3://").partition("/")
         sent = s3.client().head_object(Bucket=bucket, Key=f"{key}/{row['path']}")["Metadata"]
         assert sent["lakebackup-last-position"] == str(row["end_position"] - 1)
@@ -105,8 +105,8 @@ def test_every_verb_works_there(
     first = lab.backup(name)
     truth.produce(lab.bootstrap, name, records(1, 200, 100))
     second = lab.backup(name)
-    assert cli.rows("sql", "SELECT sum(entries) AS n FROM files", "--from", place) == [{"n": 600}]
-    told, *changes = cli.rows("diff", first["backup_id"], second["backup_id"], "--from", place)
+    assert cli.rows("sql", "SELECT sum(entries) AS n FROM files", "--repo", place) == [{"n": 600}]
+    told, *changes = cli.rows("diff", first["backup_id"], second["backup_id"], "--repo", place)
     assert [(row["change"], row["entries"]) for row in (*told["totals"], *changes)] == [("added", 100)] * 2
     comes_back()
     lab.restore(name, target=f"dir:{tmp_path}/out")
@@ -121,7 +121,7 @@ def test_every_verb_works_there(
     assert (pruned["files"], pruned["of_backups"]) == (3, 2)
     storage = open_storage(place)
     assert [found.path for found in storage.list("lab/") if found.path.endswith(".data")] == [
-        row["path"] for row in cli.rows("files", merged["backup_id"], "--from", place)
+        row["path"] for row in cli.rows("files", merged["backup_id"], "--repo", place)
     ]
     checked = lab.verify()
     assert (checked["ok"], checked["missing"], checked["damaged"], checked["orphan"]) == (3, 0, 0, 0)
@@ -143,7 +143,7 @@ def test_following_goes_on_where_it_stopped(lab: S3Lab, place: str, topic: Make,
                 truth.produce(lab.bootstrap, name, records(0, start, 20))
                 until_stored(run, lab, name)
         assert isinstance(run.join(), dict), run.join()
-    kinds = cli.rows("sql", "SELECT kind, sum(entries) AS n FROM backups GROUP BY kind", "--from", place)
+    kinds = cli.rows("sql", "SELECT kind, sum(entries) AS n FROM backups GROUP BY kind", "--repo", place)
     assert {row["kind"] for row in kinds} == {"full", "log"}
     assert sum(row["n"] for row in kinds) == 80
 
@@ -195,13 +195,13 @@ def test_topics_and_a_snapshot_go_to_s3_and_come_back(
     with SparkCluster(tmp_path / "cluster") as cluster:
         run(
             cluster,
-            ["backup", "topics", name, *kafka, "--source", "shop", "--to", place],
-            ["backup", "snapshot", str(tree), "--source", "store", "--to", place],
+            ["backup", "topics", name, *kafka, "--source", "shop", "--repo", place],
+            ["backup", "snapshot", str(tree), "--source", "store", "--repo", place],
             [
-                "restore", "topics", name, "--source", "shop", "--from", place,
+                "restore", "topics", name, "--source", "shop", "--repo", place,
                 "--to", f"kafka://{broker.bootstrap}", "--map", f"{name}={name}-back",
             ],
-            ["restore", "snapshot", "--source", "store", "--from", place, "--to", str(restored)],
+            ["restore", "snapshot", "--source", "store", "--repo", place, "--to", str(restored)],
         )  # fmt: skip
         assert len(list(tmp_path.glob("cluster/work-*/app-*/*/stderr"))) == 2, "one executor a worker"
     assert truth.contents(broker.bootstrap, f"{name}-back") == truth.contents(broker.bootstrap, name)

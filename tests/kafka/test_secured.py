@@ -96,7 +96,7 @@ def test_the_password_is_nowhere(plain: Lab, operator: dict[str, str], orders: s
     events.mkdir()
     (tmp_path / "home").mkdir()
     run = Run(
-        plain, "backup", "topics", orders, "--to", str(plain.folder), "--debug", "--json",
+        plain, "backup", "topics", orders, "--repo", str(plain.folder), "--debug", "--json",
         "--kafka-config", file_of(operator, tmp_path / "home"), "--spark-conf", "spark.eventLog.enabled=true",
         "--spark-conf", f"spark.eventLog.dir=file://{events}",
         "--groups", "none",  # only the records are compared
@@ -127,7 +127,7 @@ def test_not_let_in(
 ) -> None:
     client = file_of(operator | changed, tmp_path)
     started = time.monotonic()
-    command = ["backup", "topics", orders, "--to", str(plain.folder), "--kafka-config", client]
+    command = ["backup", "topics", orders, "--repo", str(plain.folder), "--kafka-config", client]
     code, out, err = Commands(capfd, plain.spark).run(*command)
     assert (code, said in err) == (6, True)
     assert time.monotonic() - started < 15
@@ -159,7 +159,7 @@ def test_topics_that_may_not_be_read(plain: Lab, secured: SecuredBroker) -> None
     assert f"topic {unseen} is left out: this user may not see it" in warnings
     assert [scope["scope"] for scope in shown(plain)["scopes"]] == [readable]
     assert stored(plain) == truth.contents(secured.bootstrap, readable)
-    command = ["backup", "topics", readable, unreadable, "--to", str(plain.folder), "--source", "lab"]
+    command = ["backup", "topics", readable, unreadable, "--repo", str(plain.folder), "--source", "lab"]
     where = ["--kafka-config", file_of(client, plain.folder.parent)]
     assert main([*command, *where], spark=plain.spark) == 4
     assert len(shown(plain)["backups"]) == 2

@@ -68,7 +68,7 @@ class Looking(Commands):
 
     def on(self, folder: Path, *words: str) -> str:
         """What a command prints that succeeds and complains of nothing."""
-        code, out, err = self.run(*words, "--from", folder)
+        code, out, err = self.run(*words, "--repo", folder)
         assert (code, err) == (0, "")
         return out
 
@@ -126,14 +126,14 @@ def test_show(command: Looking, backups: Path) -> None:
 def test_what_goes_wrong(
     command: Looking, backups: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    ended, out, err = command.run(*arguments, "--from", backups)
+    ended, out, err = command.run(*arguments, "--repo", backups)
     assert (ended, out) == (code, ""), err
     assert message in err
     assert "Traceback" not in err
 
 
 def test_no_catalog(command: Looking, tmp_path: Path) -> None:
-    assert "no catalog" in command.fails(3, "list", "--from", tmp_path)
+    assert "no catalog" in command.fails(3, "list", "--repo", tmp_path)
     assert list(tmp_path.iterdir()) == [], "looking creates nothing"
 
 
@@ -163,13 +163,13 @@ def test_the_sql_that_decides_can_be_seen(
 
 def test_what_was_asked_before_a_refusal_is_shown_too(command: Looking, backups: Path) -> None:
     wanted = ("restore", "topics", "orders", "--to", "dir:out", "--to-time", "now", "--explain")
-    code, out, err = command.run(*wanted, "--from", backups)
+    code, out, err = command.run(*wanted, "--repo", backups)
     assert code == 5, err
     assert "-- restore_coverage\n-- :source = " in out
 
 
 def test_the_catalog_as_it_was(command: Looking, backups: Path) -> None:
-    told = command.fails(3, "list", "--as-of", "2020-01-01", "--from", backups)
+    told = command.fails(3, "list", "--as-of", "2020-01-01", "--repo", backups)
     assert "was not made yet at 2020-01-01" in told
     question = "SELECT (SELECT count(*) FROM files) = (SELECT count(*) FROM now_files) AS same"
     assert command.on(backups, "sql", question, "--as-of", "now", "--json") == '{"same": true}\n'

@@ -57,8 +57,8 @@ def test_every_job_on_a_server(
 ) -> None:
     name, folder = topic("connect"), tmp_path / "backups"
     backup = (
-        "backup", "topics", name, "--to", folder, "--bootstrap-servers", broker.bootstrap, "--remote", remote,
-        "--groups", "none",
+        "backup", "topics", name, "--repo", folder, "--bootstrap-server", broker.bootstrap,
+        "--remote", remote, "--groups", "none",
     )  # fmt: skip
     truth.produce(broker.bootstrap, name, ROWS[:30])
     assert lakebackup(*backup)["entries"] == 30
@@ -66,15 +66,15 @@ def test_every_job_on_a_server(
     second = lakebackup(*backup)
     assert (second["kind"], second["entries"]) == ("differential", 20)
 
-    checked = lakebackup("verify", "--from", folder, "--decode", "--remote", remote)
+    checked = lakebackup("verify", "--repo", folder, "--decode", "--remote", remote)
     assert (checked["missing"], checked["changed"], checked["damaged"]) == (0, 0, 0)
     shutil.rmtree(folder / "catalog")
-    rebuilt = lakebackup("catalog", "rebuild", "--from", folder, "--remote", remote)
+    rebuilt = lakebackup("catalog", "rebuild", "--repo", folder, "--remote", remote)
     assert (rebuilt["backups"], rebuilt["files"]) == ({"complete": 2}, 2)
 
     out = tmp_path / "out"
     restored = lakebackup(
-        "restore", "topics", name, "--from", folder, "--to", f"dir:{out}", "--remote", remote
+        "restore", "topics", name, "--repo", folder, "--to", f"dir:{out}", "--remote", remote
     )
     assert restored["entries"] == 50
     keys = []
@@ -99,7 +99,7 @@ def test_spark_submit_takes_a_verb(broker: Broker, topic: Callable[..., str], tm
         [
             str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), *shlex.split(options),
             "--master", "local[2]", str(program), "backup", "topics",
-            name, "--to", str(folder), "--bootstrap-servers", broker.bootstrap, "--groups", "none", "--json",
+            name, "--repo", str(folder), "--bootstrap-server", broker.bootstrap, "--groups", "none", "--json",
         ],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         capture_output=True, text=True, timeout=180, check=False,

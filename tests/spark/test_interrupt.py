@@ -48,7 +48,7 @@ def test_backup(tmp_path: Path) -> None:
         with (tree / f"f{number}").open("wb") as file:
             file.truncate(1 << 20)
     layout = "t-{scope}/{snapshot}/{name}"
-    command = ("backup", "snapshot", str(tmp_path / "tree"), "--to", str(to), "--layout", layout)
+    command = ("backup", "snapshot", str(tmp_path / "tree"), "--repo", str(to), "--layout", layout)
     shown = interrupted(
         TerminalRun(*command, "--bandwidth", "5MB/s"), lambda: any(to.rglob("f[0-9]*")), "tasks copy files"
     )
@@ -69,7 +69,7 @@ def test_restore(lab: Lab, topic: Callable[..., str], tmp_path: Path) -> None:
     rows = [truth.Record(n % 2, b"%d" % n, b"v", (), 1_600_000_000_000 + n) for n in range(2000)]
     truth.produce(lab.bootstrap, name, rows)
     lab.backup(name)
-    command = ("restore", "topics", name, "--from", str(lab.folder), "--to", to)
+    command = ("restore", "topics", name, "--repo", str(lab.folder), "--to", to)
     run = TerminalRun(*command)
     shown = interrupted(run, lambda: any("worker_daemon" in one for one in run.left()), "tasks run")
     assert (
@@ -86,7 +86,7 @@ def test_follow(lab: Lab, topic: Callable[..., str]) -> None:
     name = topic("orders")
     lab.make_catalog()
     client = ("--bootstrap-server", lab.bootstrap, "--source", "lab", "--groups", "none")
-    run = TerminalRun("backup", "topics", name, "--to", str(lab.folder), *client, "--follow")
+    run = TerminalRun("backup", "topics", name, "--repo", str(lab.folder), *client, "--follow")
     interrupted(run, lambda: any(lab.folder.glob("lab/backups/*/complete")), "the first batch", expected=0)
 
 
@@ -98,5 +98,5 @@ def test_log_run(lab: Lab, topic: Callable[..., str]) -> None:
     busy(feed, feed.create_table("shop", "orders"), 10)
     feed.send(lab.bootstrap, name)
     LogTask(lab, name).begin()
-    run = TerminalRun("log", "run", "lab", "--from", str(lab.folder))
+    run = TerminalRun("log", "run", "lab", "--repo", str(lab.folder))
     interrupted(run, lambda: any(lab.folder.glob("lab/backups/*/complete")), "the first flush", expected=0)

@@ -108,7 +108,7 @@ def test_it_is_refused_without_a_full_or_beyond_the_checkpoint(root: Path, spark
     request = verify.VerifyRequest(destination=str(root), mode="stat")
     verify.run(request, spark=spark, reporter=quiet())
     assert truncate(root, 55)["cut"] == 17
-    with pytest.raises(UsageProblem, match="log truncate shop --until"):
+    with pytest.raises(UsageProblem, match="log truncate shop --to-time"):
         prune.run(prune.PruneRequest(str(root), source="shop"), reporter=quiet())
 
 
@@ -121,7 +121,7 @@ def test_held_backups_stay(root: Path, cli: Commands) -> None:
         truncate(root, 40)
     writer.record(replace(law, at=2, released=True))
     writer.record(replace(law, at=3, backup_id=backup_id(3)))
-    done = cli.told("log", "truncate", "shop", "--until", "40", "--yes", "--from", root)
+    done = cli.told("log", "truncate", "shop", "--endts", "40", "--yes", "--repo", root)
     assert (done["deleted"], done["fulls"]) == (True, [])
     assert 1 not in stored(root)
     assert stored(root, "fulls") == {3, 6}
@@ -200,7 +200,7 @@ def test_answering_no_changes_nothing(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = files(root)
-    command = ["log", "truncate", "shop", "--until", "40", "--from", str(root)]
+    command = ["log", "truncate", "shop", "--endts", "40", "--repo", str(root)]
     cli = Commands(capsys)
     assert "Give --yes, or preview with --dry-run" in cli.fails(2, *command)
     monkeypatch.setattr("sys.stdin", _Terminal("n\n"))

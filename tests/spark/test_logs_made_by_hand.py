@@ -325,7 +325,7 @@ def test_what_is_encrypted_stays_encrypted_and_later_flushes_stay_as_they_are(
     keys = tmp_path / "keys.json"
     keys.write_text(json.dumps({"keys": {"k1": base64.b64encode(key).decode()}}))
     monkeypatch.setenv("LAKEBACKUP_LOG__KEYS_FILE", str(keys))
-    command = ["log", "compact", "shop", "--until", "20", "--lz4", "--from", str(root)]
+    command = ["log", "compact", "shop", "--endts", "20", "--codec", "lz4", "--repo", str(root)]
     done = cli.told(*command)
     row, late = sorted(Log(spark, root, made).live(), key=lambda row: row["backup_id"] == made.parent)
     assert (row["backup_id"], row["key_id"], row["entries"]) == (done["backup_id"], "k1", 2)
@@ -375,12 +375,12 @@ def test_upon_a_full_and_upon_a_restore(feed: Log, cli: Commands) -> None:
     """By `lakebackup log snapshot`, `restore point` and `log merge`."""
 
     def lakebackup(*command: str) -> dict[str, Any]:
-        return cli.told(*command, "--from", feed.root)
+        return cli.told(*command, "--repo", feed.root)
 
     load(feed.made, 10, 3)  # keys are deleted behind the full, and changes stand at both its ends
     end, point = feed.made.end_ts, str(feed.folder / "point")
     middle, later = end // 2, end - 20
-    first = lakebackup("log", "snapshot", "shop", "--ts", str(middle))
+    first = lakebackup("log", "snapshot", "shop", "--endts", str(middle))
     reader = CatalogReader.require(str(feed.root))
     (row,) = reader.rows("log_fulls", source="shop", to_ts=None)
     assert (row["backup_id"], row["end_ts"], row["number"]) == (first["backup_id"], middle, 4)

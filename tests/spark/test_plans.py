@@ -137,7 +137,7 @@ def test_differences(
     assert one == other
     assert one.totals
     assert files_of(one.changes, "diff_rows") == files_of(other.changes, "diff_rows")
-    command = ["diff", first, last, "--from", str(topics.folder), "--explain", "--json", "--engine"]
+    command = ["diff", first, last, "--repo", str(topics.folder), "--explain", "--json", "--engine"]
     for engine in ENGINES:
         assert main([*command, engine], spark) == 0
         said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -229,7 +229,7 @@ def beeline(url: str, questions: str, folder: Path) -> subprocess.CompletedProce
 def test_a_jdbc_client_reads_the_views_and_can_change_nothing(place: Path, tmp_path: Path) -> None:
     port = free_port()
     before = state_of(place)
-    with served("thrift", "--from", str(place), "--port", str(port)) as (_, url):
+    with served("thrift", "--repo", str(place), "--port", str(port)) as (_, url):
         assert url == f"jdbc:hive2://127.0.0.1:{port}/default"
         done = beeline(url, QUESTIONS.format(root=place), tmp_path)
     # Without a terminal, what beeline would draw there stands before each first line, which is the header.

@@ -64,7 +64,7 @@ def test_it_is_what_duckdb_gives(tmp_path: Path, spark: SparkSession, cli: Comma
         assert found == reference
         assert reference
     sql = "SELECT key FROM records('orders') WHERE kafka_offset = 7"
-    assert cli.rows("sql", sql, "--from", tmp_path, "--engine", "spark") == [{"key": "k3"}]
+    assert cli.rows("sql", sql, "--repo", tmp_path, "--engine", "spark") == [{"key": "k3"}]
 
     request = DiffRequest(str(tmp_path), first, last)
     told = [
@@ -152,6 +152,6 @@ LONG = """
 @pytest.mark.long
 def test_time_is_bounded_on_spark(spark: SparkSession, tmp_path: Path, cli: Commands) -> None:
     MadeBackups(tmp_path).flush()
-    asked = ["sql", LONG, "--from", str(tmp_path), "--engine", "spark", "--timeout", "5s"]
+    asked = ["sql", LONG, "--repo", str(tmp_path), "--engine", "spark", "--timeout", "5s"]
     assert "within 5 s" in cli.fails(TimedOut.exit_code, *asked)
     assert spark.sql("SELECT 1 AS x").collect()[0]["x"] == 1

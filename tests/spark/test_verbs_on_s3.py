@@ -77,7 +77,7 @@ def offsets(files: Sequence[bytes]) -> list[int]:
 @pytest.mark.long
 def test_what_asks(cli: Commands, made: Made, tmp_path: Path) -> None:
     place, (first, second) = made.place, made.ids
-    there = ("--from", place)
+    there = ("--repo", place)
     assert [row["backup_id"] for row in cli.rows("list", *there)] == [second, first]
     assert cli.rows("show", second, *there)[0]["parent"] == first
     assert cli.out("show", "--tree", *there).count(first) == 1
@@ -89,7 +89,7 @@ def test_what_asks(cli: Commands, made: Made, tmp_path: Path) -> None:
     for more in ((), ("--engine", "spark"), ("--as-of", str(now))):
         assert cli.rows("sql", count, *there, *more) == [{"n": 25}]
     for where, catalog in ((place, f"{made.folder}/catalog"), (str(made.folder), f"{place}/catalog")):
-        assert cli.rows("sql", count, "--from", where, "--catalog", catalog) == [{"n": 25}]
+        assert cli.rows("sql", count, "--repo", where, "--catalog", catalog) == [{"n": 25}]
     key = "SELECT kafka_offset AS o FROM records('orders') WHERE key = 'k3' AND partition = 0 ORDER BY 1"
     assert [row["o"] for row in cli.rows("sql", key, *there)] == [3, 7, 11, 15, 19]
     assert "not made yet" in cli.fails(3, "list", *there, "--as-of", "2020-01-01")
@@ -103,7 +103,7 @@ def test_what_asks(cli: Commands, made: Made, tmp_path: Path) -> None:
 
 def test_what_keeps(cli: Commands, made: Made) -> None:
     place, first = made.place, made.ids[0]
-    there, before = ("--from", place), str(time.time_ns() // 1_000_000)
+    there, before = ("--repo", place), str(time.time_ns() // 1_000_000)
     cli.told("policy", "set", SOURCE, "--full", "daily 02:30", "--window", "14d", *there)
     assert cli.rows("sql", "SELECT full_schedule AS f FROM policies", *there) == [{"f": "daily 02:30"}]
     assert "daily 02:30" in cli.out("policy", "show", *there)
@@ -125,7 +125,7 @@ def test_what_keeps(cli: Commands, made: Made) -> None:
 
 @pytest.mark.long
 def test_what_restores(cli: Commands, spark: SparkSession, made: Made, tmp_path: Path, s3: S3Proxy) -> None:
-    there = ("--from", made.place)
+    there = ("--repo", made.place)
     restore = ("restore", "topics", *there)
     chosen = ("--partial", "--select", "SELECT * FROM files WHERE region = '0' AND added_in = 2")
     bucket = f"s3://{s3.bucket()}"
@@ -156,10 +156,10 @@ def test_what_restores(cli: Commands, spark: SparkSession, made: Made, tmp_path:
 def test_what_travels(cli: Commands, made: Made, empty_catalog: Path, tmp_path: Path, s3: S3Proxy) -> None:
     bucket = f"s3://{s3.bucket()}"
     for rows in (f"{bucket}/rows", str(tmp_path / "rows")):
-        cli.told("catalog", "export", rows, "--from", made.place)
+        cli.told("catalog", "export", rows, "--repo", made.place)
     there = {found.path: found.bytes for found in open_storage(f"{bucket}/rows").list()}
     assert there.keys() == {found.name for found in (tmp_path / "rows").glob("*.json*")}
-    other = ("--from", put_catalog(f"{bucket}/other", empty_catalog))
+    other = ("--repo", put_catalog(f"{bucket}/other", empty_catalog))
     cli.told("catalog", "init", *other)
     trust = ("--trust-root", made.place)
     assert cli.told("catalog", "import", f"{bucket}/rows", *trust, *other)["backups"] == 2
@@ -179,19 +179,19 @@ def test_archives(cli: Commands, empty_catalog: Path, tmp_path: Path, s3: S3Prox
     write_backup(archive, TAKEN, "full", [Doc(b"a", b"1", 1), Doc(b"b", b"2", 2)])
     there = put_catalog(f"{bucket}/backups", empty_catalog)
     put_all(f"{bucket}/archive", archive)
-    taken = cli.told("archive", "import", str(archive), "--source", "shop", "--to", there)
+    taken = cli.told("archive", "import", str(archive), "--source", "shop", "--repo", there)
     assert (taken["imported"], taken["entries"]) == (1, 2)
-    taken = cli.told("archive", "import", f"{bucket}/archive", "--source", "shop", "--to", there)
+    taken = cli.told("archive", "import", f"{bucket}/archive", "--source", "shop", "--repo", there)
     assert (taken["imported"], taken["known"]) == (0, 1)
-    cli.told("archive", "restore", "shop", "--from", there, "--to", str(tmp_path / "documents"))
+    cli.told("archive", "restore", "shop", "--repo", there, "--to", str(tmp_path / "documents"))
     (lines,) = (tmp_path / "documents").rglob("*.jsonl")
     assert [json.loads(line)["key"] for line in lines.read_text("utf-8").splitlines()] == ["a", "b"]
-    cli.told("archive", "export", "shop", "--from", there, "--to", str(tmp_path / "again"))
+    cli.told("archive", "export", "shop", "--repo", there, "--to", str(tmp_path / "again"))
     assert read_archive(tmp_path / "again") == read_archive(archive)
     for verb in ("restore", "export"):
-        said = cli.fails(2, "archive", verb, "shop", "--from", there, "--to", f"{bucket}/out")
+        said = cli.fails(2, "archive", verb, "shop", "--repo", there, "--to", f"{bucket}/out")
         assert "no folder of this machine" in said
 
 
 def test_a_server_for_jdbc_is_for_folders(cli: Commands, made: Made) -> None:
-    assert "no folder of this machine" in cli.fails(5, "serve", "thrift", "--from", made.place)
+    assert "no folder of this machine" in cli.fails(5, "serve", "thrift", "--repo", made.place)

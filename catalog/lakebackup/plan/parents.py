@@ -151,7 +151,7 @@ def _asked(
     increment: Increment,
     level: int | None,
 ) -> Choice:
-    found = reader.one("parent_backup", backup_id=reader.resolve_backup(asked))
+    found = reader.one("parent_backup", backup_id=reader.resolve_backup(asked, source))
     if found is None or found["source"] != source:
         raise UsageProblem(
             f"Backup {asked} is one of {found['source'] if found else 'another source'}, not of {source}.",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakebackup.errors import NotFound, UsageProblem
@@ -17,14 +16,15 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """A kind of thing with names: the word for it in messages, and the flag that renames it."""
+    """A kind of thing with names: the word for it in messages, and the flags that rename and match it."""
 
     word: str
     option: str
+    pattern: str
 
 
-TOPIC = Kind("topic", "--map")
-GROUP = Kind("consumer group", "--map-group")
+TOPIC = Kind("topic", "--map", "--pattern")
+GROUP = Kind("consumer group", "--map-group", "--group-pattern")
 
 # What Kafka itself allows (org.apache.kafka.common.internals.Topic).
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
@@ -46,9 +46,9 @@ def select(
     if not names and not patterns:
         raise UsageProblem(
             f"No {kind.word} was named.",
-            hint=f"Name {kind.word}s, or give --pattern 'app\\..*' ('.*' for all).",
+            hint=f"Name {kind.word}s, or give {kind.pattern} 'app\\..*' ('.*' for all).",
         )
-    expressions = [compile_pattern(pattern) for pattern in patterns]
+    expressions = [compile_pattern(pattern, kind=kind) for pattern in patterns]
     there = set(existing)
     missing = sorted(set(names) - there)
     if missing:
@@ -68,19 +68,10 @@ def select(
     return sorted(chosen)
 
 
-def select_shell(wanted: Sequence[str], existing: Iterable[str]) -> list[str]:
-    """The topics of `existing` that equal or match one of the shell patterns `wanted` (`delta.*`), sorted.
-
-    Raises NotFound for a pattern without a match.
-    """
+def select_each(patterns: Sequence[str], existing: Iterable[str]) -> list[str]:
+    """As `select`, where each pattern has to match something."""
     there = sorted(existing)
-    chosen: set[str] = set()
-    for one in wanted:
-        found = [t for t in there if t == one or (not is_internal(t) and fnmatchcase(t, one))]
-        if not found:
-            raise NotFound(f"No topic matches {one!r}.", hint=_nearest([one], there))
-        chosen.update(found)
-    return sorted(chosen)
+    return sorted({topic for one in patterns for topic in select((), (one,), there)})
 
 
 def parse_maps(maps: Sequence[str], *, kind: Kind = TOPIC) -> dict[str, str]:
@@ -126,7 +117,7 @@ def check_topic_name(topic: str) -> str:
     return topic
 
 
-def compile_pattern(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str, *, kind: Kind = TOPIC) -> re.Pattern[str]:
     """Compile a regular expression. Raises UsageProblem, with the position of the error."""
     try:
         return re.compile(pattern)
@@ -136,7 +127,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
         if error.pos is not None and "\n" not in pattern:
             pointer = f"\n  {pattern}\n  {' ' * error.pos}^"
         raise UsageProblem(
-            f"--pattern {pattern!r} is not a regular expression: {error.msg}{where}.{pointer}",
+            f"{kind.pattern} {pattern!r} is not a regular expression: {error.msg}{where}.{pointer}",
             hint="'.' stands for any character and '\\.' for a dot: 'app\\..*'.",
         ) from None
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     ArrowJob = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
+LATEST = "latest"
+"""In place of a backup's id: the newest that can be restored."""
+
 
 class Catalog:
     """Where a catalog and its destinations are."""
@@ -134,7 +137,7 @@ class CatalogReader(Catalog):
         if reader is None:
             raise NotFound(
                 f"There is no catalog at {catalog or destination}.",
-                hint="Check --from and --catalog; `lakebackup catalog rebuild` recreates it from the "
+                hint="Check --repo and --catalog; `lakebackup catalog rebuild` recreates it from the "
                 "backups.",
             )
         return reader
@@ -177,8 +180,15 @@ class CatalogReader(Catalog):
             rows = (spread(frame) if spread else frame).mapInArrow(job, columns).collect()
         return [row.asDict() for row in rows]
 
-    def resolve_backup(self, beginning: str) -> str:
-        """The id of the one backup whose id begins so. Raises NotFound, or UsageProblem for several."""
+    def resolve_backup(self, beginning: str, source: str | None = None) -> str:
+        """The id of the one backup whose id begins so; of LATEST the newest that can be restored, of a source
+        or of all. Raises NotFound, or UsageProblem for several.
+        """
+        if beginning == LATEST:
+            newest = self.one("newest_id", source=source)
+            if newest is None:
+                raise NotFound("No backup can be restored.", hint="`lakebackup list` shows all.")
+            return str(newest["backup_id"])
         found = [str(row["backup_id"]) for row in self.rows("find_backups", prefix=beginning)]
         if beginning in found:
             return beginning

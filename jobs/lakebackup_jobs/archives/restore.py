@@ -141,7 +141,7 @@ def _planned(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
         if not data:
             raise NotFound(
                 f"No backup of the chain ended after {format_ts(request.from_ts)}.",
-                hint=f"The chain ends at {format_ts(chain.last['end_ts'])}; give an earlier --from-date.",
+                hint=f"The chain ends at {format_ts(chain.last['end_ts'])}; give an earlier --from-time.",
             )
     order = [backup["backup_id"] for backup in chain.backups]
     kept = [row for row in newest_designs(rows) if row["scope"] in {"", *buckets}]

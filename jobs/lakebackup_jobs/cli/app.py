@@ -157,11 +157,12 @@ class _Root(Group):
 app = typer.Typer(
     cls=_Root,
     name="lakebackup",
-    help="Back up Kafka topics into files and a catalog you can query; restore them to any covered time.",
+    help="Back up Kafka topics, queues of engines, snapshots of files, logs of databases' changes and "
+    "archives of cbbackup, with a catalog you can query; restore them to any covered time.",
     epilog=examples(
-        "lakebackup backup topics orders --bootstrap-server localhost:9092 --to ./backups\n"
-        "lakebackup list --from ./backups\n"
-        "lakebackup restore topics orders --from ./backups --to kafka://localhost:9092 --to-time -2h"
+        "lakebackup backup topics orders --bootstrap-server localhost:9092 --repo ./backups\n"
+        "lakebackup list --repo ./backups\n"
+        "lakebackup restore topics orders --repo ./backups --to kafka://localhost:9092 --to-time -2h"
     ),
     add_completion=True,
     pretty_exceptions_enable=False,

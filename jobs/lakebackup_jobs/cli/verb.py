@@ -1,6 +1,6 @@
 """What every verb of the command line has: shared flags, the settings in force, a reporter, a Spark session.
 
-    @verb(options.FROM, options.SPARK_JOB)
+    @verb(options.REPO, options.SPARK_JOB)
     def compact(call: Call, all_keyed: bool = switch("--all-keyed", "Help.")) -> None:
 
 The function has its own flags as parameters, and the rest in `call`. A parameter that has the name of a field
@@ -88,13 +88,12 @@ class Call:
 
     @property
     def where(self) -> str:
-        """The place that backups are kept at. Raises UsageProblem without one."""
-        flag, state = ("--to", "to be stored") if "to" in self.flags else ("--from", "stored")
+        """The repository, where backups are kept. Raises UsageProblem without one."""
         return required(
             self.settings.destination,
-            flag,
-            f"where are the backups {state}?",
-            hint=f"Give {flag} URI, set LAKEBACKUP_DESTINATION, or destination in lakebackup.toml.",
+            "--repo",
+            "where is the repository of the backups?",
+            hint="Give --repo URI, set LAKEBACKUP_DESTINATION, or destination in lakebackup.toml.",
         )
 
     @property

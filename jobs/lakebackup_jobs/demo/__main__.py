@@ -52,8 +52,8 @@ class _Demo:
         self.now = time.time_ns() // 1_000_000
 
     def run(self) -> int:
-        backup = "backup topics orders payments", "--bootstrap-server", self.servers, "--to", self.backups
-        places = "--from", self.backups, "--to", f"kafka://{self.servers}"
+        backup = "backup topics orders payments", "--bootstrap-server", self.servers, "--repo", self.backups
+        places = "--repo", self.backups, "--to", f"kafka://{self.servers}"
         say(f"Writing {RECORDS:,} records to each of {', '.join(TOPICS)} ...")
         self._create()
         for topic in TOPICS:
@@ -64,12 +64,12 @@ class _Demo:
             self._produce(topic, 5_000, self.now - DAY_MS)
         self._commit()
         self._lakebackup(*backup)
-        self._lakebackup("list", "--from", self.backups)
+        self._lakebackup("list", "--repo", self.backups)
         self._lakebackup(
             "sql",
             "SELECT scope, region, count(*) AS files, sum(entries) AS records, min(min_time) AS oldest,"
             " max(max_time) AS newest FROM files GROUP BY scope, region ORDER BY scope, region",
-            "--from", self.backups,
+            "--repo", self.backups,
         )  # fmt: skip
 
         before = {topic: self._read(topic) for topic in TOPICS}
@@ -92,7 +92,7 @@ class _Demo:
         self._lakebackup("restore topics orders", *places, *then)
         expected = {p: [row for row in rows if row[3] <= moment] for p, rows in before["orders"].items()}
         same &= self._compare("orders-then", expected, self._read("orders-then"))
-        self._lakebackup("verify", "--from", self.backups, "--decode")
+        self._lakebackup("verify", "--repo", self.backups, "--decode")
         say("Everything is as it was." if same else "THE RESTORED TOPICS DIFFER.")
         return 0 if same else 1
 

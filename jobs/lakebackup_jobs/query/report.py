@@ -40,11 +40,11 @@ _STAGES = {"covered": "report_covered", "unusable": "report_unusable", "protecte
 _TABLES = {
     "sources": ("sources", "source backups topics last_backup_at=finished_at restorable_ts ago=lag_ms"),
     "topics": ("topics", "source topic=scope partitions=regions restorable_ts ago=lag_ms gaps forks"),
-    "items": ("items", "source topic=scope chains backups files items bytes"),
-    "chains": ("kept", "source chain=base from_ts to_ts backups items bytes obsolete obsolete_bytes"),
+    "held": ("items", "source topic=scope chains backups files entries=items bytes"),
+    "chains": ("kept", "source chain=base from_ts to_ts backups entries=items bytes obsolete obsolete_bytes"),
     "gaps": ("gaps", "source topic=scope what=status reason from_ts to_ts partitions=regions"),
     "unusable": ("faults", "source reason at_fault=fault_backup_id backups path"),
-    "storage": ("storage", "source destination backups files records=entries bytes pruned_bytes"),
+    "storage": ("storage", "source destination backups files entries bytes pruned_bytes"),
     "verified": ("checks", "mode at objects ok missing changed damaged orphans=orphan"),
 }
 

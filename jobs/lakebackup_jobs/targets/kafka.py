@@ -34,7 +34,7 @@ def target_of(request: RestoreRequest, reader: CatalogReader) -> Target:
         "--continue": request.continued,
         "--repartition": request.repartition,
         "--partitions": request.partitions,
-        "--groups": request.groups,
+        "--group-pattern": request.groups,
     }
     idle = [flag for flag, value in asked.items() if value]
     if idle and request.target.startswith(("delta:", "dir:")):
@@ -49,7 +49,7 @@ class KafkaTarget(Target):
 
     def __init__(self, request: RestoreRequest, servers: str, reader: CatalogReader) -> None:
         if request.settings not in ("auto", "saved", "suspended"):
-            raise UsageProblem(f"--settings {request.settings!r}: use auto, saved or suspended.")
+            raise UsageProblem(f"--topic-settings {request.settings!r}: use auto, saved or suspended.")
         if request.partitions is not None and not request.repartition:
             raise UsageProblem(
                 "--partitions changes where records belong.", hint="Give --repartition too: by key."

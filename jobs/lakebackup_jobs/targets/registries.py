@@ -39,7 +39,7 @@ class Registries:
     def misfit(self, plan: RestorePlan, topic: TopicPart, *, partitions: int, held: int) -> str | None:
         """Why a registry's records may not go into a topic with so many partitions and offsets."""
         if self._request.records is not None:
-            return f"topic {topic.scope} is a schema registry's, which is restored whole, without --records"
+            return f"topic {topic.scope} is a schema registry's, restored whole, without --select-records"
         if (topic.regions, partitions) != (1, 1) or self._request.repartition:
             return f"topic {topic.target} is a schema registry's, which has one partition and no other"
         if not held:

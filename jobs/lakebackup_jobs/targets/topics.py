@@ -77,7 +77,7 @@ class Topics(Cluster):
                 retention.remove(name)
                 notes.append(
                     f"topic {topic} keeps {name}=-1: {why}; set it when you no longer need "
-                    "them, or restore with --settings saved"
+                    "them, or restore with --topic-settings saved"
                 )
         self._put_back(topic, saved.own, retention)
         return [*notes, *_other_than_at_the_source(topic, saved, brokers or {}, retention)]

@@ -116,7 +116,8 @@ class TopicsBackup(Source[InProgress]):
     def plan(self) -> InProgress:
         work, request, reader = self.workspace, self.request, self.reader
         if request.parent:
-            tombstones.require_not_pruned(work.storage, work.source, reader.resolve_backup(request.parent))
+            parent = reader.resolve_backup(request.parent, work.source)
+            tombstones.require_not_pruned(work.storage, work.source, parent)
         prepared = prepare(request, work.source, self.cluster, reader)
         plan = prepared.plan
         files = newest_files(reader, work.source, plan.scopes, plan.places)

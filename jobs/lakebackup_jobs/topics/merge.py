@@ -274,7 +274,7 @@ def _plan(request: MergeRequest, reader: CatalogReader, source: str) -> MergePla
         newest = reader.one("latest_backup", source=source, level=None)
         tip = newest["backup_id"] if newest else ""
     else:
-        tip = reader.resolve_backup(request.until)
+        tip = reader.resolve_backup(request.until, source)
     rows = reader.rows("merge_path", backup_id=tip)
     if request.until is not None:
         _require_whole(tip, source, rows)
@@ -305,7 +305,7 @@ def _require_in_line(backup_id: str, level: int, reader: CatalogReader) -> None:
         raise Refused(
             f"Later backups of its chain do not depend on backup {backup_id}, but on an earlier one in its "
             "place: what they need would be missing.",
-            hint="Leave --until out, or `lakebackup merge 1` up to it: that makes a full of its own.",
+            hint="Leave --backup out, or `lakebackup merge 1` up to it: that makes a full of its own.",
         )
 
 

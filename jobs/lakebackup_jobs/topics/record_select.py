@@ -178,4 +178,6 @@ def _own_errors() -> Iterator[None]:
             yield
     except PySparkException as error:
         text = next(iter(str(error).strip().splitlines()), "")
-        raise UsageProblem(f"--records failed on Spark: {text[:500]}", hint="Correct the SELECT.") from None
+        raise UsageProblem(
+            f"--select-records failed on Spark: {text[:500]}", hint="Correct the SELECT."
+        ) from None

@@ -119,7 +119,7 @@ def _source(request: PruneRequest, reader: CatalogReader) -> str:
     if CHANGES in kinds:
         raise UsageProblem(
             f"{asked} is a change feed: its log goes from its beginning on.",
-            hint=f"Cut it at a time: lakebackup log truncate {asked} --until …",
+            hint=f"Cut it at a time: lakebackup log truncate {asked} --to-time …",
         )
     if not kinds <= _WHOLE.keys() or not kinds:
         return only_source(reader, asked)

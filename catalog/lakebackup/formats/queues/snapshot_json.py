@@ -109,7 +109,7 @@ def require_positions(found: SnapshotJson, where: str, graph: str, regions: Sequ
             raise UsageProblem(
                 f"{where} names topic {queue.topic}, partition {queue.partition}, which is not among the "
                 "queues that are backed up.",
-                hint="Name all queues of the engine with --topics.",
+                hint="Name all queues of the engine with --pattern.",
             )
         if not queue.max_no_transaction_pos <= queue.position <= region.end:
             raise Refused(

@@ -167,7 +167,7 @@ def first_floor(
 ) -> int | None:
     """The ts from which a new task's log is complete; None: from its first checkpoint.
 
-    `since`: of --lastbackupts; `lost`: partitions whose oldest event is later than that.
+    `since`: of --startts; `lost`: partitions whose oldest event is later than that.
     """
     if since is None:
         return 0 if all(region.low == 0 for region in regions) else None
@@ -175,7 +175,7 @@ def first_floor(
         raise Refused(
             f"The feed has deleted events that may have come after {since}: {', '.join(lost[:3])}"
             f"{' and others' if len(lost) > 3 else ''} starts later.",
-            hint="Give --lastbackupts of a later backup, or --allow-gaps.",
+            hint="Give --startts of a later backup, or --allow-gaps.",
         )
     return since
 

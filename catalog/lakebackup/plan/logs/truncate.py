@@ -98,8 +98,8 @@ def cut_of(
             raise Refused(
                 f"{source} has no whole full at or before {shown_ts(until, domain)}: without one, states "
                 "from before the log then begins could not be had again.",
-                hint=f"Make one with `lakebackup log snapshot {source} --ts {until}`, or keep only what was "
-                "committed from then on, with --ranges-only.",
+                hint=f"Make one with `lakebackup log snapshot {source} --endts {until}`, or keep only what "
+                "was committed from then on, with --ranges-only.",
             )
     cut = found.end_ts if found else until
     _require_policy(source, domain, cut, floor, ordered, kept)
@@ -120,7 +120,7 @@ def _require_policy(
                 f"A cut at {shown_ts(cut, domain)} would take what {why} keeps of {source}.",
                 hint="Nothing was deleted. "
                 + (
-                    f"Give --until {limit} or an earlier time, or change that first."
+                    f"Give --endts {limit} or an earlier time, or change that first."
                     if limit > floor
                     else "Make a full with `lakebackup log snapshot`, or change that first."
                 ),

@@ -234,7 +234,7 @@ def require_parent_topics(
     if there:
         raise UsageProblem(
             f"Topic {there[0]} is a queue of this engine, but not among those to back up.",
-            hint="Add it to --topics, or take a new full without it with --mode full.",
+            hint="Add a --pattern for it, or take a new full without it with --mode full.",
         )
 
 

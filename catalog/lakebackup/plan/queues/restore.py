@@ -167,7 +167,7 @@ def plan_restore(
     engine, backup), Refused (a point that is not covered), UsageProblem.
     """
     points = _points(request.source, reader)
-    backup = reader.resolve_backup(request.backup) if request.backup else None
+    backup = reader.resolve_backup(request.backup, request.source) if request.backup else None
     try:
         found = restore_paths(request.source, points, backup=backup, tid=request.to_tid, ts=request.to_ts)
     except Refused as refused:

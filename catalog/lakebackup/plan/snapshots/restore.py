@@ -18,6 +18,7 @@ from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules.kinds import only_one, require_kind_of, require_source
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.guard.check import check_select
+from lakebackup.store.reader import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -185,7 +186,8 @@ def _find_backup(
 ) -> tuple[Mapping[str, Any], Sequence[str]]:
     """The backup to restore (the one named, or the newest complete one at the time), and notes on it."""
     if request.backup:
-        backup_id = reader.resolve_backup(request.backup)
+        own = _find_source(reader, request.source) if request.backup == LATEST else None
+        backup_id = reader.resolve_backup(request.backup, own)
         named = reader.one("parent_backup", backup_id=backup_id) or {}
         source = _find_source(reader, str(named.get("source")))
         require_source(backup_id, source, request.source)
@@ -202,7 +204,7 @@ def _find_backup(
         first = reader.rows("restore_snapshot_backups", source=source, backup_id=None, to_ts=None)
         raise Refused(
             f"No snapshot of {source} was backed up at or before {format_ts(request.to_ts or 0)}.",
-            hint=f"Give a later --time, such as {format_ts(first[0]['end_ts'])}." if first else "",
+            hint=f"Give a later --to-time, such as {format_ts(first[0]['end_ts'])}." if first else "",
         )
     found, *skipped = rows
     if found["reason"]:

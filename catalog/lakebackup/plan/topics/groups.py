@@ -25,7 +25,7 @@ MEANINGS: Mapping[str, str] = {
     "active": "has members in the target: left alone; stop them and run it again",
     "unknown": "others wrote among the restored records, or keys changed partitions: left alone",
     "not_restored": "nothing of this partition was restored there: left alone",
-    "topic_deleted": "its topic was deleted in the source: left alone; --at-time before that restores it",
+    "topic_deleted": "its topic was deleted in the source: left alone; --to-time before that restores it",
 }
 #: Outcomes that set an offset, and those that make the run Incomplete.
 PUT = frozenset({"moved", "at_end", "in_gap"})

@@ -128,7 +128,7 @@ def add_topics(
         raise Refused(
             f"Backup {plan.last.backup_id}, the last to merge, does not have all topics of those before it: "
             f"{', '.join(sorted(gone))}.",
-            hint="Merge --until a backup that has them. Or give --drop-gone to leave them out; then "
+            hint="Merge up to a --backup that has them. Or give --drop-gone to leave them out; then "
             "they are lost when the original backups are pruned.",
         )
     return replace(plan, topics=tuple(topics), without=tuple(sorted(gone)), older=older)

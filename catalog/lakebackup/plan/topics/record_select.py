@@ -47,21 +47,21 @@ def require_columns(found: Mapping[str, str], *, by_key: bool) -> None:
     unknown = [name for name in names if name not in COLUMNS]
     needed = [name for name in _NEEDED if name not in names and not (by_key and name == "partition")]
     if twice:
-        raise UsageProblem(f"--records returns {', '.join(twice)} more than once.", hint=_HINT)
+        raise UsageProblem(f"--select-records returns {', '.join(twice)} more than once.", hint=_HINT)
     if unknown:
-        raise UsageProblem(f"--records returns {', '.join(unknown)}, which no record has.", hint=_HINT)
+        raise UsageProblem(f"--select-records returns {', '.join(unknown)}, which no record has.", hint=_HINT)
     if needed:
         hint = "Write CAST(NULL AS STRING) AS key for records without a key." if "key" in needed else _HINT
         if needed == ["partition"]:
             hint = (
                 "Add partition to the SELECT, or give --repartition: each record goes where its key belongs."
             )
-        raise UsageProblem(f"--records does not return {', '.join(needed)}.", hint=hint)
+        raise UsageProblem(f"--select-records does not return {', '.join(needed)}.", hint=hint)
     for name, kind in found.items():
         allowed = COLUMNS[name.lower()]
         if kind not in allowed:
             raise UsageProblem(
-                f"--records returns {name} as {kind.upper()}.",
+                f"--select-records returns {name} as {kind.upper()}.",
                 hint=f"Use CAST: {name} is {' or '.join(sorted(t.upper() for t in allowed - {'void'}))}.",
             )
 
@@ -104,7 +104,7 @@ def stands_for(request: RestoreRequest, plans: list[RecordsPlan]) -> RecordsPlan
     conflicting = {
         "--pattern": request.patterns, "--to-time": request.to_ts, "--from-time": request.from_ts,
         "--backup": request.backup, "--select": request.select, "--partial": request.partial,
-        "--continue": request.continued, "--groups": request.groups, "--save-plan": request.save_plan,
+        "--continue": request.continued, "--group-pattern": request.groups, "--save-plan": request.save_plan,
     }  # fmt: skip
     given = [
         flag
@@ -113,16 +113,16 @@ def stands_for(request: RestoreRequest, plans: list[RecordsPlan]) -> RecordsPlan
     ]
     if given:
         raise UsageProblem(
-            f"--records and {', '.join(given)} exclude each other.",
+            f"--select-records and {', '.join(given)} exclude each other.",
             hint="The SELECT says which records: records('orders', '2026-11-21T14:05Z') WHERE …",
         )
     if not plans:
-        raise UsageProblem("--records reads no records.", hint="Read FROM records('orders').")
+        raise UsageProblem("--select-records reads no records.", hint="Read FROM records('orders').")
     found = {(plan.source, plan.scope): plan for plan in reversed(plans)}
     wanted = [plan for plan in found.values() if not request.topics or (plan.scope,) == request.topics]
     if len(wanted) != 1:
         raise UsageProblem(
-            f"--records reads {', '.join(sorted(scope for _, scope in found))}.",
+            f"--select-records reads {', '.join(sorted(scope for _, scope in found))}.",
             hint="Name as TOPIC the one of them whose settings and partitions the result gets.",
         )
     return wanted[0]
@@ -133,7 +133,7 @@ def _parse(sql: str) -> exp.Query:
 
     tree = parse_one(sql, dialect="spark")
     if not isinstance(tree, exp.Query):
-        raise UsageProblem("--records is no SELECT.")
+        raise UsageProblem("--select-records is no SELECT.")
     return tree
 
 

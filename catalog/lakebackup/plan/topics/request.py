@@ -32,6 +32,7 @@ from lakebackup.rules import patterns, topic_settings
 from lakebackup.rules.kinds import only_one, require_kind, require_kind_of, require_source
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.guard.check import check_select
+from lakebackup.store.reader import LATEST
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
@@ -157,7 +158,9 @@ def _plan_records(request: RestoreRequest, select: str, reader: CatalogReader) -
 
 def _at_backup(request: RestoreRequest, reader: CatalogReader) -> str:
     """Let the topics of one backup have no other restore point; returns its source. Refused without one."""
-    backup_id = reader.resolve_backup(request.backup or "")
+    named = request.backup or ""
+    own = only_source(reader, request.source) if named == LATEST else None
+    backup_id = reader.resolve_backup(named, own)
     none = {"source": None, "scopes": None, "to_ts": None}
     reader.define("restore_points", "restore_point", backup_id=backup_id, **none)
     found = reader.one("parent_backup", backup_id=backup_id)

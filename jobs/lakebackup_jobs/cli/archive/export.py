@@ -10,21 +10,21 @@ from lakebackup_jobs.cli.flags.values import size
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.SPARK_JOB, options.DRY_RUN)
+@verb(options.REPO, options.SPARK_JOB, options.DRY_RUN)
 def export(
     call: Call,
     what: str | None = WHAT,
     to: str = FOLDER,
     buckets: list[str] | None = BUCKET,
     target_size: str = option(
-        "--target-size SIZE", "Begin another .cbb file at this size of stored data.", "512MiB"
+        "--target-size SIZE", "Close a data file at this size. A .cbb file, of stored data.", "512MiB"
     ),
 ) -> None:
     """Write a backup and its chain as an archive: a topic is a bucket, a partition a vbucket.
 
     Examples:
-        lakebackup archive export --from ./backups --to ./archive
-        lakebackup archive export 20261121T1405 --bucket orders --from ./backups --to ./archive
+        lakebackup archive export --repo ./backups --to ./archive
+        lakebackup archive export 20261121T1405 --bucket orders --repo ./backups --to ./archive
     """
     from lakebackup_jobs.archives.export import TARGET_BYTES, ArchiveExportRequest, run
 

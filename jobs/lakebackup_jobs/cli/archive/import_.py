@@ -7,19 +7,21 @@ from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.TO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def import_(
     call: Call,
     folder: str = argument("FOLDER", "The archive: the folder that cbbackup wrote.", ...),
-    source: str | None = option("--source NAME", "Its name in the catalog.", show_default="the folder's"),
+    source: str | None = option(
+        "--source NAME", "The source's name in the catalog.", show_default="the folder's"
+    ),
 ) -> None:
     """Import an archive: check every file, then copy them and add the backups to the catalog.
 
     Run again, it adds only new backups. Archives of releases before 3.0 work too.
 
     Examples:
-        lakebackup archive import /backups/backup-42 --to ./backups
-        lakebackup archive import /backups/backup-42 --source shop --to ./backups --dry-run
+        lakebackup archive import /backups/backup-42 --repo ./backups
+        lakebackup archive import /backups/backup-42 --source shop --repo ./backups --dry-run
     """
     from lakebackup_jobs.archives.import_archive import ArchiveImportRequest, run
 

@@ -10,24 +10,28 @@ from lakebackup_jobs.cli.flags.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.SPARK_JOB, options.DRY_RUN)
+@verb(options.REPO, options.SPARK_JOB, options.DRY_RUN)
 def restore(
     call: Call,
     what: str | None = WHAT,
     to: str = FOLDER,
     buckets: list[str] | None = BUCKET,
     from_ts: int | None = option(
-        "--from-time --from-date TIME", "Only backups that ended after this time.", parser=instant
+        "--from-time TIME",
+        "Only what is later than this time. The backups that ended after it.",
+        parser=instant,
     ),
     to_ts: int | None = option(
-        "--to-time --to-date TIME", "As of the last backup that ended by this time.", parser=instant
+        "--to-time TIME",
+        "Up to and including this time. The last backup that ended by then.",
+        parser=instant,
     ),
 ) -> None:
     """Restore imported buckets into a folder: one JSON line per document, its newest version.
 
     Examples:
-        lakebackup archive restore --from ./backups --to ./documents
-        lakebackup archive restore shop --to-date 2014-01-31 --from ./backups --to ./documents
+        lakebackup archive restore --repo ./backups --to ./documents
+        lakebackup archive restore shop --to-time 2014-01-31 --repo ./backups --to ./documents
     """
     from lakebackup_jobs.archives.restore import ArchiveRestoreRequest, run
 

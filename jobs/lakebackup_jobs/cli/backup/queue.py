@@ -16,42 +16,46 @@ _ENGINE, _MESSAGES = "The engine", "Messages"
 
 
 @verb(
-    options.TO,
+    options.REPO,
     options.DATA_FILES,
     options.PLAN,
     options.KAFKA_SERVERS,
     options.ANY_RUNNER,
     options.LEASE,
     options.NOTE,
-    options.CONFIG.variant("--settings"),
 )
 def queue(
     call: Call,
     source: str = argument("GRAPH", "The engine's name, which is also the source's in the catalog.", ...),
     topics: list[str] = option(
-        "--topics PATTERN",
-        "All its queues, each time: names or shell patterns such as 'delta.*'; repeatable.",
+        "--pattern REGEX",
+        options.TOPICS_THAT_MATCH + "All queues of the engine, each time.",
         ...,
         panel=_ENGINE,
     ),
     snapshot: str | None = option(
-        "--snapshot PATH", "For a full: the folder of a snapshot; each worker must see it.", panel=_ENGINE
+        "--snapshot-folder FOLDER",
+        "For a full: the folder of a snapshot; each worker must see it.",
+        panel=_ENGINE,
     ),
     positions: str | None = option(
         "--positions FILE",
         "For a full: the snapshot's positions in the queues.",
-        show_default="PATH/../snapshot.json, or else the ends of the queues",
+        show_default="FOLDER/../snapshot.json, or else the ends of the queues",
         panel=_ENGINE,
     ),
     config: str | None = option(
-        "--config FILE", "The engine's config.yaml, stored with each backup.", panel=_ENGINE
+        "--engine-config FILE", "The engine's config.yaml, stored with each backup.", panel=_ENGINE
     ),
     schema: str | None = option(
-        "--schema FILE", "Its delta_schema_history.yaml, stored with each backup.", panel=_ENGINE
+        "--engine-schema FILE",
+        "The engine's delta_schema_history.yaml, stored with each backup.",
+        panel=_ENGINE,
     ),
     mode: Literal["full", "differential", "incremental", "auto"] = option(
-        "--mode",
-        "full: the snapshot and its positions. differential: everything since the last full. "
+        "--mode MODE",
+        "How much to back up. full: the snapshot and its positions. "
+        "differential: everything since the last full. "
         "incremental: since the last backup. auto: incremental, or full when there is none.",
         "auto",
     ),
@@ -88,18 +92,18 @@ def queue(
         panel=options.COPYING,
     ),
 ) -> None:
-    """Back up an engine: first a full of its snapshot, then the messages of its queues.
+    r"""Back up an engine: first a full of its snapshot, then the messages of its queues.
 
     Exit code 9: messages were purged, or a queue was reset, before they were backed up. Take a new full then;
-    this never happens by itself. Here --config is the engine's file; lakebackup's own is --settings.
+    this never happens by itself.
 
     Examples:
-        lakebackup backup queue social --snapshot /data/social/snapshot --topics 'delta.*'
-            --topics 'journal.*' --config config.yaml --schema delta_schema_history.yaml --mode full
-            --to ./backups
-        lakebackup backup queue social --topics 'delta.*' --topics 'journal.*' --config config.yaml
-            --schema delta_schema_history.yaml --mode differential --to ./backups
-        lakebackup backup queue social --topics 'delta.*' --to ./backups --dry-run
+        lakebackup backup queue social --pattern 'delta\..*' --pattern 'journal\..*' --mode full
+            --snapshot-folder /data/social/snapshot --engine-config config.yaml
+            --engine-schema delta_schema_history.yaml --repo ./backups
+        lakebackup backup queue social --pattern 'delta\..*' --pattern 'journal\..*' --mode differential
+            --engine-config config.yaml --engine-schema delta_schema_history.yaml --repo ./backups
+        lakebackup backup queue social --pattern 'delta\..*' --repo ./backups --dry-run
     """
     call.override(
         queue_tid_header=tid_header,

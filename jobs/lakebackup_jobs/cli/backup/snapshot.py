@@ -13,10 +13,10 @@ _WHICH = "Which snapshot"
 
 
 @verb(
-    options.TO,
+    options.REPO,
     options.PLAN,
     options.ANY_RUNNER,
-    options.SOURCE.variant(help="The source's name in the catalog.", show_default="the folder's"),
+    options.SOURCE.variant(show_default="the folder's"),
     options.LEASE,
     options.NOTE,
 )
@@ -25,6 +25,7 @@ def snapshot(
     paths: list[str] = argument("PATH", "Folders with the tree of a snapshot, there on each worker.", ...),
     layout: str = option(
         "--layout LAYOUT",
+        "How paths name table, tablet and file. "
         "plain: the folder is the snapshot. yugabyte: the folders below rocksdb. Or a pattern with "
         "{scope} {region} {snapshot} and {name} at its end, such as 'db-{scope}/{snapshot}/{name}'.",
         "plain",
@@ -50,7 +51,10 @@ def snapshot(
         panel=_WHICH,
     ),
     mode: Literal["auto", "full"] = option(
-        "--mode", "auto: copy what is new. full: copy every file again.", "auto", panel=options.COPYING
+        "--mode MODE",
+        "How much to back up. auto: copy what is new. full: copy every file again.",
+        "auto",
+        panel=options.COPYING,
     ),
     always: list[str] | None = option(
         "--always PATTERN",
@@ -82,10 +86,10 @@ def snapshot(
     must stay as they are until the backup is done: one that changes fails it, and nothing is visible.
 
     Examples:
-        lakebackup backup snapshot /data/archive --to ./backups
-        lakebackup backup snapshot yb-data/tserver/data/rocksdb --layout yugabyte --source yb --to ./backups
-        lakebackup backup snapshot rocksdb --layout yugabyte --all --sidecar meta=SnapshotInfoPB --to s3://b/yb
-        lakebackup backup snapshot dbs --layout 'db-{scope}/{snapshot}/{name}' --to ./backups --dry-run
+        lakebackup backup snapshot /data/archive --repo ./backups
+        lakebackup backup snapshot yb-data/tserver/data/rocksdb --layout yugabyte --source yb --repo ./backups
+        lakebackup backup snapshot rocksdb --layout yugabyte --all --sidecar meta=SnapshotInfoPB --repo s3://b/yb
+        lakebackup backup snapshot dbs --layout 'db-{scope}/{snapshot}/{name}' --repo ./backups --dry-run
     """
     found = call.override(always=always or None, pack_below=pack_below)
     from lakebackup_jobs.snapshots.backup import SnapshotRequest, run

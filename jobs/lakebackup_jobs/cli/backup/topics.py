@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.verb import Call, verb
@@ -24,7 +24,7 @@ _MODES = {"diff": "incr-diff", "accu": "incr-accu"}
 
 
 @verb(
-    options.TO,
+    options.REPO,
     options.DATA_FILES,
     options.PLAN,
     options.KAFKA_SERVERS,
@@ -35,18 +35,21 @@ _MODES = {"diff": "incr-diff", "accu": "incr-accu"}
 )
 def topics(
     call: Call,
-    topics: list[str] | None = argument("TOPIC", "Topics by name."),
+    topics: list[str] | None = argument("TOPIC", "Topics by name.", autocompletion=completion.topics),
     patterns: list[str] | None = options.PATTERN,
     mode: ModeName | None = option(
         "--mode MODE",
-        "full: everything. incr-diff: what is new since the latest backup of its level or below. "
+        "How much to back up. full: everything. "
+        "incr-diff: what is new since the latest backup of its level or below. "
         "incr-accu: since the latest of a level below. auto: incr-diff. The first is always a full.",
         show_default="auto",
     ),
     level: int | None = option(
         "--level N", "Level of an incremental backup; a full is level 0.", show_default="1"
     ),
-    parent: str | None = option("--parent BACKUP", "The backup to go on from, by the beginning of its id."),
+    parent: str | None = option(
+        "--parent ID", "The backup to go on from.", autocompletion=completion.backups
+    ),
     on_gap: OnGap = option(
         "--on-gap",
         "When records were gone before they were backed up: read their topic from its start again, "
@@ -88,10 +91,10 @@ def topics(
     goes on until Ctrl-C or SIGTERM, which let the batch at work come to its end. Each batch is a backup.
 
     Examples:
-        lakebackup backup topics orders payments --bootstrap-server localhost:9092 --to ./backups
-        lakebackup backup topics --pattern 'app\..*' --to ./backups --note 'before the upgrade'
-        lakebackup backup topics orders --to ./backups --kafka-config client.properties --dry-run
-        lakebackup backup topics orders --to ./backups --mode incr-accu --level 1
+        lakebackup backup topics orders payments --bootstrap-server localhost:9092 --repo ./backups
+        lakebackup backup topics --pattern 'app\..*' --repo ./backups --note 'before the upgrade'
+        lakebackup backup topics orders --repo ./backups --kafka-config client.properties --dry-run
+        lakebackup backup topics orders --repo ./backups --mode incr-accu --level 1
     """
     if follow and call.dry_run:
         raise UsageProblem(f"--follow and --{'explain' if call.explain else 'dry-run'} exclude each other.")

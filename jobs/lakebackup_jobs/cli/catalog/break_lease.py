@@ -7,11 +7,11 @@ from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM)
+@verb(options.REPO)
 def break_lease(
     call: Call,
     name: str = argument("LEASE", "Its name, as the run that is refused says.", ...),
-    reason: str = option("--reason TEXT", "Why; kept in the audit log.", ...),
+    reason: str = option("--reason TEXT", "The reason, for the audit log.", ...),
 ) -> None:
     """End the lease of a run that is known to be dead, rather than wait for it to expire.
 

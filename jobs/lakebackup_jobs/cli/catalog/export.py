@@ -9,7 +9,7 @@ from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM)
+@verb(options.REPO)
 def export(
     call: Call,
     folder: str = argument("FOLDER", "An empty folder, or one to make.", ...),
@@ -18,8 +18,8 @@ def export(
     """Write all rows of the catalog into files, for other programs or for `catalog import`.
 
     Examples:
-        lakebackup catalog export ./rows --from ./backups
-        lakebackup catalog export ./rows --format parquet --from ./backups
+        lakebackup catalog export ./rows --repo ./backups
+        lakebackup catalog export ./rows --format parquet --repo ./backups
     """
     from lakebackup_jobs.upkeep.export_catalog import ExportRequest, run
 

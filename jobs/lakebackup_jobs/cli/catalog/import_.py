@@ -9,7 +9,7 @@ from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def import_(
     call: Call,
     folder: str | None = argument("FOLDER", "The folder of a `catalog export`."),
@@ -24,7 +24,7 @@ def import_(
     ),
     trust_roots: list[str] | None = option(
         "--trust-root URI",
-        "Also restore from this destination of the export; repeatable. Default: only --from.",
+        "Also restore from this destination of the export; repeatable. Default: only --repo.",
     ),
 ) -> None:
     """Import the rows of another catalog or program, for SQL queries; all or nothing.
@@ -32,7 +32,7 @@ def import_(
     docs/exchange.md describes the rows. lakebackup neither restores nor prunes backups of other programs.
 
     Examples:
-        lakebackup catalog import ./rows --from ./backups
+        lakebackup catalog import ./rows --repo ./backups
         lakebackup catalog import --backups snapshots.jsonl --manifests files.jsonl --source-kind restic
     """
     from lakebackup_jobs.upkeep.import_catalog import ImportRequest, run

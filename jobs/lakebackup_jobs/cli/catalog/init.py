@@ -6,12 +6,12 @@ from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM)
+@verb(options.REPO)
 def init(call: Call) -> None:
     """Create the tables, or bring those of an older version up to date. A backup does this by itself.
 
     Examples:
-        lakebackup catalog init --from ./backups
+        lakebackup catalog init --repo ./backups
     """
     where, catalog = call.where, call.settings.catalog
     from lakebackup.store.writer import CatalogWriter

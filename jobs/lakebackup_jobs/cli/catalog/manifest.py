@@ -10,10 +10,10 @@ from lakebackup_jobs.cli.flags.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM)
+@verb(options.REPO)
 def manifest(
     call: Call,
-    backup: str = argument("ID", "A backup id or a unique prefix of one.", ..., show_default=False),
+    backup: str = options.BACKUP_ID,
     out: Path | None = option(
         "--out FILE", "Write to this new file instead of standard output.", show_default=False
     ),
@@ -23,8 +23,8 @@ def manifest(
     Each backup of a snapshot has a manifest of its own beside it; this one has the current locations.
 
     Examples:
-        lakebackup catalog manifest 20261121T1405 --from ./backups
-        lakebackup catalog manifest 20261121T1405 --out manifest.json --from ./backups
+        lakebackup catalog manifest 20261121T1405 --repo ./backups
+        lakebackup catalog manifest 20261121T1405 --out manifest.json --repo ./backups
     """
     import os
     import sys
@@ -56,7 +56,7 @@ def manifest(
         ) from error
 
 
-@verb(options.FROM, options.SOURCE, options.LEASE)
+@verb(options.REPO, options.SOURCE, options.LEASE)
 def import_manifest(
     call: Call,
     file: Path = argument("FILE", "The manifest, as JSON.", ..., show_default=False),
@@ -73,7 +73,7 @@ def import_manifest(
     deletes them. The import is all or nothing.
 
     Examples:
-        lakebackup catalog import-manifest manifest.json --source yb --from s3://backups/yb
+        lakebackup catalog import-manifest manifest.json --source yb --repo s3://backups/yb
     """
     from lakebackup_jobs.snapshots.import_manifest import ManifestRequest, run
 

@@ -8,7 +8,7 @@ from lakebackup_jobs.cli.flags.values import span
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.SPARK_JOB, options.DRY_RUN)
+@verb(options.REPO, options.SPARK_JOB, options.DRY_RUN)
 def optimize(
     call: Call,
     retain: str = option(
@@ -18,8 +18,8 @@ def optimize(
     """Bring the tables' small files together, and delete files of older versions. No row changes.
 
     Examples:
-        lakebackup catalog optimize --from ./backups
-        lakebackup catalog optimize --retain 30d --dry-run --from ./backups
+        lakebackup catalog optimize --repo ./backups
+        lakebackup catalog optimize --retain 30d --dry-run --repo ./backups
     """
     retain_ms = span(retain)
     from lakebackup_jobs.upkeep.optimize import OptimizeRequest, run

@@ -6,12 +6,12 @@ from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.SPARK_JOB)
+@verb(options.REPO, options.SPARK_JOB)
 def rebuild(call: Call) -> None:
     """Make a lost catalog again from the manifests that lie beside the backups.
 
     Examples:
-        lakebackup catalog rebuild --from ./backups
+        lakebackup catalog rebuild --repo ./backups
     """
     from lakebackup_jobs.upkeep.rebuild import RebuildRequest, run
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import typer
 
 from lakebackup.sql_engine import EngineChoice
+from lakebackup_jobs.cli.flags import completion
 
 SETTINGS, KAFKA, SPARK, OUTPUT = "Settings", "Kafka", "Spark", "Output"
 COPYING, STORED = "Copying", "Data files"
@@ -66,7 +67,7 @@ def option(
     show_default: str | bool | None = None,
     **more: Any,
 ) -> Any:
-    """An option of one verb. `spelled`: its spellings and the name of its value in help: `--until TS|TIME`.
+    """An option of one verb. `spelled`: its spellings and the name of its value in help: `--to-time TIME`.
 
     `default`: `...` makes the option required. `show_default`: the default's text in help.
     """
@@ -79,9 +80,11 @@ def switch(spelled: str, help_: str, *, panel: str | None = None) -> Any:
     return option(spelled, help_, False, panel=panel)
 
 
-def argument(metavar: str, help_: str, default: Any = None, *, show_default: str | bool | None = None) -> Any:
+def argument(
+    metavar: str, help_: str, default: Any = None, *, show_default: str | bool | None = None, **more: Any
+) -> Any:
     """A positional argument of one verb; `default` and `show_default` as for `option`."""
-    return typer.Argument(default, **_typer_arguments(metavar, help_, None, show_default))
+    return typer.Argument(default, **_typer_arguments(metavar, help_, None, show_default), **more)
 
 
 def _spellings(spelled: str) -> tuple[str, ...]:
@@ -124,40 +127,44 @@ def _setting(panel: str, spelled: str, help_: str, kind: Any = str, **more: str)
 
 
 CODEC = _setting(
-    STORED, "--codec CODEC", "null, deflate, snappy or zstandard.", CodecName, default="zstandard"
+    STORED,
+    "--codec CODEC",
+    "Codec of data files. null, deflate, snappy or zstandard.",
+    CodecName,
+    default="zstandard",
 )
 COMPRESSION_LEVEL = _setting(
     STORED, "--compression-level N", "Compression level of the codec.", int, default="the codec's"
 )
 TARGET_SIZE = _setting(STORED, "--target-size SIZE", "Close a data file at this size.", default="128MiB")
-NOTE = _flag(None, "--note TEXT", "A note that is stored with the backup.")
+NOTE = _flag(None, "--note TEXT", "A note that is stored with it.")
 DRY_RUN = _flag(None, "--dry-run", "Show the plan; write nothing.")
 EXPLAIN = _flag(None, "--explain", "Print the SQL behind the plan, with its parameters; change nothing.")
-AS_OF = _flag(None, "--as-of TIME", "Read the catalog as of then; the current relations are named now_…")
-FROM_URI = _setting(
-    SETTINGS, "--from URI", "Where the backups are stored.", name="from_", setting="destination"
+AS_OF = _flag(None, "--as-of TIME", "Read the catalog as of then. The current relations are named now_…")
+REPO_URI = _setting(
+    SETTINGS,
+    "--repo URI",
+    "The repository, where backups are stored: a folder or s3://bucket/prefix.",
+    setting="destination",
 )
-TO_URI = _setting(
-    SETTINGS, "--to URI", "Where to store backups: a folder or s3://bucket/prefix.", setting="destination"
-)
-CATALOG = _setting(SETTINGS, "--catalog URI", "The catalog, if it is not in the destination.")
-SOURCE = _setting(SETTINGS, "--source NAME", "The cluster's name in the catalog.", default="its id")
+CATALOG = _setting(SETTINGS, "--catalog URI", "The catalog, if it is not in the repository.")
+SOURCE = _setting(
+    SETTINGS, "--source NAME", "The source's name in the catalog.", default="the cluster's id"
+).variant(autocompletion=completion.sources)
 LEASE = _setting(
     SETTINGS, "--lease-ttl SPAN", "A run that does not renew its lease for this long loses it.", default="60s"
 )
 CONFIG = _flag(
     SETTINGS, "--config FILE", "Settings file, instead of ./lakebackup.toml.", Path, name="settings_file"
 )
-BOOTSTRAP = _flag(KAFKA, "--bootstrap-server --bootstrap-servers HOST:PORT,…", "Brokers.")
+BOOTSTRAP = _flag(KAFKA, "--bootstrap-server HOST:PORT,…", "Brokers.")
 KAFKA_CONFIG = _flag(
     KAFKA, "--kafka-config FILE", "Client properties, one key=value per line; put secrets here.", Path
 )
 KAFKA_PROPERTY = _flag(
     KAFKA, "-X KEY=VALUE", "A librdkafka property; repeatable.", list[str], name="kafka_property"
 )
-ENGINE = _flag(
-    None, "--engine NAME", "SQL engine for the plan: auto, duckdb or spark.", EngineChoice, default="auto"
-)
+ENGINE = _flag(None, "--engine NAME", "SQL engine: auto, duckdb or spark.", EngineChoice, default="auto")
 RUNNER = _setting(
     SPARK,
     "--runner NAME",
@@ -175,15 +182,14 @@ DEBUG = _flag(OUTPUT, "--debug", "Show the traceback of a failure.")
 
 ALL = (
     CODEC, COMPRESSION_LEVEL, TARGET_SIZE, NOTE, DRY_RUN, EXPLAIN, ENGINE, AS_OF,
-    FROM_URI, TO_URI, CATALOG, SOURCE, LEASE, CONFIG,
+    REPO_URI, CATALOG, SOURCE, LEASE, CONFIG,
     BOOTSTRAP, KAFKA_CONFIG, KAFKA_PROPERTY, RUNNER, LOCAL_BELOW, REMOTE, MASTER, SPARK_CONF, JSON, CSV,
     DEBUG,
 )  # fmt: skip
 """Every shared flag in help's order; a verb's own options come first."""
 
 EVERY_VERB = (CONFIG, JSON, DEBUG)
-FROM = (FROM_URI, CATALOG)
-TO = (TO_URI, CATALOG)
+REPO = (REPO_URI, CATALOG)
 DATA_FILES = (CODEC, COMPRESSION_LEVEL, TARGET_SIZE)
 KAFKA_CLIENT = (KAFKA_CONFIG, KAFKA_PROPERTY)
 KAFKA_SERVERS = (BOOTSTRAP, *KAFKA_CLIENT)
@@ -191,15 +197,17 @@ CLUSTER = (MASTER, SPARK_CONF)
 SPARK_JOB = (REMOTE, *CLUSTER)
 ANY_RUNNER = (RUNNER, LOCAL_BELOW, *SPARK_JOB)
 PLAN = (DRY_RUN, EXPLAIN)
-ROWS = (AS_OF, *FROM, CSV)
+ROWS = (AS_OF, *REPO, CSV)
 
-PATTERN = option(
-    "--pattern REGEX", "Topics whose whole name matches; repeatable. Name internal topics (__…) in full."
+TOPICS_THAT_MATCH = "Topics whose whole name matches; repeatable. "
+PATTERN = option("--pattern REGEX", TOPICS_THAT_MATCH + "Name internal topics (__…) in full.")
+SELECT = option("--select SQL", "Restore exactly the files this SELECT returns.")
+BACKUP_ID = argument(
+    "ID", "A backup's id, the beginning of one, or latest.", ..., autocompletion=completion.backups
 )
-BACKUP_ID = argument("ID", "A backup id or a unique prefix of one.", ...)
 TopicSettings = Literal["auto", "saved", "suspended"]
 TOPIC_SETTINGS = option(
-    "--settings",
+    "--topic-settings NAME",
     "Topic settings after the restore. auto: as saved, without retention that would delete restored "
     "records. saved: as saved. suspended: retention is off until you set it.",
     "auto",

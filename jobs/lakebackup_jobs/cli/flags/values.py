@@ -63,6 +63,6 @@ def check_target(to: str | None) -> str:
     if scheme is None or len(target) == len(scheme):
         raise UsageProblem(
             f"--to {target!r} is not a target of a restore.",
-            hint=f"Give {TARGETS}. (Where the backups are is --from.)",
+            hint=f"Give {TARGETS}. (Where the backups are is --repo.)",
         )
     return target

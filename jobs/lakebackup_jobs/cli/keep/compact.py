@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(
-    options.FROM,
+    options.REPO,
     options.DATA_FILES,
     options.PLAN,
     options.SPARK_JOB,
@@ -18,7 +18,9 @@ from lakebackup_jobs.cli.verb import Call, verb
 )
 def compact(
     call: Call,
-    topics: list[str] | None = argument("TOPIC", "Topics by name.", show_default="all compacted topics"),
+    topics: list[str] | None = argument(
+        "TOPIC", "Topics by name.", show_default="all compacted topics", autocompletion=completion.topics
+    ),
     patterns: list[str] | None = options.PATTERN,
     all_keyed: bool = switch(
         "--all-keyed", "Also topics that are not compacted, if all their records have keys."
@@ -29,9 +31,9 @@ def compact(
     The next backup continues from the result. The replaced backups stay until a prune.
 
     Examples:
-        lakebackup compact --from ./backups --dry-run
-        lakebackup compact customers --from ./backups
-        lakebackup compact orders --all-keyed --from ./backups --note 'latest orders only'
+        lakebackup compact --repo ./backups --dry-run
+        lakebackup compact customers --repo ./backups
+        lakebackup compact orders --all-keyed --repo ./backups --note 'latest orders only'
     """
     from lakebackup_jobs.topics.compact import CompactRequest, run
 

@@ -10,7 +10,7 @@ from lakebackup_jobs.cli.flags.options import switch
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.SOURCE, options.BOOTSTRAP, options.KAFKA_CONFIG)
+@verb(options.REPO, options.SOURCE, options.BOOTSTRAP, options.KAFKA_CONFIG)
 def due(call: Call, run: bool = switch("--run", "Take the backups, one after another.")) -> None:
     """Show which backups are due by the policies' schedules, or take them. Ends at once when none is due.
 
@@ -18,7 +18,7 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
     patterns, the topics in any backup of the source. The view unprotected_topics has the others.
 
     Examples:
-        lakebackup due --from ./backups
+        lakebackup due --repo ./backups
         */5 * * * *  lakebackup due --run --config /etc/lakebackup.toml    # in a crontab
     """
     import shlex
@@ -40,7 +40,7 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
         return
     from lakebackup_jobs.cli import main
 
-    shared = ["--to", where, *call.passed_on("from_", "source")]
+    shared = ["--repo", where, *call.passed_on("repo", "source")]
     codes = [main(["backup", "topics", *one.arguments, *shared], call.session) for one in backups]
     failed = [one.source for one, code in zip(backups, codes, strict=True) if code]
     if failed:

@@ -15,7 +15,7 @@ def manage(
     folder: str | None = argument("BACKUP_DIR", "Where the backups are stored."),
     report: bool = switch("--report", "Run `lakebackup report`."),
     prune: int | None = option("--prune DAYS", "Run `lakebackup prune DAYS`.", min=0),
-    delete: bool = switch("--delete", "With --prune: delete."),
+    delete: bool = switch("--delete", "Delete. With --prune."),
     merge: int | None = option("--merge LEVEL", "Run `lakebackup merge LEVEL`.", min=1),
 ) -> int:
     """Run the report, prune or merge command."""
@@ -35,7 +35,7 @@ def manage(
         )
     number = {"prune": prune, "merge": merge}.get(name)
     arguments = [] if number is None else [str(number)]
-    arguments += ["--from", folder] if folder else []
+    arguments += ["--repo", folder] if folder else []
     arguments += ["--delete"] if delete else []
     from lakebackup_jobs.cli import main
 

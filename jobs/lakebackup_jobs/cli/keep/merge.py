@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(
-    options.FROM,
+    options.REPO,
     options.PLAN,
     options.ANY_RUNNER,
     options.SOURCE,
     options.LEASE,
     options.NOTE,
-    options.TARGET_SIZE.variant(help="Join data files up to this size."),
+    options.TARGET_SIZE.variant(help="Close a data file at this size. Smaller ones are joined."),
 )
 def merge(
     call: Call,
     level: int = argument(
         "LEVEL", "Merge backups of this level into one of the level below; 1 makes a full.", ...
     ),
-    until: str | None = option("--until ID", "The last backup to merge.", show_default="the newest"),
-    to_ts: int | None = option("--to-date --to-time TIME", "Only backups that end by then.", parser=instant),
+    until: str | None = option(
+        "--backup ID",
+        "Up to the end of this backup.",
+        show_default="the newest",
+        autocompletion=completion.backups,
+    ),
+    to_ts: int | None = option(
+        "--to-time TIME", "Up to and including this time. Only backups that end by then.", parser=instant
+    ),
     drop_gone: bool = switch("--drop-gone", "Leave out topics that are not in the last backup."),
 ) -> None:
     """Merge the newest consecutive backups of a level into one of the level below.
@@ -31,9 +38,9 @@ def merge(
     Reads only their files. They stay until a prune. Level 1 makes a full.
 
     Examples:
-        lakebackup merge 2 --from ./backups --dry-run
-        lakebackup merge 1 --from ./backups
-        lakebackup merge 1 --from ./backups --to-date -7d
+        lakebackup merge 2 --repo ./backups --dry-run
+        lakebackup merge 1 --repo ./backups
+        lakebackup merge 1 --repo ./backups --to-time -7d
     """
     from lakebackup_jobs.topics.merge import MergeRequest, run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import instant, one_of, required, span
 from lakebackup_jobs.cli.verb import Call, verb
@@ -17,10 +17,12 @@ _KINDS: dict[str, Literal["differential", "cumulative"]] = {
     "incr-accu": "cumulative",
     "accu": "cumulative",
 }
-NAME = argument("SOURCE", "A source by name, or a topic that only one source has.", ...)
+NAME = argument(
+    "SOURCE", "A source by name, or a topic that only one source has.", ..., autocompletion=completion.sources
+)
 
 
-@verb(options.FROM)
+@verb(options.REPO)
 def set_(
     call: Call,
     name: str = NAME,
@@ -29,7 +31,9 @@ def set_(
     incr_mode: Literal["incr-diff", "incr-accu", "diff", "accu"] | None = option(
         "--incr-mode MODE", "incr-diff or incr-accu.", show_default="incr-diff"
     ),
-    level: int | None = option("--level N", "Level of the incrementals.", min=1, show_default="1"),
+    level: int | None = option(
+        "--level N", "Level of an incremental backup; a full is level 0.", min=1, show_default="1"
+    ),
     window: str | None = option(
         "--window SPAN", "Recovery window: any time of the last 14d can be restored; none."
     ),
@@ -41,10 +45,10 @@ def set_(
     ),
     pattern: list[str] | None = option(
         "--pattern REGEX",
-        "Topics of the policy, new ones too, as in backup topics; repeatable; none.",
+        options.TOPICS_THAT_MATCH + "Also new ones; none: no patterns.",
         show_default="the topics in backups",
     ),
-    note: str | None = option("--note TEXT", "A note that is stored with the policy."),
+    note: str | None = option("--note TEXT", "A note that is stored with it."),
 ) -> None:
     r"""Set a source's policy; flags that are not given stay unchanged.
 
@@ -73,28 +77,31 @@ def set_(
 
 
 @verb(options.ROWS)
-def show(call: Call, source: str | None = argument("SOURCE", "Only this source.")) -> None:
+def show(
+    call: Call,
+    source: str | None = argument("SOURCE", "Only this source.", autocompletion=completion.sources),
+) -> None:
     """Show the policies in force. The view obsolete_backups has their result for each backup.
 
     Examples:
-        lakebackup policy show --from ./backups
+        lakebackup policy show --repo ./backups
     """
     call.write(call.reader().query("list_policies", source=source))
 
 
-@verb(options.FROM)
+@verb(options.REPO)
 def remove(call: Call, name: str = NAME) -> None:
     """Remove a source's policy: all its backups are kept.
 
     Examples:
-        lakebackup policy remove prod --from ./backups
+        lakebackup policy remove prod --repo ./backups
     """
     from lakebackup_jobs.upkeep.policies import remove_policy
 
     call.report.result(remove_policy(*call.places, name))
 
 
-@verb(options.FROM)
+@verb(options.REPO)
 def hold(
     call: Call,
     backup_id: str = options.BACKUP_ID,

@@ -9,7 +9,7 @@ from lakebackup_jobs.cli.flags.values import one_of, size, span
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.PLAN, options.ENGINE, options.SPARK_JOB, options.SOURCE, options.LEASE)
+@verb(options.REPO, options.PLAN, options.ENGINE, options.SPARK_JOB, options.SOURCE, options.LEASE)
 def prune(
     call: Call,
     topics: list[str] | None = argument(
@@ -18,7 +18,7 @@ def prune(
         show_default="by policy, and all topics of the newest backup",
     ),
     patterns: list[str] | None = options.PATTERN,
-    delete: bool = switch("--delete", "Delete. Without this, only show the plan."),
+    delete: bool = switch("--delete", "Delete. Without it, only show the plan."),
     keep_time: str | None = option(
         "--keep-time SPAN",
         "Keep records this long before the newest backup: 7d, 12h.",
@@ -35,8 +35,8 @@ def prune(
     Before it deletes anything, it checks that every remaining restore point keeps the files it needs.
 
     Examples:
-        lakebackup prune --from ./backups
-        lakebackup prune --from ./backups --delete
+        lakebackup prune --repo ./backups
+        lakebackup prune --repo ./backups --delete
         lakebackup prune 14 --delete
         lakebackup prune orders --keep-time 30d --keep-size 10GiB --delete
     """

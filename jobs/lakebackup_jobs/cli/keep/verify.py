@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.flags.values import one_of
 from lakebackup_jobs.cli.verb import Call, verb
@@ -12,10 +12,15 @@ from lakebackup_jobs.cli.verb import Call, verb
 Mode = Literal["stat", "hash", "decode", "restore"]
 
 
-@verb(options.FROM, options.SPARK_JOB)
+@verb(options.REPO, options.SPARK_JOB)
 def verify(
     call: Call,
-    backup_ids: list[str] | None = argument("ID", "Backups, or how their ids begin.", show_default="all"),
+    backup_ids: list[str] | None = argument(
+        "ID",
+        "Backups' ids, beginnings of ids, or latest.",
+        show_default="all",
+        autocompletion=completion.backups,
+    ),
     stat: bool = switch("--stat", "Only existence and size: quick."),
     decode: bool = switch("--decode", "Also decode and count every record."),
     restore: bool = switch("--restore", "Also restore into a folder, read it back and take it away."),
@@ -25,7 +30,7 @@ def verify(
     Findings are kept as rows (checks, storage_objects). Exit code 7: something is wrong.
 
     Examples:
-        lakebackup verify --from ./backups
+        lakebackup verify --repo ./backups
         lakebackup verify 20261121T1405 --decode
         lakebackup verify --restore --json
     """

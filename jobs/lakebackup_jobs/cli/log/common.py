@@ -6,6 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from lakebackup_jobs.cli.flags import completion
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.runtime.terminal_text import visible_lines
 
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from lakebackup_jobs.cli.verb import Call
     from lakebackup_jobs.logs.control.verbs import Place
 
-NAME = argument("NAME", "The task.", ...)
+NAME = argument("NAME", "The task.", ..., autocompletion=completion.sources)
 NO_RUN = switch("--no-run", "Start no job here: run `lakebackup log run` elsewhere.")
-METRICS_PORT = option("--metrics-port PORT", "The job serves Prometheus metrics on this port.")
+METRICS_PORT = option("--metrics-port PORT", "Serve Prometheus metrics on this port.")
 
 
 def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) -> Place:
@@ -26,7 +27,7 @@ def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) 
 
     found = call.settings
     # `launch` adds the destination; the job's output goes to its log file.
-    options = call.passed_on("from_", "to", "catalog", "json", "debug")
+    options = call.passed_on("repo", "catalog", "bootstrap_server", "json", "debug")
     options += [] if metrics_port is None else ["--metrics-port", str(metrics_port)]
     return Place(call.where, found.catalog, dict(found.kafka), options if run else None, found.log.keys_file)
 

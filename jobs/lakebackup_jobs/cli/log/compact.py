@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from lakebackup_jobs.cli.flags import options
-from lakebackup_jobs.cli.flags.options import option, switch
-from lakebackup_jobs.cli.flags.values import one_of
-from lakebackup_jobs.cli.log import common
+from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.log import common, range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def compact(
     call: Call,
     name: str = common.NAME,
-    until: str | None = option(
-        "--until TS|TIME", "Only flushes that end by this ts of the feed, or time.", show_default="all"
+    end_ts: int | None = option(
+        "--endts TS",
+        "Only changes committed up to this ts. Flushes that end later stay as they are.",
+        min=0,
+        show_default="the newest",
     ),
-    lz4: bool = switch("--lz4", "Compress with LZ4 instead of Zstandard."),
+    to_ms: int | None = range_flags.TO_TIME,
+    codec: Literal["zstd", "lz4"] = option("--codec CODEC", "Codec of data files. zstd or lz4.", "zstd"),
     encrypt: bool | None = option(
         "--encrypt/--no-encrypt",
-        "Encrypt with the current key of [log] keys_file.",
+        "Encrypt log files with the current key of [log] keys_file.",
         show_default="as the files it reads",
     ),
 ) -> None:
@@ -29,13 +34,11 @@ def compact(
     `log truncate`.
 
     Examples:
-        lakebackup log compact prod --from ./backups --dry-run
-        lakebackup log compact prod --until -1d --from ./backups
+        lakebackup log compact prod --repo ./backups --dry-run
+        lakebackup log compact prod --to-time -1d --repo ./backups
     """
     from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest, run
-    from lakebackup_jobs.logs.upkeep.truncate import ts_of
 
-    until_ts = ts_of(*call.places, name, until) if until else None
-    codec = one_of({"lz4": lz4}, otherwise="zstd")
-    request = call.request(CompactLogRequest, until=until_ts, codec=codec)
+    until_ts = range_flags.end_of(call, name, end_ts, to_ms)
+    request = call.request(CompactLogRequest, until=until_ts)
     call.run(run, request, spark=not call.dry_run)

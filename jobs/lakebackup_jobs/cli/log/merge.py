@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
-from lakebackup_jobs.cli.flags.values import instant, required
+from lakebackup_jobs.cli.flags.values import required
 from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.SPARK_JOB, options.ENGINE, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.SPARK_JOB, options.ENGINE, options.DRY_RUN, options.LEASE)
 def merge(
     call: Call,
     name: str = range_flags.NAME,
@@ -22,17 +22,20 @@ def merge(
         show_default="nothing",
     ),
     start_ts: int | None = option(
-        "--startts TS", "The log after this ts: the snapshot is as of it.", min=0, show_default="its end"
+        "--startts TS",
+        "Only changes committed after this ts. The snapshot to start from is as of it.",
+        min=0,
+        show_default="its end",
     ),
-    end_ts: int | None = option("--endts TS", "The log up to this ts.", min=0, show_default="newest"),
-    to_ms: int | None = option("--to-time TIME", "Instead of --endts.", parser=instant),
+    end_ts: int | None = range_flags.END_TS,
+    to_ms: int | None = range_flags.TO_TIME,
     checksum: bool = range_flags.CHECKSUM,
     allow_gaps: bool = range_flags.ALLOW_GAPS,
 ) -> None:
     """Make a new snapshot of an older one and the log after it; the older one stays as it is.
 
     Examples:
-        lakebackup log merge shop --from ./backups --write-snapshot-storage ./monday --to-time 2026-11-23
+        lakebackup log merge shop --repo ./backups --write-snapshot-storage ./monday --to-time 2026-11-23
         lakebackup log merge shop --read-snapshot-storage ./monday --write-snapshot-storage s3://b/tuesday
     """
     from lakebackup.plan.logs.restore import LogRestoreRequest

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@verb(options.FROM)
+@verb(options.REPO)
 def pause(call: Call, name: str = common.NAME) -> None:
     """Flush what there is at once, put down how far each region is, then read nothing until it is resumed.
 
     The feed must keep its events that long.
 
     Examples:
-        lakebackup log pause prod --from ./backups
+        lakebackup log pause prod --repo ./backups
     """
     from lakebackup_jobs.logs.control import verbs as control
 

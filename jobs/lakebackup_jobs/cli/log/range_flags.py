@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import instant
 
-NAME = argument("NAME", "The log task.", ...)
+if TYPE_CHECKING:
+    from lakebackup_jobs.cli.verb import Call
+
+NAME = argument("NAME", "The log task.", ..., autocompletion=completion.sources)
 FILTERS = option(
-    "-f --filter RULE", "Tables by their latest names, 'db.*' or '*.orders'; '!…' excludes; repeatable."
+    "-f --filter RULE",
+    "Tables as db.name, with * and ?; repeatable. !… excludes, and the last match decides. Names are "
+    "the latest.",
 )
 START_TS = option("--startts TS", "Only changes committed after this ts.", min=0)
-END_TS = option("--endts TS", "Only changes committed up to this ts.", min=0)
+END_TS = option("--endts TS", "Only changes committed up to this ts.", min=0, show_default="the newest")
 TO_TIME = option(
-    "--to-time TIME",
-    "Instead of --endts: 2026-11-21T14:05Z, '14:05' (today), -2h, '90 min ago'; UTC without a zone.",
-    parser=instant,
+    "--to-time TIME", f"Up to and including this time. Instead of --endts. {options.TIMES}", parser=instant
 )
 CHECKSUM = option("--checksum/--no-checksum", "Compare each file's SHA-256 with the recorded one.", True)
-ALLOW_GAPS = switch("--allow-gaps", "Restore although some events were never captured.")
+ALLOW_GAPS = switch("--allow-gaps", "Go on although something was never backed up.")
+
+
+def end_of(call: Call, name: str, end_ts: int | None, to_ms: int | None) -> int | None:
+    """The end in the unit of the task's feed. Raises UsageProblem when it is given twice, NotFound."""
+    from lakebackup_jobs.logs.upkeep.truncate import ts_of
+
+    check_end(end_ts, to_ms)
+    return end_ts if to_ms is None else ts_of(*call.places, name, to_ms)
 
 
 def check_end(end_ts: int | None, to_ms: int | None) -> None:

@@ -12,11 +12,13 @@ from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.KAFKA_CLIENT, options.ENGINE, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.KAFKA_CLIENT, options.ENGINE, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def restore(
     call: Call,
     name: str = range_flags.NAME,
-    to: str | None = option("--to TARGET", "delta:PATH | dir:PATH | kafka://HOST:PORT[,…][?prefix=TEXT]."),
+    to: str | None = option(
+        "--to TARGET", "Where the data goes. delta:PATH | dir:PATH | kafka://HOST:PORT[,…][?prefix=TEXT]."
+    ),
     start_ts: int | None = range_flags.START_TS,
     end_ts: int | None = range_flags.END_TS,
     to_ms: int | None = range_flags.TO_TIME,
@@ -33,7 +35,7 @@ def restore(
     interrupted, the same command repeats it.
 
     Examples:
-        lakebackup log restore shop --from ./backups --to delta:./restored --to-time 14:05
+        lakebackup log restore shop --repo ./backups --to delta:./restored --to-time 14:05
         lakebackup log restore shop --startts 449000000000000000 --endts 449000000009999999 --to dir:./changes
         lakebackup log restore shop -f 'sales.*' -f '!sales.tmp_*' --to kafka://localhost:9092?prefix=old.
     """

@@ -7,7 +7,7 @@ from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
+@verb(options.REPO, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
 def resume(
     call: Call,
     name: str = common.NAME,
@@ -20,7 +20,7 @@ def resume(
     that `start` was given are not kept.
 
     Examples:
-        lakebackup log resume prod --from ./backups
+        lakebackup log resume prod --repo ./backups
     """
     from lakebackup_jobs.logs.control import verbs as control
 

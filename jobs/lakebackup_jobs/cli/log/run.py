@@ -12,11 +12,11 @@ from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
+@verb(options.REPO, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
 def run(
     call: Call,
     name: str = common.NAME,
-    metrics_port: int | None = option("--metrics-port PORT", "Serve Prometheus there."),
+    metrics_port: int | None = common.METRICS_PORT,
     metrics_host: str = option(
         "--metrics-host ADDRESS", "With --metrics-port, where to listen.", "127.0.0.1"
     ),
@@ -27,8 +27,8 @@ def run(
     SIGTERM let the flush at work come to its end. The task goes on when this runs again.
 
     Examples:
-        lakebackup log run prod --from ./backups
-        lakebackup log run prod --from s3://bucket/log --master spark://host:7077 --metrics-port 9464
+        lakebackup log run prod --repo ./backups
+        lakebackup log run prod --repo s3://bucket/log --master spark://host:7077 --metrics-port 9464
     """
     where, found = call.where, call.settings
     from lakebackup.store.reader import CatalogReader

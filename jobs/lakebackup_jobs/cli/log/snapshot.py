@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from lakebackup_jobs.cli.flags import options
-from lakebackup_jobs.cli.flags.options import option, switch
-from lakebackup_jobs.cli.flags.values import instant
+from lakebackup_jobs.cli.flags.options import switch
 from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def snapshot(
     call: Call,
     name: str = range_flags.NAME,
-    end_ts: int | None = option("--ts --endts TS", "As of this ts.", min=0, show_default="newest"),
-    to_ms: int | None = option("--to-time TIME", "Instead of --ts: as of this time.", parser=instant),
+    end_ts: int | None = range_flags.END_TS,
+    to_ms: int | None = range_flags.TO_TIME,
     plain: bool = switch("--plain", "Allow an encrypted log; the full is not encrypted."),
     checksum: bool = range_flags.CHECKSUM,
     allow_gaps: bool = range_flags.ALLOW_GAPS,
@@ -24,8 +23,8 @@ def snapshot(
     It is made from the previous full and the log; no database is read.
 
     Examples:
-        lakebackup log snapshot shop --from ./backups
-        lakebackup log snapshot shop --ts 449000000000000000
+        lakebackup log snapshot shop --repo ./backups
+        lakebackup log snapshot shop --endts 449000000000000000
     """
     from lakebackup.plan.logs.restore import LogRestoreRequest
     from lakebackup_jobs.logs.upkeep.snapshot import run

@@ -4,61 +4,56 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option, switch
 from lakebackup_jobs.cli.flags.values import required, size, span
 from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
 
-_SCHEME = "kafka://"
 
-
-@verb(options.TO, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
+@verb(options.REPO, options.KAFKA_SERVERS, options.LEASE, options.CLUSTER)
 def start(
     call: Call,
     name: str = common.NAME,
-    source: str | None = option("--source kafka://HOST:PORT,…", "The feed's brokers."),
-    topic: list[str] | None = option(
-        "--topic REGEX", "Topics of the feed whose whole name matches; repeatable."
-    ),
+    pattern: list[str] | None = options.PATTERN,
     feed: Literal["br", "debezium"] = option(
         "--feed", "Format of the events; see docs/change-logs.md.", "br"
     ),
     filters: list[str] | None = option(
         "-f --filter RULE",
-        "Tables as db.name, with * and ?; !… excludes; the last match decides; repeatable.",
+        "Tables as db.name, with * and ?; repeatable. !… excludes, and the last match decides.",
     ),
-    lastbackupts: int | None = option(
-        "--lastbackupts TS", "Capture only what was committed after this ts.", min=0
+    lastbackupts: int | None = option("--startts TS", "Only changes committed after this ts.", min=0),
+    endts: int | None = option(
+        "--endts TS", "Only changes committed up to this ts. The task is complete there.", min=0
     ),
-    endts: int | None = option("--endts TS", "The task is complete at this ts.", min=0),
     flush_every: str = option("--flush-every SPAN", "Most age of events that are not stored yet.", "5min"),
     flush_bytes: str = option("--flush-bytes SIZE", "Flush when about this much is waiting.", "128MiB"),
-    codec: Literal["zstd", "lz4", "none"] = option("--codec", "Codec of the log files.", "zstd"),
-    encrypt: bool = switch("--encrypt", "Encrypt log files with the current key of [log] keys_file."),
+    codec: Literal["zstd", "lz4", "none"] = option(
+        "--codec CODEC", "Codec of data files. zstd, lz4 or none.", "zstd"
+    ),
+    encrypt: bool = option(
+        "--encrypt/--no-encrypt", "Encrypt log files with the current key of [log] keys_file.", False
+    ),
     allow_gaps: bool = switch(
-        "--allow-gaps", "Continue although the feed lost events that were not read yet."
+        "--allow-gaps",
+        "Go on although something was never backed up. The feed lost events that were not read yet.",
     ),
     no_run: bool = common.NO_RUN,
     metrics_port: int | None = common.METRICS_PORT,
 ) -> None:
-    """Start to capture a change feed, or resume a stopped task; its job starts on this machine.
+    r"""Start to capture a change feed, or resume a stopped task; its job starts on this machine.
 
     The job keeps running after this command ends, and writes to a log file that the command names. If the job
     ends by itself, the same command starts it again.
 
     Examples:
-        lakebackup log start prod --source kafka://localhost:9092 --topic tikv-changes --to ./backups
-        lakebackup log start shop --source kafka://localhost:9092 --feed debezium --topic shop --to s3://b/log
-            -f 'public.*' -f '!public.tmp_*' --flush-every 1min --encrypt
+        lakebackup log start prod --bootstrap-server localhost:9092 --pattern tikv-changes --repo ./backups
+        lakebackup log start shop --bootstrap-server localhost:9092 --feed debezium
+            --pattern 'shop\..*' --repo s3://b/log -f 'public.*' -f '!public.tmp_*' --encrypt
     """
-    where, settings, hint = call.where, call.settings, "Give --source kafka://HOST:PORT."
-    if source and not source.startswith(_SCHEME):
-        raise UsageProblem(f"--source {source!r} is not a feed.", hint=hint)
-    servers = (source or "").removeprefix(_SCHEME) or settings.kafka.get("bootstrap.servers")
-    bootstrap = required(servers, "--source", "where is the feed?", hint=hint)
-    topics = required(topic, "--topic", "in which topics is the feed?", hint="Give --topic NAME.")
+    where, bootstrap = call.where, call.kafka["bootstrap.servers"]
+    topics = required(pattern, "--pattern", "in which topics is the feed?", hint="Give --pattern REGEX.")
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.logs.control import verbs as control
     from lakebackup_jobs.logs.task import TaskSettings
@@ -70,7 +65,7 @@ def start(
         flush_every_s=(span(flush_every) or 1) / 1000,
         flush_bytes=size("--flush-bytes", flush_bytes) or 1,
     )
-    CatalogWriter(None, where, settings.catalog).migrate()
+    CatalogWriter(None, where, call.settings.catalog).migrate()
     place = common.place_of(call, run=not no_run, metrics_port=metrics_port)
     newest = place.reader().one("log_newest", source=name)
     first = newest["end_ts"] if newest else lastbackupts

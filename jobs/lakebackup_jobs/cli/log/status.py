@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument
 from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@verb(options.FROM, options.KAFKA_CONFIG)
-def status(call: Call, name: str | None = argument("NAME", "Only this task.")) -> None:
+@verb(options.REPO, options.KAFKA_CONFIG)
+def status(
+    call: Call, name: str | None = argument("NAME", "Only this task.", autocompletion=completion.sources)
+) -> None:
     """Show each task's state, whether its job runs, each store's checkpoint, and errors.
 
     Examples:
-        lakebackup log status --from ./backups
-        lakebackup log status prod --from ./backups --json
+        lakebackup log status --repo ./backups
+        lakebackup log status prod --repo ./backups --json
     """
     where, settings = call.where, call.settings
     from lakebackup.errors import Incomplete, NotFound

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@verb(options.FROM, options.KAFKA_CONFIG)
+@verb(options.REPO, options.KAFKA_CONFIG)
 def stop(call: Call, name: str = common.NAME) -> None:
     """Stop a task, and show how many events were not flushed: those are not in the log.
 
     `log start` resumes where the task ended, as long as the feed still has the events since then.
 
     Examples:
-        lakebackup log stop prod --from ./backups
+        lakebackup log stop prod --repo ./backups
     """
     from lakebackup_jobs.logs.control import verbs as control
 
@@ -37,5 +37,5 @@ def _ended(status: Mapping[str, Any]) -> str:
     else:
         rest = "Every event was flushed."
     ts = status["checkpoint_ts"]
-    at = "; no checkpoint is known yet" if ts is None else f" at --lastbackupts={ts}"
+    at = "; no checkpoint is known yet" if ts is None else f" at --startts={ts}"
     return f"{rest}\nStopped{at}."

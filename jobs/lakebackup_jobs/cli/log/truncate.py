@@ -11,31 +11,39 @@ import typer
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option, switch
-from lakebackup_jobs.cli.log import common
+from lakebackup_jobs.cli.log import common, range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def truncate(
     call: Call,
     name: str = common.NAME,
-    until: str = option("--until TS|TIME", "Delete what ends before this ts of the feed, or time.", ...),
+    end_ts: int | None = option(
+        "--endts TS", "Only changes committed up to this ts. What ends before it is deleted.", min=0
+    ),
+    to_ms: int | None = range_flags.TO_TIME,
     ranges_only: bool = switch("--ranges-only", "Cut without a full: keep only what was committed later."),
     yes: bool = switch("--yes -y", "Do not ask for confirmation."),
 ) -> None:
     """Delete the beginning of a task's log, and the old files that `log compact` replaced.
 
-    The log is cut at the newest full not after --until: every state from that full on stays restorable. Older
+    The log is cut at the newest full not after that: every state from that full on stays restorable. Older
     fulls are deleted too, unless they are held.
 
     Examples:
-        lakebackup log truncate prod --until -7d --from ./backups --dry-run
-        lakebackup log truncate prod --until 2026-11-01T00:00:00Z --from ./backups --yes
-        lakebackup log truncate prod --until 454312345678901248 --ranges-only --from ./backups
+        lakebackup log truncate prod --to-time -7d --repo ./backups --dry-run
+        lakebackup log truncate prod --to-time 2026-11-01T00:00:00Z --repo ./backups --yes
+        lakebackup log truncate prod --endts 454312345678901248 --ranges-only --repo ./backups
     """
-    from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run, ts_of
+    from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run
 
-    request = call.request(TruncateRequest, until=ts_of(*call.places, name, until))
+    until = range_flags.end_of(call, name, end_ts, to_ms)
+    if until is None:
+        raise UsageProblem(
+            "Missing --endts or --to-time: up to where is the log deleted?", hint="Give one of them."
+        )
+    request = call.request(TruncateRequest, until=until)
     preview = call.result_of(run, request, spark=False)
     if call.dry_run or not (yes or _confirmed(preview)):
         call.report.result(preview)

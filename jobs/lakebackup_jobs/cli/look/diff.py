@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COLUMNS = ("change", "scope", "region", "path", "old_path", "bytes", "old_bytes", "entries")
 
 
-@verb(options.FROM, options.CSV, options.EXPLAIN, options.ENGINE, options.SPARK_JOB)
+@verb(options.REPO, options.CSV, options.EXPLAIN, options.ENGINE, options.SPARK_JOB)
 def diff(
     call: Call,
     a: str = options.BACKUP_ID,
@@ -33,7 +33,7 @@ def diff(
     topic after topic. Nothing is restored for it; many records are compared by Spark.
 
     Examples:
-        lakebackup diff 20261121T1405 20261121T1500 --from ./backups
+        lakebackup diff 20261121T1405 20261121T1500 --repo ./backups
         lakebackup diff 20261121T1405 20261121T1500 --csv > changes.csv
         lakebackup diff 20261121T1405 20261121T1500 --records --json
     """

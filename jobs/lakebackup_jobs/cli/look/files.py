@@ -23,7 +23,7 @@ def files(call: Call, backup_id: str = options.BACKUP_ID) -> None:
     """List the data files that a backup added; --json and --csv carry every column.
 
     Examples:
-        lakebackup files 20261121T1405 --from ./backups
+        lakebackup files 20261121T1405 --repo ./backups
         lakebackup files 20261121T1405 --csv > files.csv
     """
     reader = call.reader()

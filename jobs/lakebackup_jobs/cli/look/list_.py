@@ -13,7 +13,7 @@ def list_(call: Call) -> None:
     """List backups, newest first; --json and --csv carry every column.
 
     Examples:
-        lakebackup list --from ./backups
+        lakebackup list --repo ./backups
         lakebackup list --json | jq -r .backup_id
     """
     call.write(call.connection().backups().batches(), COLUMNS)

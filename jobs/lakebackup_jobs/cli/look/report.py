@@ -10,7 +10,7 @@ from lakebackup_jobs.cli.flags.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.AS_OF)
+@verb(options.REPO, options.AS_OF)
 def report(
     call: Call,
     html: Path | None = option("--html FILE", "Write one page that needs nothing else."),
@@ -18,8 +18,8 @@ def report(
     """Tell what is protected until when, what is not, and how it grows.
 
     Examples:
-        lakebackup report --from ./backups
-        lakebackup report --html report.html --from ./backups
+        lakebackup report --repo ./backups
+        lakebackup report --html report.html --repo ./backups
         lakebackup report --json | jq .findings
     """
     import time

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-HOST = option("--host ADDRESS", "Where to listen; there is no password.", "127.0.0.1")
+HOST = option("--host ADDRESS", "Where to listen. There is no password.", "127.0.0.1")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-@verb(options.FROM)
+@verb(options.REPO)
 def thrift(
     call: Call,
     port: int = option("--port", "Port to listen on.", 10000),
@@ -36,7 +36,7 @@ def thrift(
     Whoever connects can run any SQL, with the rights of the account; that it cannot write is tried out first.
 
     Examples:
-        lakebackup serve thrift --from ./backups
+        lakebackup serve thrift --repo ./backups
         beeline -u jdbc:hive2://127.0.0.1:10000 -e "SELECT * FROM restore_points"
     """
     from lakebackup.store.reader import CatalogReader
@@ -71,7 +71,7 @@ def connect(call: Call, port: int = option("--port", "Port to listen on.", 15002
         _until_stopped(lambda: True)
 
 
-@verb(options.FROM, options.KAFKA_CONFIG)
+@verb(options.REPO, options.KAFKA_CONFIG)
 def http(
     call: Call,
     port: int = option("--port", "Port to listen on.", 8088),
@@ -85,9 +85,9 @@ def http(
     Without a token only on the loopback interface. There is no TLS: put a proxy in front for other machines.
 
     Examples:
-        lakebackup serve http --from ./backups
+        lakebackup serve http --repo ./backups
         curl http://127.0.0.1:8088/log/tasks
-        lakebackup serve http --from ./backups --host 0.0.0.0 --token-file /run/secrets/lakebackup-token
+        lakebackup serve http --repo ./backups --host 0.0.0.0 --token-file /run/secrets/lakebackup-token
     """
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.cli.log.common import place_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -14,13 +14,14 @@ LOGGED = ("scope", "name", "regions", "files", "entries", "bytes", "min_ts", "ma
 TOPIC = ("scope", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
 
 
-@verb(options.FROM, options.AS_OF)
+@verb(options.REPO, options.AS_OF)
 def show(
     call: Call,
     name: str | None = argument(
         "ID|SOURCE",
-        "A backup's id, or as much of its beginning as is unambiguous; with --tree, a source.",
+        "A backup's id, the beginning of one, or latest; with --tree, a source.",
         show_default=False,
+        autocompletion=completion.backups_and_sources,
     ),
     tree: bool = switch("--tree", "All backups of a source, or of all: which depends on which."),
 ) -> None:
@@ -31,8 +32,8 @@ def show(
     sync since the source's history was cut back.
 
     Examples:
-        lakebackup show 20261121T1405 --from ./backups
-        lakebackup show --tree orders --from ./backups
+        lakebackup show 20261121T1405 --repo ./backups
+        lakebackup show --tree orders --repo ./backups
     """
     from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
     from lakebackup_jobs.cli.look.tree import write as write_tree

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
 from lakebackup.errors import UsageProblem
+from lakebackup.sql_engine import EngineChoice
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
@@ -27,8 +28,8 @@ def sql(
     call: Call,
     statement: str | None = argument("SELECT", "One SELECT; without it, a shell."),
     timeout: str = option("--timeout SPAN", "Stop a query when it has run for so long.", "5m"),
-    engine: Literal["duckdb", "spark"] | None = option(
-        "--engine", "What runs it.", show_default="duckdb; spark with --remote"
+    engine: EngineChoice | None = option(
+        "--engine NAME", "SQL engine: auto, duckdb or spark.", show_default="duckdb; spark with --remote"
     ),
 ) -> None:
     """Ask the catalog with a SELECT over its tables (backups, files, positions, gaps, restores, …), and the
@@ -41,7 +42,7 @@ def sql(
     is no terminal, it runs the statements there, up to the first error.
 
     Examples:
-        lakebackup sql --from ./backups
+        lakebackup sql --repo ./backups
         lakebackup sql "SELECT source, count(*) AS backups FROM backups GROUP BY source"
         lakebackup sql "SELECT path FROM files WHERE scope = 'orders' AND bytes > 1000000" --csv
         lakebackup sql < questions.sql
@@ -68,7 +69,7 @@ def _connection(call: Call, engine: str | None) -> Connection:
 
         return call.spark() or spark_session(remote=call.settings.remote)
 
-    by_spark = (engine or ("spark" if call.flags["remote"] else "duckdb")) == "spark"
+    by_spark = engine == "spark" or (engine in (None, "auto") and bool(call.flags["remote"]))
     spark = session if by_spark else None
     return call.connection(spark=spark, bounded=True, give_up=_give_up(call.json))
 

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -75,7 +75,8 @@ def _plain(value: Any) -> str | int:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
+        # DuckDB's times have no zone: they are UTC.
+        return value.replace(tzinfo=value.tzinfo or UTC).isoformat().replace("+00:00", "Z")
     return str(value)
 
 

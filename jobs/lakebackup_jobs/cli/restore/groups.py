@@ -8,19 +8,23 @@ from lakebackup_jobs.cli.flags.values import check_target, instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.PLAN, options.KAFKA_CLIENT, options.SOURCE)
+@verb(options.REPO, options.PLAN, options.KAFKA_CLIENT, options.SOURCE)
 def groups(
     call: Call,
     groups: list[str] | None = argument("GROUP", "Groups by name."),
-    to: str | None = option("--to TARGET", "kafka://HOST:PORT[,HOST:PORT]."),
-    patterns: list[str] | None = option("--pattern REGEX", "Groups whose whole name matches; repeatable."),
+    to: str | None = option("--to TARGET", "Where the data goes. kafka://HOST:PORT[,HOST:PORT]."),
+    patterns: list[str] | None = option(
+        "--group-pattern REGEX", "Consumer groups whose whole name matches; repeatable."
+    ),
     map_: list[str] | None = option(
-        "--map OLD=NEW", "The topic that OLD was restored into, if several; repeatable."
+        "--map OLD=NEW",
+        "Another name for a topic; repeatable. The one that OLD was restored into, if several.",
     ),
     map_group: list[str] | None = option("--map-group OLD=NEW", "Another name for a group; repeatable."),
     at_ts: int | None = option(
-        "--at-time TIME",
-        "Where they stood then, as far as backups know. Without: at the last backup.",
+        "--to-time TIME",
+        "Up to and including this time. Where they stood then, as far as backups know.",
+        show_default="the last backup",
         parser=instant,
     ),
     from_log: bool = switch(
@@ -35,8 +39,8 @@ def groups(
     at_end, in_gap, ahead, active, unknown, not_restored and topic_deleted. Can be repeated.
 
     Examples:
-        lakebackup restore groups --pattern '.*' --from ./backups --to kafka://localhost:9092 --dry-run
-        lakebackup restore groups billing --to kafka://localhost:9092 --map orders=orders2 --at-time 14:05
+        lakebackup restore groups --group-pattern '.*' --repo ./backups --to kafka://localhost:9092 --dry-run
+        lakebackup restore groups billing --to kafka://localhost:9092 --map orders=orders2 --to-time 14:05
     """
     from lakebackup.rules.patterns import GROUP, parse_maps
     from lakebackup_jobs.topics.groups import GroupsRequest, run

@@ -10,11 +10,11 @@ from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.ENGINE, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.ENGINE, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def point(
     call: Call,
     name: str = range_flags.NAME,
-    to: str | None = option("--to TARGET", "delta:PATH."),
+    to: str | None = option("--to TARGET", "Where the data goes. delta:PATH."),
     end_ts: int | None = range_flags.END_TS,
     to_ms: int | None = range_flags.TO_TIME,
     filters: list[str] | None = range_flags.FILTERS,
@@ -26,7 +26,7 @@ def point(
     Without a full, from the log alone, when that reaches back to the beginning.
 
     Examples:
-        lakebackup restore point shop --from ./backups --to delta:./restored --to-time -2h
+        lakebackup restore point shop --repo ./backups --to delta:./restored --to-time -2h
         lakebackup restore point shop -f 'sales.orders' --to delta:./orders --to-time 14:05 --dry-run
     """
     from lakebackup.plan.logs.restore import LogRestoreRequest

@@ -4,37 +4,41 @@ from __future__ import annotations
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.backup.queue import header_names
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.SPARK_JOB, options.LEASE)
+@verb(options.REPO, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.SPARK_JOB, options.LEASE)
 def queue(
     call: Call,
-    source: str = argument("GRAPH", "The engine's name, its source's.", ...),
-    to: str | None = option("--to TARGET", "Where the messages go: kafka://HOST:PORT[,HOST:PORT]."),
+    source: str = argument(
+        "GRAPH", "The engine's name, its source's.", ..., autocompletion=completion.sources
+    ),
+    to: str | None = option("--to TARGET", "Where the data goes. kafka://HOST:PORT[,HOST:PORT]."),
     into: str | None = option(
         "--into FOLDER",
         "Where snapshot/, config.yaml and delta_schema_history.yaml go: a folder that is empty.",
     ),
     backup: str | None = option(
         "--backup ID",
-        "Up to the end of this backup, also of a history that the engine was put back from.",
+        "Up to the end of this backup. Also one of a history that the engine was put back from.",
         show_default="the newest of its history",
+        autocompletion=completion.backups,
     ),
     to_tid: int | None = option("--to-tid TID", "Everything up to this tid, and nothing behind.", min=0),
     to_ts: int | None = option(
         "--to-time TIME",
-        f"Up to the last tid before which no message is later than this time. {options.TIMES}",
+        "Up to and including this time. The last tid before which no message is later than it. "
+        + options.TIMES,
         parser=instant,
     ),
-    map_: list[str] | None = option("--map OLD=NEW", "A queue as NEW; repeatable."),
+    map_: list[str] | None = option("--map OLD=NEW", "Another name for a topic; repeatable."),
     append: bool = switch(
         "--append",
-        "Accept queues that hold messages, such as the engine's own: watermark and messages come "
-        "behind them. Stop the engine and all that writes to its queues first.",
+        "Accept topics that hold records. Such as the engine's own queues: watermark and messages come "
+        "behind what they hold. Stop the engine and all that writes to its queues first.",
     ),
     keep_open: bool = switch(
         "--keep-open", "Bring messages of transactions that are open at that point, too."
@@ -49,7 +53,7 @@ def queue(
     restored.
 
     Examples:
-        lakebackup restore queue social --from ./backups --to kafka://localhost:9092 --into ./restored
+        lakebackup restore queue social --repo ./backups --to kafka://localhost:9092 --into ./restored
         lakebackup restore queue social --to kafka://localhost:9092 --into ./restored --append --to-tid 1300
         lakebackup restore queue social --to kafka://other:9092 --into ./drill --to-time 14:05 --dry-run
         lakebackup restore queue social --to kafka://localhost:9092 --into ./drill --map delta.0=drill.delta.0

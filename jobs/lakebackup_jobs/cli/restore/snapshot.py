@@ -5,30 +5,31 @@ from __future__ import annotations
 from typing import Literal
 
 from lakebackup.errors import UsageProblem
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.flags.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.FROM, options.PLAN, options.ENGINE, options.SPARK_JOB, options.SOURCE)
+@verb(options.REPO, options.PLAN, options.ENGINE, options.SPARK_JOB, options.SOURCE)
 def snapshot(
     call: Call,
-    to: str | None = option("--to FOLDER", "An empty folder for the files."),
+    to: str | None = option("--to TARGET", "Where the data goes. An empty folder."),
     to_ts: int | None = option(
-        "--time TIME",
-        f"The newest snapshot at or before this time. {options.TIMES}",
+        "--to-time TIME",
+        f"Up to and including this time. The newest snapshot by then. {options.TIMES}",
         show_default="the newest",
         parser=instant,
     ),
-    backup: str | None = option("--backup ID", "The snapshot of this backup."),
+    backup: str | None = option(
+        "--backup ID", "Up to the end of this backup.", autocompletion=completion.backups
+    ),
     tables: list[str] | None = option("--table NAME", "Only this table; repeatable."),
     tablets: list[str] | None = option("--tablet ID", "Only this tablet; repeatable."),
-    select: str | None = option(
-        "--select SQL", "Restore exactly the files this SELECT on snapshot_files returns."
-    ),
+    select: str | None = options.SELECT,
     form: Literal["tree", "yugabyte", "flat"] = option(
-        "--layout",
+        "--layout LAYOUT",
+        "How paths name table, tablet and file. "
         "tree: TABLE/TABLET/NAME. yugabyte: table-TABLE/tablet-TABLET/NAME. flat: NAME, for one tablet.",
         "tree",
     ),
@@ -39,8 +40,8 @@ def snapshot(
     The same command resumes an interrupted restore.
 
     Examples:
-        lakebackup restore snapshot --from ./backups --to ./restored
-        lakebackup restore snapshot --from ./backups --to ./restored --time -2h --table orders --dry-run
+        lakebackup restore snapshot --repo ./backups --to ./restored
+        lakebackup restore snapshot --repo ./backups --to ./restored --to-time -2h --table orders --dry-run
         lakebackup restore snapshot --to ./db --layout flat --table t1 --tablet a1 --backup 20261121T140500Z
         lakebackup restore snapshot --to ./new --select "SELECT * FROM snapshot_files WHERE added_in = 3"
     """
@@ -48,7 +49,7 @@ def snapshot(
     from lakebackup_jobs.snapshots.restore import run
 
     folder = required(to, "--to", "where do the files go?", hint="Give --to FOLDER.")
-    selections = {"--time": to_ts, "--backup": backup, "--select": select}
+    selections = {"--to-time": to_ts, "--backup": backup, "--select": select}
     given = [flag for flag, value in selections.items() if value is not None]
     if len(given) > 1:
         raise UsageProblem(f"{' and '.join(given)} exclude each other.", hint="Give one of them.")

@@ -5,44 +5,49 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakebackup.errors import Refused, UsageProblem
-from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import TARGETS, check_target, instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(
-    options.FROM, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.SPARK_JOB, options.SOURCE,
+    options.REPO, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.SPARK_JOB, options.SOURCE,
     options.LEASE,
 )  # fmt: skip
 def topics(
     call: Call,
-    topics: list[str] | None = argument("TOPIC", "Topics by name."),
-    to: str | None = option("--to TARGET", f"Where the records go: {TARGETS}."),
+    topics: list[str] | None = argument("TOPIC", "Topics by name.", autocompletion=completion.topics),
+    to: str | None = option("--to TARGET", f"Where the data goes. {TARGETS}."),
     patterns: list[str] | None = options.PATTERN,
     to_ts: int | None = option(
-        "--to-time --to-date TIME",
-        f"Bring back records up to and including this time. {options.TIMES}",
+        "--to-time TIME",
+        f"Up to and including this time. {options.TIMES}",
         parser=instant,
     ),
-    from_ts: int | None = option("--from-time --from-date TIME", "Only records after this.", parser=instant),
-    backup: str | None = option("--backup ID", "Restore what this backup and those it depends on hold."),
-    map_: list[str] | None = option("--map OLD=NEW", "Restore as NEW; repeatable."),
-    select: str | None = option("--select SQL", "Restore exactly the files this SELECT returns."),
+    from_ts: int | None = option("--from-time TIME", "Only what is later than this time.", parser=instant),
+    backup: str | None = option(
+        "--backup ID", "Up to the end of this backup.", autocompletion=completion.backups
+    ),
+    map_: list[str] | None = option("--map OLD=NEW", "Another name for a topic; repeatable."),
+    select: str | None = options.SELECT,
     records: str | None = option(
-        "--records SQL", "Restore the records this SELECT over records('topic') returns; see docs/records.md."
+        "--select-records SQL",
+        "Restore the records this SELECT over records('topic') returns; see docs/records.md.",
     ),
     partial: bool = switch("--partial", "Accept a --select that leaves holes in the topics."),
-    append: bool = switch("--append", "Accept a topic that has records."),
+    append: bool = switch("--append", "Accept topics that hold records."),
     continued: bool = switch("--continue", "Bring only what earlier restores into these topics did not."),
     groups: list[str] | None = option(
-        "--groups REGEX", "Then put consumer groups whose whole name matches where they stood; repeatable."
+        "--group-pattern REGEX",
+        "Consumer groups whose whole name matches; repeatable. After the restore they are put where they "
+        "stood.",
     ),
     repartition: bool = switch(
         "--repartition", "Accept another number of partitions: each record goes where its key belongs."
     ),
     partitions: int | None = option("--partitions N", "Of a topic that is made, with --repartition.", min=1),
-    allow_gaps: bool = switch("--allow-gaps", "Restore although some records were never backed up."),
+    allow_gaps: bool = switch("--allow-gaps", "Go on although something was never backed up."),
     approximate: bool = switch(
         "--approximate",
         "Restore a compacted topic to a time between two backups, without values that were "
@@ -60,15 +65,15 @@ def topics(
     Refused, with nothing written, when the result could not be right. If it is interrupted, the same command
     resumes it.
 
-    --from is where the backups are, --to where the records go.
+    --repo is where the backups are, --to where the records go.
 
     Examples:
-        lakebackup restore topics orders --from ./backups --to kafka://localhost:9092 --to-time 14:05
+        lakebackup restore topics orders --repo ./backups --to kafka://localhost:9092 --to-time 14:05
         lakebackup restore topics orders --to kafka://localhost:9092 --map orders=before --to-time -2h
         lakebackup restore topics orders --to delta:./orders --dry-run
-        lakebackup restore topics --pattern '.*' --groups '.*' --to kafka://localhost:9092
+        lakebackup restore topics --pattern '.*' --group-pattern '.*' --to kafka://localhost:9092
         lakebackup restore topics --to kafka://localhost:9092 --map orders=masked \
-            --records "SELECT partition, key, replace(value, 'secret', '*') AS value FROM records('orders')"
+            --select-records "SELECT partition, key, replace(value, 'a', '*') AS value FROM records('orders')"
         lakebackup restore topics --to dir:./out --partial --select "SELECT * FROM files WHERE bytes > 0"
     """
     from lakebackup.plan.topics.request import RestoreRequest

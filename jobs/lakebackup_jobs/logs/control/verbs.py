@@ -125,7 +125,7 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
     if not topics:
         raise NotFound(
             f"No topic of {settings.bootstrap} matches {', '.join(settings.topics)}.",
-            hint="--topic takes a name, or a regular expression that matches the whole name.",
+            hint="--pattern is a regular expression that matches the whole name.",
         )
     seen = place.lease(name)
     place.record(name, "running", settings)
@@ -210,7 +210,7 @@ def _check_continues(
         raise Refused(
             f"The log of {name} reaches up to {newest['end_ts']}; "
             f"it cannot continue from {now.lastbackupts}.",
-            hint="Leave --lastbackupts out, or choose another name.",
+            hint="Leave --startts out, or choose another name.",
         )
     lost = chosen_tables(was.filters, names) - chosen_tables(now.filters, names)
     if lost:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from lakebackup.rows.backups import Floor, Removal
 from lakebackup.rows.base import pick
 from lakebackup.rows.tables import as_row, spark_columns
 from lakebackup.rules import layout
-from lakebackup.rules.times import format_ts, parse_time
+from lakebackup.rules.times import format_ts
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
 from lakebackup.store.reader import CatalogReader
@@ -65,16 +64,10 @@ def keep_lease(name: str) -> str:
     return f"log-keep-{name}"
 
 
-def ts_of(destination: str, catalog: str | None, name: str, text: str) -> int:
-    """A person's `--until` in the unit of a task's feed: a whole number is in it already, all else is a time.
-
-    Raises NotFound (no catalog, no log), UsageProblem (no time).
-    """
-    if text.isascii() and text.isdecimal():
-        return int(text)
+def ts_of(destination: str, catalog: str | None, name: str, ms: int) -> int:
+    """A time in ms since 1970 in the unit of a task's feed. Raises NotFound (no catalog, no log)."""
     reader = CatalogReader.require(destination, catalog)
     state = reader.one("log_truncate_state", source=layout.check_source(name))
-    ms = parse_time(text, time.time_ns() // 1_000_000)
     return ts_at(ms, state["ts_domain"]) if state else ms
 
 

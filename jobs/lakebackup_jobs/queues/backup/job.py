@@ -36,7 +36,7 @@ def run(request: QueueRequest, *, spark: Session = None, reporter: Reporter) -> 
     source = layout.check_source(request.source)
     layout.snapshot_source(source)
     if not request.topics:
-        raise UsageProblem("No queue was named.", hint="Name them with --topics, such as 'delta.*'.")
+        raise UsageProblem("No queue was named.", hint="Name them with --pattern, such as 'delta\\..*'.")
     work = Workspace(request, source, reporter, spark)
     if request.dry_run:
         return _preview(QueueBackup(work, QueuePlanner(request, work, work.existing)))

@@ -53,7 +53,7 @@ class QueuePlanner:
         self.report = read_report(request)
         self.cluster = Cluster(request.kafka)
         self._existing = self.cluster.topic_names()
-        self.topics = self.cluster.describe(patterns.select_shell(request.topics, self._existing))
+        self.topics = self.cluster.describe(patterns.select_each(request.topics, self._existing))
         self._end_ts, regions = self.cluster.positions(self.topics, ISOLATION)
         self.catalog = catalog()
         known = skipped.recorded(self.catalog, workspace.source)
@@ -112,7 +112,7 @@ class QueuePlanner:
             if request.snapshot is None:
                 raise UsageProblem(
                     f"A full of {self._work.source} needs a snapshot of the engine.",
-                    hint="Name its folder with --snapshot.",
+                    hint="Name its folder with --snapshot-folder.",
                 )
             snapshot = self.report.read
             if snapshot:
@@ -161,8 +161,9 @@ class QueuePlanner:
         before = [(row["version"], row["from_tid"]) for row in known]
         if before and self.files.schema is None:
             raise UsageProblem(
-                f"Backup {continuation.parent.backup_id} has a schema history, and --schema is missing.",
-                hint="Give --schema FILE: each backup stores the file.",
+                f"Backup {continuation.parent.backup_id} has a schema history, and "
+                "--engine-schema is missing.",
+                hint="Give --engine-schema FILE: each backup stores the file.",
             )
         lacking = schema_history.unlike(self.files.versions, before)
         if lacking and not continuation.restored:

@@ -40,8 +40,8 @@ _ELSE = (
 
 @dataclass(frozen=True, slots=True)
 class QueueRequest(requests.RunRequest):
-    """What a person asked for. `source`: the engine's name; `topics`: names or shell patterns of all of its
-    queues. `snapshot`: folder of its snapshot, for a full; `positions`: its snapshot.json, when not beside
+    """What a person asked for. `source`: the engine's name; `topics`: regular expressions that match all of
+    its queues. `snapshot`: folder of its snapshot, for a full; `positions`: its snapshot.json, if not beside
     that. `config` and `schema`: files that travel with every backup. `skip`: messages to leave out, such as
     `delta.1[0]@4711`. `kafka` may hold secrets.
     """

@@ -78,7 +78,7 @@ class _Run:
                 hint="Give --to kafka://HOST:PORT.",
             )
         if request.settings not in ("auto", "saved", "suspended"):
-            raise UsageProblem(f"--settings {request.settings!r}: use auto, saved or suspended.")
+            raise UsageProblem(f"--topic-settings {request.settings!r}: use auto, saved or suspended.")
         self.request, self.work, self.reporter = request, work, work.reporter
         self._client = {**request.kafka, "bootstrap.servers": servers}
         self._topics = Topics(self._client)

@@ -71,7 +71,7 @@ def test_each_header_has_a_name_of_its_own(names: dict[str, Any]) -> None:
 def test_a_backup_with_one_name_for_two_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["backup", "queue", "social", "--topics", "delta.*", "--to", str(tmp_path / "backups")]
+    asked = ["backup", "queue", "social", "--pattern", "delta.*", "--repo", str(tmp_path / "backups")]
     headers = ["--tid-header", "x", "--kind-header", "x"]
     assert main([*asked, *headers, "--bootstrap-server", "localhost:1"]) == 2
     assert "a name of its own" in " ".join(capsys.readouterr().err.split())

@@ -76,7 +76,7 @@ def test_what_a_policy_or_a_hold_keeps_is_not_cut(
 def test_a_window_is_counted_in_the_unit_of_the_feed() -> None:
     state = {**STATE, "end_ts": 9 << 18}
     fulls = [full(2 << 18), full(5 << 18), full(7 << 18)]
-    with pytest.raises(Refused, match=f"--until {5 << 18}") as refused:
+    with pytest.raises(Refused, match=f"--endts {5 << 18}") as refused:
         cut_of("s", state, fulls, until=8 << 18, kept=Kept(window_from_ts=6))
     assert "its policy" in refused.value.message
 

@@ -38,21 +38,21 @@ def test_memory_is_bounded(
     reader = made.reader()
     monkeypatch.setattr(limits, "BYTES", 256 << 20)
     assert (
-        main(["sql", f"SELECT length({HUGE}) AS n", "--from", str(made.folder)])
+        main(["sql", f"SELECT length({HUGE}) AS n", "--repo", str(made.folder)])
         == EnvironmentProblem.exit_code
     )
     assert "memory" in capsys.readouterr().err
-    assert main(["sql", "SELECT count(*) AS n FROM files", "--from", str(made.folder)]) == 0
+    assert main(["sql", "SELECT count(*) AS n FROM files", "--repo", str(made.folder)]) == 0
     with pytest.raises(EnvironmentProblem, match="memory"):
         reader.define_checked("chosen", check_select(f"SELECT {HUGE} AS path", reader.relations()))
 
 
 def test_time_is_bounded(made: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
     made.flush()
-    assert main(["sql", LONG, "--from", str(made.folder), "--timeout", "100ms"]) == TimedOut.exit_code
+    assert main(["sql", LONG, "--repo", str(made.folder), "--timeout", "100ms"]) == TimedOut.exit_code
     assert "within 0.1 s" in capsys.readouterr().err
     assert (
-        main(["sql", "SELECT 1 AS n", "--from", str(made.folder), "--timeout", "0s"])
+        main(["sql", "SELECT 1 AS n", "--repo", str(made.folder), "--timeout", "0s"])
         == UsageProblem.exit_code
     )
 

@@ -64,7 +64,7 @@ def test_a_lost_commit_is_named_by_a_question_and_refused_by_a_run(
     lose_newest(made)
     assert lost_backups(made.reader()) == [backup_id(3)]
     where = str(made.folder)
-    assert main(["list", "--from", where, "--json"]) == 0
+    assert main(["list", "--repo", where, "--json"]) == 0
     told = capsys.readouterr()
     assert {json.loads(line)["backup_id"] for line in told.out.splitlines()} == {backup_id(1), backup_id(2)}
     assert backup_id(3) in told.err
@@ -87,10 +87,10 @@ def test_a_backup_whose_other_rows_are_lost(
     """Its own row is there: a restore would bring less than the backup holds, without a word."""
     lose_newest(made, table)
     where = str(made.folder)
-    assert main(["list", "--from", where]) == 0
+    assert main(["list", "--repo", where]) == 0
     assert f"the newest commits of {table} are not there," in capsys.readouterr().err
     for verb in (["restore", "topics", "--pattern", ".*", "--to", "dir:x"], ["verify"]):
-        assert main([*verb, "--from", where]) == 5
+        assert main([*verb, "--repo", where]) == 5
         assert "is behind" in capsys.readouterr().err
 
 

@@ -15,7 +15,7 @@ from lakebackup_jobs.cli import main
     [
         (["orders", "--plan", "p.json"], 2, "excludes topics"),
         (["--plan", "p.json", "--to-time", "14:05", "--map", "a=b"], 2, "excludes to-time, map"),
-        (["--plan", "p.json", "--settings", "saved"], 2, "excludes settings"),
+        (["--plan", "p.json", "--topic-settings", "saved"], 2, "excludes topic-settings"),
         (["--plan", "p.json"], 3, "There is no plan p.json"),
         (["orders", "--to", "dir:out", "--save-plan", "p.json"], 2, "Give --dry-run too"),
         (["--plan", "p.json", "--dry-run", "--save-plan", "q.json"], 2, "--save-plan"),
@@ -26,7 +26,7 @@ def test_what_does_not_go_together_is_reported(
     arguments: list[str], code: int, message: str,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(str(tmp_path))
-    assert main(["restore", "topics", *arguments, "--from", "backups"]) == code
+    assert main(["restore", "topics", *arguments, "--repo", "backups"]) == code
     assert message in capsys.readouterr().err
 
 
@@ -36,7 +36,7 @@ def test_a_dry_run_ends_as_the_restore_would_and_shows_no_sql_unless_asked(
     made = MadeBackups(tmp_path / "backups")
     made.backup([[Record(0, n, ts=500 + n) for n in (7, 8)]], low={0: 7})
     made.flush()
-    there = ["--from", str(tmp_path / "backups"), "--to", f"dir:{tmp_path}/out"]
+    there = ["--repo", str(tmp_path / "backups"), "--to", f"dir:{tmp_path}/out"]
     command = ["restore", "topics", "orders", *there]
     assert main([*command, "--dry-run"]) == 0
     whole = capsys.readouterr().out

@@ -39,7 +39,7 @@ def test_what_cannot_be_done_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    assert main(["prune", "--from", str(tmp_path / "nothing"), *flags]) == code
+    assert main(["prune", "--repo", str(tmp_path / "nothing"), *flags]) == code
     assert said in capsys.readouterr().err
     assert not (tmp_path / "nothing").exists()
 
@@ -51,7 +51,7 @@ def test_inventories_of_other_programs_are_named(tmp_path: Path, capsys: pytest.
     kept = [replace(row, source_kind="medusa") for row in made._rows["backups"] if isinstance(row, Backup)]
     made._rows |= {"backups": [*kept], "scopes": []}
     made.flush()
-    assert main(["prune", "7", "--from", str(tmp_path)]) == UsageProblem.exit_code
+    assert main(["prune", "7", "--repo", str(tmp_path)]) == UsageProblem.exit_code
     told = capsys.readouterr().err
     assert "several sources, none of which can be restored: medusa-a, medusa-b" in told
     assert "another program" in told

@@ -72,7 +72,7 @@ def test_standard_input_is_run_up_to_the_first_error(
 ) -> None:
     def run(text: str, *flags: str) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
-        return Commands(capsys).run("sql", "--from", folder, *flags)
+        return Commands(capsys).run("sql", "--repo", folder, *flags)
 
     two = "SELECT number AS n -- not; here\nFROM backups WHERE number = 1; .mode\nSELECT 2 AS n;"
     assert run(two)[0] == UsageProblem.exit_code
@@ -176,7 +176,7 @@ def test_on_a_real_terminal(folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("PAGER", "cat")
     monkeypatch.setenv("PROMPT_TOOLKIT_NO_CPR", "1")
-    with TerminalRun("sql", "--from", str(folder)) as run:
+    with TerminalRun("sql", "--repo", str(folder)) as run:
         run.until(lambda: b"lakebackup>" in run.shown, "the prompt")
         run.until(lambda: run.is_raw, "it reads keys")
         run.type(f"{LONG};\r")

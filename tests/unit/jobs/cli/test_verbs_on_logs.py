@@ -51,7 +51,7 @@ def test_no_full_shows_what_is_encrypted_unasked(tmp_path: Path, capsys: pytest.
     made = MadeChanges(tmp_path, writer, cipher=Cipher("k1", bytes(32)))
     made.flush([put(21, b"a", 5, b"secret")], 10, names=[named(21, "orders", 1)])
     assert "1 log files of shop are encrypted" in refused(
-        capsys, "log", "snapshot", "shop", "--from", str(tmp_path), code=5
+        capsys, "log", "snapshot", "shop", "--repo", str(tmp_path), code=5
     )
 
 
@@ -88,8 +88,8 @@ def test_the_report_has_times(root: Path, tmp_path: Path, capsys: pytest.Capture
     [
         (["restore", "topics", "x", "--source", "shop", "--to", "dir:x"], 5, "lakebackup log restore"),
         (["compact", "--source", "shop", "--dry-run"], 5, "log compact"),
-        (["prune"], 2, "lakebackup log truncate shop --until"),
-        (["prune", "14", "--delete"], 2, "lakebackup log truncate shop --until"),
+        (["prune"], 2, "lakebackup log truncate shop --to-time"),
+        (["prune", "14", "--delete"], 2, "lakebackup log truncate shop --to-time"),
         (["policy", "set", "shop", "--full", "daily 02:30"], 2, "log truncate"),
     ],
 )
@@ -102,7 +102,7 @@ def test_what_is_not_for_a_change_feed(
 
 
 def test_a_policy_limits_what_is_truncated(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    truncate = ["log", "truncate", "shop", "--until", str(NEW_YEAR + 10), "--dry-run"]
+    truncate = ["log", "truncate", "shop", "--endts", str(NEW_YEAR + 10), "--dry-run"]
     said(capsys, *truncate)
     said(capsys, "policy", "set", "shop", "--redundancy", "2")
     assert "what its policy keeps of shop" in refused(capsys, *truncate, code=5)

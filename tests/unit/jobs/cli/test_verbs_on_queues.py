@@ -177,5 +177,5 @@ def test_what_a_kept_backup_needs_is_refused_to_go() -> None:
 
 
 def test_a_report_has_it(root: Path, tmp_path: Path) -> None:
-    assert main(["report", "--from", str(root), "--html", str(tmp_path / "report.html")]) == 0
+    assert main(["report", "--repo", str(root), "--html", str(tmp_path / "report.html")]) == 0
     assert "delta.0" in (tmp_path / "report.html").read_text()

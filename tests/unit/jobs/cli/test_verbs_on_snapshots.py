@@ -26,7 +26,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(root: Path, capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
-    assert main([*arguments, "--from", str(root)]) == code
+    assert main([*arguments, "--repo", str(root)]) == code
     return "".join(capsys.readouterr())
 
 
@@ -36,6 +36,12 @@ def test_show_tells_tables(root: Path, capsys: pytest.CaptureFixture[str]) -> No
         {"scope": "t1", "regions": 1, "files": 4, "bytes": 10, "new_files": 3, "new_bytes": 9}
     ]
     assert "new_files" in told(root, capsys, "show", backup_id(1))
+    assert json.loads(told(root, capsys, "show", "latest", "--json"))["backup_id"] == backup_id(2)
+
+
+def test_times_have_their_zone(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("--json", "--csv"):
+        assert told(root, capsys, "sql", "SELECT end_time FROM backups", form).strip('\n"}').endswith("Z")
 
 
 def test_diff_tells_files(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,3 +69,29 @@ def test_manifest_is_printed_or_written(
 def test_a_schedule_is_for_topics(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = told(root, capsys, "policy", "set", "tablets", "--full", "daily 02:00", code=2)
     assert "are of snapshots, whose folders only who takes them knows" in said
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize(
+    ("verb", "rest", "offered"),
+    [
+        ("show", "", ["latest", backup_id(2), backup_id(1), "tablets"]),
+        ("show", backup_id(1), [backup_id(1)]),
+        ("list", "--source t", ["tablets"]),
+        ("restore snapshot", "--backup la", ["latest"]),
+        ("restore topics", "", []),
+    ],
+)
+def test_a_shell_completes_what_the_catalog_holds(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    verb: str, rest: str, offered: list[str], there: bool,
+) -> None:  # fmt: skip
+    words = f"lakebackup {verb} --repo {root if there else root / 'nothing'} {rest}"
+    monkeypatch.setenv("_LAKEBACKUP_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    with pytest.raises(SystemExit):
+        main([])
+    expected = offered if there else [one for one in offered if one == "latest"]
+    said = capsys.readouterr()
+    assert (said.out.split(), said.err) == (expected, "")

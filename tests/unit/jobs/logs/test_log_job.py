@@ -187,7 +187,7 @@ def test_status_ends_with_a_code_when_stores_are_in_error(
     monkeypatch.setattr(task, "lease_of", lambda *_: 1 if at_work else None)
     monkeypatch.setattr("lakebackup_jobs.logs.control.status.waiting", lambda *_: None)
     for form in ([], ["--json"]):
-        assert main(["log", "status", "--from", root, *form]) == code
+        assert main(["log", "status", "--repo", root, *form]) == code
 
 
 def test_a_look_at_the_catalog_that_fails_now_and_then_is_recreated(

@@ -141,7 +141,7 @@ def test_where_a_task_was_paused_or_stopped() -> None:
     assert pause._ended({"checkpoint_ts": None, "at_work": False}) == (
         "Paused; no checkpoint is known yet. No job of it was at work: nothing was flushed."
     )
-    assert stop._ended({"checkpoint_ts": 7, "lost": {}}).endswith("\nStopped at --lastbackupts=7.")
+    assert stop._ended({"checkpoint_ts": 7, "lost": {}}).endswith("\nStopped at --startts=7.")
     assert stop._ended({"checkpoint_ts": None, "lost": {}}).endswith("\nStopped; no checkpoint is known yet.")
 
 
@@ -149,12 +149,12 @@ def test_flags_that_a_job_gets(tmp_path: Path) -> None:
     """Those of the command that starts it, but for those that `launch` adds and those of its output."""
     places = []
 
-    @verb(options.FROM, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
+    @verb(options.REPO, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
     def start(call: Call) -> None:
         places.append((place_of(call, run=True, metrics_port=9), place_of(call)))
 
     app = start.command()
-    where = ["--from", str(tmp_path), "--catalog", "c", "--json"]
+    where = ["--repo", str(tmp_path), "--catalog", "c", "--json"]
     flags = ["--lease-ttl", "5s", "-X", "a=b", "--master", "local"]
     flags += ["--spark-conf", "c=d", "--spark-conf", "e=f"]
     app([*where, *flags], standalone_mode=False)

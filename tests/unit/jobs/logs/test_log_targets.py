@@ -67,6 +67,6 @@ def test_what_depends_on_another_table_continues_nowhere() -> None:
 
 
 def test_a_point_goes_into_no_topics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["restore", "point", "shop", "--from", str(tmp_path), "--to", "kafka://localhost:1"]
+    command = ["restore", "point", "shop", "--repo", str(tmp_path), "--to", "kafka://localhost:1"]
     assert main(command) == UsageProblem.exit_code
     assert "into topics" in capsys.readouterr().err

@@ -77,7 +77,7 @@ def test_each_question_sees_what_is_there_by_then(made: MadeBackups) -> None:
 
 def test_backups_are_those_of_list(made: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
     add(made)
-    listed = Commands(capsys).rows("list", "--from", made.folder)
+    listed = Commands(capsys).rows("list", "--repo", made.folder)
     con = lakebackup.connect(str(made.folder))
     assert [json.loads(json_line(row)) for row in con.backups()] == listed
     assert [row["number"] for row in listed] == [2, 1]
@@ -91,7 +91,7 @@ def test_a_plan_is_that_of_a_dry_run(
     con, to = lakebackup.connect(str(made.folder)), f"dir:{tmp_path}/out"
     plan = con.plan_restore("orders", to=to, to_time=datetime.fromtimestamp((BEGAN + 10) / 1000, UTC))
     assert (plan.files, plan.entries, plan.refused) == (2, 20, None)
-    command = ("restore", "topics", "orders", "--from", made.folder, "--to", to, "--dry-run")
+    command = ("restore", "topics", "orders", "--repo", made.folder, "--to", to, "--dry-run")
     told = Commands(capsys).told(*command, "--to-time", format_ts(BEGAN + 10))
     assert told["files"] == plan.files
     assert told["partitions"] == plan.details["partitions"]

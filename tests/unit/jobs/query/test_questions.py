@@ -100,7 +100,7 @@ def test_a_connection_answers_as_the_command_line(
     connection = lakebackup.connect(str(made.folder))
     for question in questions():
         told = [json.loads(json_line(row)) for row in connection.sql(question)]
-        assert _settled(told) == _settled(said(capsys, "sql", question, "--from", str(made.folder))), question
+        assert _settled(told) == _settled(said(capsys, "sql", question, "--repo", str(made.folder))), question
 
 
 def _settled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -174,7 +174,7 @@ def test_a_catalog_without_backups(tmp_path: Path) -> None:
 
 
 def test_the_command(catalog: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "--from", str(catalog)]) == 0
+    assert main(["report", "--repo", str(catalog)]) == 0
     said = capsys.readouterr()
     assert said.err == ""
     for part in ("restorable_ts", "purged", "invoices", "2026-11-22T03:00:00.000Z", "690.8 MB"):
@@ -182,7 +182,7 @@ def test_the_command(catalog: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_command_needs_no_java(catalog: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lakebackup_jobs", "report", "--from", str(catalog), "--json"]
+    command = [sys.executable, "-m", "lakebackup_jobs", "report", "--repo", str(catalog), "--json"]
     command += ["--html", str(tmp_path / "report.html")]
     env = {"PATH": "", "HOME": str(tmp_path)}  # no Java to be found
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)

@@ -230,7 +230,7 @@ def test_damage_is_named_and_the_same_command_continues_once_it_is_mended(
     )
     whole = made.storage.get(path)
     made.storage.put(path, whole[:-1] + b"x")
-    command = ["restore", "snapshot", "--from", str(made.folder), "--to", str(tmp_path / "out")]
+    command = ["restore", "snapshot", "--repo", str(made.folder), "--to", str(tmp_path / "out")]
     assert main(command) == Damaged.exit_code
     told = capsys.readouterr()
     assert "1 files are not in" in told.err
@@ -344,14 +344,14 @@ def test_a_case_insensitive_file_system_is_recognized(tmp_path: Path) -> None:
     ("flags", "why"),
     [
         ((), "Missing --to: where do the files go?"),
-        (("--to", "x", "--time", "-2h", "--backup", "2026"), "exclude each other"),
+        (("--to", "x", "--to-time", "-2h", "--backup", "2026"), "exclude each other"),
         (("--to", "x", "--select", "SELECT 1", "--table", "t"), "excludes --table"),
     ],
 )
 def test_flags_that_make_no_sense(
     flags: Sequence[str], why: str, made: GivenSnapshots, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["restore", "snapshot", "--from", str(made.folder), *flags]) == UsageProblem.exit_code
+    assert main(["restore", "snapshot", "--repo", str(made.folder), *flags]) == UsageProblem.exit_code
     assert why in capsys.readouterr().err
 
 

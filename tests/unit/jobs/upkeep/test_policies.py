@@ -257,7 +257,7 @@ def test_a_lease_is_broken_with_a_reason(root: Path, capsys: pytest.CaptureFixtu
 
 def test_manage_is_another_name(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = said(capsys, "manage", "--prune", "7", str(root))
-    assert found == said(capsys, "prune", "7", "--from", str(root))[0]
+    assert found == said(capsys, "prune", "7", "--repo", str(root))[0]
     assert [b["reason"] for b in found["backups"]] == []
     (told,) = said(capsys, "manage", "--report", str(root))
     assert [(row["scope"], row["chains"], row["files"], row["items"]) for row in told["items"]] == [

@@ -128,7 +128,7 @@ def test_little_is_checked_without_a_jvm(made: Path) -> None:
     script = (
         "import sys\n"
         "from lakebackup_jobs.cli import main\n"
-        f"assert main(['verify', '--decode', '--from', {str(made)!r}]) == 0\n"
+        f"assert main(['verify', '--decode', '--repo', {str(made)!r}]) == 0\n"
         "assert not [name for name in sys.modules if name.startswith(('pyspark', 'py4j'))]\n"
     )
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
@@ -144,10 +144,10 @@ def test_damage_and_strangers_are_found_here(made: Path, capsys: pytest.CaptureF
     file.unlink()
     stranger = file.with_name("stranger.sst")
     stranger.write_bytes(b"x")
-    assert main(["verify", "--decode", "--from", str(made), "--json"]) == 7
+    assert main(["verify", "--decode", "--repo", str(made), "--json"]) == 7
     assert [row["outcome"] for row in result(capsys)["findings"]] == ["changed", "damaged", "missing"]
     os.utime(stranger, (0, 0))  # before it may have belonged to a backup that is being made
-    assert main(["verify", "--stat", "--from", str(made), "--json"]) == 7
+    assert main(["verify", "--stat", "--repo", str(made), "--json"]) == 7
     found = result(capsys)
     assert [(row["outcome"], Path(row["path"]).name) for row in found["findings"]] == [
         ("missing", "2.sst"),
