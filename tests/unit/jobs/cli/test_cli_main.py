@@ -282,7 +282,7 @@ def test_what_reads_no_new_record_loads_no_compiled_code(
     name = topic(partitions=2)
     truth.produce(broker.bootstrap, name, [Record(0, b"k", b"v", (("h", b"1"),), 1_700_000_000_000)])
     words = ["backup", "topics", name, "--bootstrap-server", broker.bootstrap, "--repo", str(folder)]
-    words += ["--source", "s", "--group-pattern", "none"]  # other tests commit offsets
+    words += ["--source", "s", "--groups", "none"]  # other tests commit offsets
     assert "numba" in loaded_by(*words, "--runner", "local")
     for more in ([], ["--mode", "full", "--dry-run"]):
         assert loaded_by(*words, *more) & HEAVY == {*CATALOG, "confluent_kafka"}
