@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from lakebackup_jobs.cli import main
+from lakebackup_jobs.cli import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -18,7 +18,7 @@ from functools import cache
 from itertools import count
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 import duckdb
 
@@ -333,15 +333,18 @@ class _Spilled:
     """A folder for rows that memory has no room for, which no other user reads; "" where none can be made."""
 
     def __init__(self) -> None:
-        self._process = os.getpid()
         try:
             self.folder = tempfile.mkdtemp(prefix="lakebackup-query-")
         except OSError:  # a question needs nothing that can be written
             self.folder = ""
+        else:  # at the end of the process too
+            finalize(self, _remove_in, os.getpid(), self.folder)
 
-    def __del__(self) -> None:
-        if self.folder and os.getpid() == self._process:
-            shutil.rmtree(self.folder, ignore_errors=True)
+
+def _remove_in(process: int, folder: str) -> None:
+    """Remove a folder, but not in a fork of the process that made it."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @until_fork

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +57,29 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
         if spark is None:
             end_spark()
     return INTERRUPTED
+
+
+def command() -> None:
+    """`lakebackup` as a process. Python does not take its objects apart at the end, which takes 70 ms."""
+    leaving = _Leaving()
+    # The first that is registered is called last, when threads, clients and databases have ended.
+    atexit.register(leaving.leave)
+    leaving.code = main()
+    sys.exit(leaving.code)
+
+
+class _Leaving:
+    """The end of a process. `code`: its exit code."""
+
+    code = 1
+
+    def leave(self) -> None:
+        if sys.gettrace() is not None:  # a debugger, or what measures covered lines, has more to do
+            return
+        with suppress(OSError):  # nobody reads it any more: Python's own end reports that
+            for stream in filter(None, (sys.stdout, sys.stderr)):  # None: it was closed from the start
+                stream.flush()
+            os._exit(self.code)
 
 
 def _run(arguments: list[str], spark: SparkSession | None) -> int:

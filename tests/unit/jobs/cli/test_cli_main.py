@@ -337,6 +337,19 @@ def test_a_piped_process_is_quiet_and_carries_the_code(folder: Path) -> None:
     assert "\x1b" not in done.stderr
 
 
+@pytest.mark.parametrize("tracer", ["", "sys.settrace(lambda *_: None);"], ids=["", "traced"])
+def test_a_process_that_leaves_at_once_has_written_all_and_called_what_waits_for_its_end(tracer: str) -> None:
+    """A tracer writes at the end of the process what it has found, after all that lakebackup registers."""
+    program = (
+        f"import atexit, sys; from lakebackup_jobs.cli import command; sys.argv[1:] = ['config', '--json'];"
+        f"atexit.register(print, 'registered before', file=sys.stderr); {tracer} command()"
+    )
+    done = run("-c", program)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)
+    assert done.stderr == ("registered before\n" if tracer else "")
+
+
 def test_exit_codes_are_documented() -> None:
     kinds = [k for k in errors.LakebackupError.__subclasses__() if k.__module__ == errors.__name__]
     own = {kind.exit_code: str(kind.__doc__) for kind in kinds}
