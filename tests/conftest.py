@@ -7,7 +7,8 @@ and folders in them.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import shutil
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 import pytest
@@ -68,6 +69,23 @@ def empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("empty")
     CatalogWriter(None, str(folder)).migrate()
     return folder / "catalog"
+
+
+@pytest.fixture(params=["here", pytest.param("spark", marks=pytest.mark.spark)])
+def session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SparkSession | None:
+    """None, with which the command's own process does what is little, and starts no JVM; then the session."""
+    if request.param == "spark":
+        return cast("SparkSession", request.getfixturevalue("spark"))
+    from lakebackup_jobs.runtime import jvm
+
+    monkeypatch.setattr(jvm, "start", lambda *_: pytest.fail("a JVM was started"))
+    return None
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path) -> Path:
+    """The test's own copy of the destination that its module's fixture `made` has."""
+    return shutil.copytree(made, tmp_path / made.name)
 
 
 @pytest.fixture

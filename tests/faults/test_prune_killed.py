@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
 # Those that leave states of their own, in their order.
 STATES = (
     "put prune.json", "commit floors", "commit backups", "commit removals", "put audit", "delete data",
@@ -71,7 +70,7 @@ def check_ended(root: Path) -> None:
     assert tombstones.incomplete(storage) == []
 
 
-def test_killed_again_and_again(spark: SparkSession, made: Path, tmp_path: Path) -> None:
+def test_killed_again_and_again(session: SparkSession | None, made: Path, tmp_path: Path) -> None:
     """Each run continues the work of the one before and dies before the next step."""
     root = shutil.copytree(made, tmp_path / "killed")
     done: list[str] = []
@@ -80,7 +79,7 @@ def test_killed_again_and_again(spark: SparkSession, made: Path, tmp_path: Path)
             watched(tmp_path / f"steps {number}", kill_at=step) as steps,
             suppress(Killed, EnvironmentProblem),
         ):
-            run(root, spark, delete=True)
+            run(root, session, delete=True)
         assert steps.dead, step
         if step in ("put prune.json", "delete data"):  # the source is still this run's
             assert steps.taken()[-2] == "put lease source", step
@@ -89,20 +88,20 @@ def test_killed_again_and_again(spark: SparkSession, made: Path, tmp_path: Path)
         done.append(step)
         if number == 0:
             with pytest.raises(Busy, match="source-prod is in use"):
-                run(root, spark, delete=True)
+                run(root, session, delete=True)
         expire_leases(root)
-    again = run(root, spark, delete=True)
+    again = run(root, session, delete=True)
     assert (again["resumed"], again["files"]) == (1, 0)
     check_ended(root)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("at", range(1, 50))
-def test_killed_before_every_step(at: int, spark: SparkSession, made: Path, tmp_path: Path) -> None:
+def test_killed_before_every_step(at: int, made: Path, tmp_path: Path) -> None:
     root = shutil.copytree(made, tmp_path / "killed")
     with watched(tmp_path / "steps", kill_at=at) as steps:
         with suppress(Killed, EnvironmentProblem):
-            run(root, spark, delete=True)
+            run(root, delete=True)
         if not steps.dead:  # it has fewer steps than the long tests go through
             assert at > len(steps.taken())
             check_ended(root)
@@ -113,14 +112,15 @@ def test_killed_before_every_step(at: int, spark: SparkSession, made: Path, tmp_
     assert listed(root) <= data(root), last
     if "put lease source" in taken and taken.count("put lease source") < 3:
         with pytest.raises(Busy, match="source-prod is in use"):
-            run(root, spark, delete=True)
+            run(root, delete=True)
     expire_leases(root)
-    again = run(root, spark, delete=True)
+    again = run(root, delete=True)
     assert again["resumed"] == ("put prune.json" in taken and "put done" not in taken), last
     assert (again["files"] == len(GOES)) == ("put prune.json" not in taken), last
     check_ended(root)
 
 
+@pytest.mark.spark
 def test_the_catalog_is_lost_in_the_middle_of_it(spark: SparkSession, made: Path, tmp_path: Path) -> None:
     """The tombstones alone say what was to go; a rebuilt catalog does not count it, and the prune goes on."""
     root = shutil.copytree(made, tmp_path / "lost")

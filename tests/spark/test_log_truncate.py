@@ -18,12 +18,15 @@ from tests.support.made_changes import MadeChanges, commit, named, prewrite, put
 
 from lakebackup.errors import Busy, Refused, UsageProblem
 from lakebackup.recovery.rebuild import rebuild
+from lakebackup.rows.backups import Removal
+from lakebackup.rows.base import pick
 from lakebackup.rows.upkeep import Hold, Restore
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
 from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.lifecycle.deletion.executor import Deletion, Removals
 from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest, run
 from lakebackup_jobs.upkeep import prune, verify
 
@@ -68,12 +71,12 @@ def files(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in (root / "shop").rglob("*") if path.is_file()}
 
 
-def test_the_cut_is_at_the_newest_full_before(root: Path, spark: SparkSession) -> None:
+def test_the_cut_is_at_the_newest_full_before(root: Path, session: SparkSession | None) -> None:
     before = files(root)
     look = truncate(root, 55)
     assert (look["cut"], look["fulls"], look["deleted"]) == (40, [backup_id(3)], False)
     assert files(root) == before
-    done = truncate(root, 55, spark, delete=True)
+    done = truncate(root, 55, session, delete=True)
     assert {key: done[key] for key in ("cut", "files", "bytes", "fulls")} == {
         key: look[key] for key in ("cut", "files", "bytes", "fulls")
     }
@@ -88,10 +91,10 @@ def test_the_cut_is_at_the_newest_full_before(root: Path, spark: SparkSession) -
     assert ranges == [{"status": "restorable", "reason": None, "from_ts": 39, "to_ts": 60}]
     # What was let go of is no fault, and nothing that is there is a stranger's.
     request = verify.VerifyRequest(destination=str(root), mode="decode", grace_ms=-3_600_000)
-    checked = verify.run(request, spark=spark, reporter=quiet())
+    checked = verify.run(request, spark=session, reporter=quiet())
     assert checked["findings"] == []
     # Again: nothing more goes.
-    again = truncate(root, 55, spark, delete=True)
+    again = truncate(root, 55, session, delete=True)
     assert (again["prune_id"], again["files"], again["resumed"]) == (None, 0, 0)
 
 
@@ -183,15 +186,21 @@ def test_one_that_died_goes_on(
 
 
 def test_the_proof_stops_one_that_would_take_too_much(
-    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    root: Path, session: SparkSession | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lakebackup_jobs.logs.upkeep import truncate as module
+    write = Deletion._write_removals
 
-    text = module.load("queries", "log_truncate_files").replace("o.max_ts < s.ts", "o.max_ts < 40")
-    monkeypatch.setattr(module, "load", lambda *_: text)
+    def too_much(deletion: Deletion, prune_id: str, removals: Removals) -> Any:
+        """With the value that is committed behind the cut."""
+        late = f"source = 'shop' AND cf = 'default' AND backup_id = '{backup_id(2)}'"
+        (file,) = seen(root, f"SELECT * FROM files WHERE {late}")
+        more = pick(Removal, {"prune_id": prune_id, "at": 1, "reason": "until", **file})
+        return write(deletion, prune_id, replace(removals, more=[*removals.more, more]))
+
+    monkeypatch.setattr(Deletion, "_write_removals", too_much)
     before = files(root)
     with pytest.raises(Refused, match=r"would miss these files:\n  shop/log/.*default"):
-        truncate(root, 40, spark, delete=True)
+        truncate(root, 40, session, delete=True)
     assert files(root) == before
     assert not list(open_storage(str(root)).list("prunes/"))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,6 @@ def pytest_configure(config: pytest.Config) -> None:
         before = settings.get_profile(settings.get_current_profile_name())
         settings.register_profile("quick", before, max_examples=before.max_examples // 4)
         settings.load_profile("quick")
-
-
-def pytest_unconfigure() -> None:
-    """A Spark task that a test ran in this process froze what was there; DuckDB's would count as leaked."""
-    gc.unfreeze()
 
 
 @pytest.fixture

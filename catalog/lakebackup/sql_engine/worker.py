@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
+    from pyspark import TaskContext
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -104,19 +105,25 @@ def runs(batches: Iterable[pa.RecordBatch], column: str) -> Iterator[tuple[Any, 
 
 def task_number() -> int:
     """The number of the Spark task that runs this; 0 outside of one."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
+    context = _task()
     return context.partitionId() if context else 0
 
 
+def _task() -> TaskContext | None:
+    """The Spark task that runs this. PySpark is not loaded for it: in a task it is there."""
+    loaded = sys.modules.get("pyspark.taskcontext")
+    return loaded.TaskContext.get() if loaded else None
+
+
 def settle() -> None:
-    """Make Spark's Python worker cheaper between tasks; call it at the end of each.
+    """Make Spark's Python worker cheaper between tasks; call it at the end of each. Outside it does nothing.
 
     After each task PySpark collects garbage over everything that numba and pyarrow imported, and at the start
     of each it makes Python read the folders of zip archives on its path again: together a fifth of a backup's
     processor time. What is loaded by now is needed until the worker ends.
     """
+    if _task() is None:
+        return
     global _settled
     if not _settled:
         gc.collect()

@@ -33,6 +33,11 @@ class Asked(Protocol):
     def remote(self) -> str | None: ...
 
 
+def is_large(reader: CatalogReader) -> bool:
+    """Whether a catalog has so many files that Spark, once it has started, is done sooner."""
+    return reader.count(*_OF_FILES) > LARGE
+
+
 def planned(
     reader: CatalogReader,
     asked: Asked,
@@ -53,9 +58,7 @@ def planned(
         return plan(reader.on(spark or spark_session(remote=asked.remote)))
 
     automatic = asked.engine == "auto"
-    if asked.engine == "spark" or (
-        automatic and has_spark(asked.remote, spark) and reader.count(*_OF_FILES) > LARGE
-    ):
+    if asked.engine == "spark" or (automatic and has_spark(asked.remote, spark) and is_large(reader)):
         return on_spark()
     try:
         return plan(reader)

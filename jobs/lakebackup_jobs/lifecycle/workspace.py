@@ -81,6 +81,11 @@ class Workspace:
         return self._spark
 
     @property
+    def has_spark(self) -> bool:
+        """Whether Spark is there already, or elsewhere."""
+        return runner.has_spark(self._request.remote, self._spark)
+
+    @property
     def runner(self) -> Runner:
         """What the tasks of the run's backup run on, once that is decided; else what the run has used."""
         return self._runner or ("spark" if self._spark else "local")
@@ -113,10 +118,10 @@ class Workspace:
         """Whether the catalog is not in the destination."""
         return self._request.catalog is not None
 
-    def writer(self) -> CatalogWriter:
+    def writer(self, *, here: bool = False) -> CatalogWriter:
         """The catalog, to write to; a session is made when so much is written that Spark is of use, and tasks
-        do not run in this process."""
-        spark = None if self._runner == "local" else self._spark or (lambda: self.spark)
+        do not run in this process. `here`: they do."""
+        spark = None if here or self._runner == "local" else self._spark or (lambda: self.spark)
         return CatalogWriter(spark, self._request.destination, self._request.catalog)
 
     def lease(self, name: str | None = None, *, wait_s: float = 0.0) -> Lease:

@@ -40,7 +40,7 @@ from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import Prune
-from lakebackup_jobs.lifecycle.deletion.executor import Deletion
+from lakebackup_jobs.lifecycle.deletion.executor import Deletion, Removals
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.tasks.splits import regions_of
@@ -49,12 +49,11 @@ from lakebackup_jobs.lifecycle.workspace import Workspace
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakebackup.plan.upkeep.prune import Cut, Portion
     from lakebackup.rules.retention import Rule
     from lakebackup.sql_engine import EngineChoice
-    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.storage import Storage
     from lakebackup_jobs.lifecycle.progress import Reporter
 
@@ -139,14 +138,12 @@ def _kinds(reader: CatalogReader, source: str) -> set[str]:
 
 def _recorded(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any], Prune | None]:
     """What can go, and the prune that was recorded for it; None when nothing can go."""
-    from lakebackup.sql_engine.spark import SparkEngine
-
     work = deletion.workspace
-    made = _planned(request, work, work.spark)
+    made = _planned(request, work, work.session)
     if made.is_empty:
         return _summary(made), None
-    engine = SparkEngine(work.spark, deletion.writer.catalog_uri)
-    made.give(engine)
+    reader = deletion.reader()
+    made.give(reader)
     now = datetime.now(UTC)
     prune_id, at = layout.new_backup_id(now), micros(now)
     prune = Prune(
@@ -166,14 +163,8 @@ def _recorded(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any]
         chunks=(),
         backups=tuple((backup.backup_id, backup.reason) for backup in made.backups),
     )
-    rows = _removals(engine, made, prune_id, at)
-    recorded = deletion.record(prune, rows, made.gone_files, lambda: made.require_proof(engine))
-    return _summary(made), recorded
-
-
-def _removals(engine: SparkEngine, made: PrunePlan, prune_id: str, at: int) -> DataFrame:
-    statement, parameters = made.removals(prune_id, at)
-    return engine.query(statement, **parameters)
+    removals = Removals(reader, *made.removals(prune_id, at), made.gone_files)
+    return _summary(made), deletion.record(prune, removals, lambda: made.require_proof(reader))
 
 
 def _require_clocks(reader: CatalogReader, storage: Storage, source: str) -> None:

@@ -10,31 +10,34 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Busy, Incomplete, NotFound
 from lakebackup.plan.upkeep.prune import leaving, snapshots_released
 from lakebackup.rows.base import QUEUES
-from lakebackup.rows.tables import spark_columns
+from lakebackup.rows.tables import ARROW_SCHEMAS, as_row, spark_columns
 from lakebackup.rows.upkeep import Audit, Hold
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
+from lakebackup.sql_engine.worker import in_batches
 from lakebackup.store import tombstones
 from lakebackup.store.roots import destination_id
 from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
 from lakebackup_jobs.lifecycle.deletion.task import KEYS_DELETED, DeleteKeys, DeleteObjects
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.planning import is_large
 from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
+    from lakebackup.rows.backups import Removal
     from lakebackup.storage import Storage
     from lakebackup.store.lease import Lease
     from lakebackup.store.reader import CatalogReader
@@ -88,6 +91,25 @@ def foreign_destinations(reader: CatalogReader, home: Storage) -> frozenset[str]
     return frozenset(name for detail in details for name in detail.get("destinations", ())) - own
 
 
+@dataclass(frozen=True, slots=True)
+class Removals:
+    """Files to delete, as rows of removals: those of a statement of `sql/queries`, about so many `files`, and
+    a few `more`. `reader` asks for them, and for the proof."""
+
+    reader: CatalogReader
+    statement: str
+    parameters: Mapping[str, Any]
+    files: int
+    more: Sequence[Removal] = ()
+
+    def spread(self, rows: DataFrame) -> DataFrame:
+        """The rows as Spark's tasks take them, the newest backups' first."""
+        count = min(MOST_TASKS, 1 + self.files // tombstones.CHUNK_ROWS)
+        if count == 1:
+            return rows.coalesce(1)
+        return rows.repartitionByRange(count, rows.backup_id.desc(), rows.path.desc())
+
+
 @dataclass(frozen=True)
 class Deletion:
     """Deletes what tombstones of a source name. `action`: what the audit log calls it; `spared`: the
@@ -99,9 +121,15 @@ class Deletion:
     spared: Callable[[], frozenset[tuple[str, str, str]]]
 
     @cached_property
+    def spark(self) -> SparkSession | None:
+        """What deletes: Spark, where it is there or the catalog is large; None: this process."""
+        work = self.workspace
+        return work.spark if work.has_spark or is_large(work.reader()) else None
+
+    @cached_property
     def writer(self) -> CatalogWriter:
         """The catalog, to write to."""
-        return self.workspace.writer()
+        return self.workspace.writer(here=self.spark is None)
 
     def run(self, plan: Callable[[], tuple[dict[str, Any], Prune | None]]) -> dict[str, Any]:
         """Complete what was interrupted, then delete what `plan` records; its summary with the outcome.
@@ -130,17 +158,21 @@ class Deletion:
                 resumed += 1
         return resumed, left
 
-    def record(self, prune: Prune, rows: DataFrame, files: int, prove: Callable[[], None]) -> Prune:
+    def reader(self) -> CatalogReader:
+        """The catalog as it is now, asked by what deletes."""
+        found = self.workspace.reader()
+        return found.on(self.spark) if self.spark else found
+
+    def record(self, prune: Prune, removals: Removals, prove: Callable[[], None]) -> Prune:
         """Write the removals, prove that what stays can be restored, and write `prune.json`.
 
-        `prune` is without chunks. `prove` finds the rows' destination and path in the view `doomed`, and
-        raises Refused. Before the last step the prune does not exist: when one fails, its removals are
-        deleted.
+        `prune` is without chunks. `prove` asks the removals' reader, which has their destination and path as
+        the relation `doomed`, and raises Refused. Before the last step the prune does not exist: when one
+        fails, its removals are deleted.
         """
         try:
-            recorded = replace(prune, chunks=self._write_removals(rows, prune.prune_id, files))
-            removals = self._read_removals(recorded.chunks).select("destination", "path")
-            removals.createOrReplaceTempView("doomed")
+            recorded = replace(prune, chunks=self._write_removals(prune.prune_id, removals))
+            self._show_doomed(removals.reader, recorded.chunks)
             prove()
             self.lease.renew()
             tombstones.write_prune(self.workspace.storage, recorded)
@@ -149,22 +181,35 @@ class Deletion:
             raise
         return recorded
 
-    def _write_removals(self, rows: DataFrame, prune_id: str, files: int) -> tuple[Chunk, ...]:
+    def _write_removals(self, prune_id: str, removals: Removals) -> tuple[Chunk, ...]:
         """Write rows of removals beside the data, the newest backups' in the first of the chunks."""
-        count = min(MOST_TASKS, 1 + files // tombstones.CHUNK_ROWS)
-        if count > 1:
-            rows = rows.repartitionByRange(count, rows.backup_id.desc(), rows.path.desc())
+        write = RemovalWriter(self.workspace.storage.uri, prune_id)
+        more = in_batches(map(as_row, removals.more), ARROW_SCHEMAS["removals"], tombstones.CHUNK_ROWS)
+        if self.spark:
+            # A row for each 20,000 files.
+            chunks = removals.reader.map(
+                write, tombstones.WRITTEN, removals.statement, spread=removals.spread, **removals.parameters
+            )
         else:
-            rows = rows.coalesce(1)
-        with task_errors():
-            written = rows.mapInArrow(
-                RemovalWriter(self.workspace.storage.uri, prune_id), tombstones.WRITTEN
-            ).collect()  # a row for each 20,000 files
-        return tuple(Chunk(row.path, row.files, row.bytes, row.sha256) for row in written)
+            found = removals.reader.query(removals.statement, **removals.parameters).read_all()
+            newest_first = found.sort_by([("backup_id", "descending"), ("path", "descending")])
+            more, chunks = chain(newest_first.to_batches(), more), []
+        chunks += [row for batch in write(more) for row in batch.to_pylist()]
+        return tuple(Chunk(**row) for row in chunks)
 
-    def _read_removals(self, chunks: tuple[Chunk, ...]) -> DataFrame:
-        reader = RemovalReader(self.workspace.storage.uri, chunks)
-        return reader.over(self.workspace.spark, range(len(chunks)), spark_columns("removals"))
+    def _show_doomed(self, reader: CatalogReader, chunks: tuple[Chunk, ...]) -> None:
+        """Give what asks the proof the files that go, as they were written."""
+        import pyarrow as pa
+
+        columns = ["destination", "path"]
+        written = RemovalReader(self.workspace.storage.uri, chunks)
+        if self.spark:
+            rows = written.over(self.spark, range(len(chunks)), spark_columns("removals"))
+            rows.select(*columns).createOrReplaceTempView("doomed")
+        else:
+            schema = pa.schema([ARROW_SCHEMAS["removals"].field(name) for name in columns])
+            batches = [rows.select(columns) for number in range(len(chunks)) for rows in written.rows(number)]
+            reader.give("doomed", pa.Table.from_batches(batches, schema))
 
     def carry_out(self, prune: Prune) -> Left:
         """All steps after `prune.json`, each of which may have been taken before; which objects stay.
@@ -182,7 +227,8 @@ class Deletion:
         self._mark_deleted(prune, reader)
         self._release(prune)
         if prune.chunks and not there["removals"]:
-            self.writer.append_frame("removals", self._read_removals(prune.chunks), name)
+            rows = RemovalReader(self.workspace.storage.uri, prune.chunks)
+            self.writer.append_read("removals", rows, len(prune.chunks), name)
         detail = {"files": prune.files, "bytes": prune.bytes, "partitions": len(prune.floors)}
         detail |= {"backups": len(prune.backups)}
         self.writer.append_audit(
@@ -250,23 +296,22 @@ class Deletion:
             )
 
     def _delete(self, prune: Prune, spared: frozenset[tuple[str, str, str]]) -> Left:
-        from lakebackup.sql_engine.spark import SparkEngine
-
-        reader = self.workspace.reader()
+        reader, work = self.reader(), self.workspace
         roots = reader.destinations()
         folder = layout.prune_folder(prune.prune_id)
-        foreign = foreign_destinations(reader, self.workspace.storage)
-        job = DeleteObjects(self.workspace.storage.uri, folder, roots, prune.chunks, spared, foreign)
-        self.workspace.reporter.start(prune.files, prune.bytes, self.action)
-        with self.workspace.task_progress(folder).watched(self.workspace.reporter.update), task_errors():
-            rows = run_all(job, range(len(prune.chunks)), self.workspace.spark, MOST_TASKS)
-            engine = SparkEngine(self.workspace.spark, self.writer.catalog_uri)
-            filters = engine.query("unused_key_filters", prune_id=prune.prune_id)
-            gone = filters.mapInArrow(DeleteKeys(roots, foreign), KEYS_DELETED).collect()  # a row a batch
-        raise_first(row.error for row in gone)
-        self.workspace.reporter.update(prune.files, prune.bytes)
+        foreign = foreign_destinations(reader, work.storage)
+        job = DeleteObjects(work.storage.uri, folder, roots, prune.chunks, spared, foreign)
+        work.reporter.start(prune.files, prune.bytes, self.action)
+        with work.task_progress(folder).watched(work.reporter.update), task_errors():
+            rows = run_all(job, range(len(prune.chunks)), self.spark, MOST_TASKS)
+            # A row a batch.
+            gone = reader.map(
+                DeleteKeys(roots, foreign), KEYS_DELETED, "unused_key_filters", prune_id=prune.prune_id
+            )
+        raise_first(row["error"] for row in gone)
+        work.reporter.update(prune.files, prune.bytes)
         if kept := sum(row.foreign for row in rows):
-            self.workspace.reporter.note(
+            work.reporter.note(
                 f"{kept} files stay: their destinations came with an import, and only the catalog that wrote "
                 "them deletes there"
             )

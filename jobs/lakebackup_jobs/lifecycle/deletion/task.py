@@ -1,4 +1,4 @@
-"""The Spark tasks of `prune`: delete objects."""
+"""The tasks of `prune`: delete objects."""
 
 from __future__ import annotations
 

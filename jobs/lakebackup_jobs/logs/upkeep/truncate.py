@@ -20,7 +20,6 @@ from lakebackup.plan.upkeep.prune import leaving
 from lakebackup.requests import Request
 from lakebackup.rows.backups import Floor, Removal
 from lakebackup.rows.base import pick
-from lakebackup.rows.tables import as_row, spark_columns
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
 from lakebackup.store.behind import current_catalog
@@ -28,17 +27,15 @@ from lakebackup.store.lease import is_held
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.tombstones import Prune
-from lakebackup_jobs.lifecycle.deletion.executor import Deletion
+from lakebackup_jobs.lifecycle.deletion.executor import Deletion, Removals
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.store.lease import Lease
     from lakebackup_jobs.lifecycle.progress import Reporter
 
@@ -81,9 +78,7 @@ def run(request: TruncateRequest, *, spark: SparkSession | None = None, reporter
     reader = current_catalog(request.destination, request.catalog)
     if not request.delete:
         cut = _cut(request, reader)
-        reader.give("leaving", leaving((name, OLDER) for name in cut.leaving))
-        reader.define("doomed_log", "log_truncate_files", **_asked(cut, "", 0))
-        return {"deleted": False, **_summary(cut, reader.rows("log_truncate_totals", source=cut.source))}
+        return {"deleted": False, **_summary(cut, _totals(cut, reader, _asked(cut, "", 0)))}
     work = Workspace(request, request.name, reporter, spark)
     with work.lease(keep_lease(request.name)) as lease:
         return _Run(request, work, lease).truncate()
@@ -120,23 +115,15 @@ class _Run:
 
     def _plan(self, lease: Lease) -> tuple[LogCut, list[dict[str, Any]], Prune | None]:
         """What can be deleted, proven and recorded; None: nothing."""
-        from lakebackup.sql_engine.spark import SparkEngine
-
-        spark = self.work.spark
-        cut = _cut(self.request, self.work.reader())
-        engine = SparkEngine(spark, self.deletion.writer.catalog_uri)
-        engine.give("leaving", leaving((name, OLDER) for name in cut.leaving))
+        reader = self.deletion.reader()
+        cut = _cut(self.request, reader)
         now = datetime.now(UTC)
         prune_id, at = layout.new_backup_id(now), micros(now)
-        engine.define("doomed_log", load("queries", "log_truncate_files"), **_asked(cut, prune_id, at))
-        totals = engine.rows("log_truncate_totals", source=cut.source)
-        metas = list(self._metas(engine, cut, prune_id, at))
+        asked = _asked(cut, prune_id, at)
+        totals = _totals(cut, reader, asked)
+        metas = list(self._metas(reader, cut, prune_id, at))
         if not totals and not metas and not cut.leaving and cut.cut == cut.floor:
             return cut, totals, None
-        rows = spark.table("doomed_log")
-        if metas:
-            listed = spark.createDataFrame([as_row(row) for row in metas], spark_columns("removals"))
-            rows = rows.unionByName(listed)
         prune = Prune(
             prune_id=prune_id,
             at=at,
@@ -149,15 +136,16 @@ class _Run:
         )
 
         def prove() -> None:
-            require_proof(engine.rows("log_truncate_proof", source=cut.source, cut=cut.cut))
+            require_proof(reader.rows("log_truncate_proof", source=cut.source, cut=cut.cut))
             lease.renew()
 
-        files = sum(row["files"] for row in totals) + len(metas)
-        return cut, totals, self.deletion.record(prune, rows, files, prove)
+        files = sum(row["files"] for row in totals)
+        removals = Removals(reader, "log_truncate_files", asked, files, metas)
+        return cut, totals, self.deletion.record(prune, removals, prove)
 
-    def _metas(self, engine: SparkEngine, cut: LogCut, prune_id: str, at: int) -> Iterator[Removal]:
+    def _metas(self, reader: CatalogReader, cut: LogCut, prune_id: str, at: int) -> Iterator[Removal]:
         """Rows for the `.meta` objects of the flushes of which no log file is left."""
-        rows = engine.rows("log_truncate_emptied", source=cut.source, cut=cut.cut)
+        rows = reader.rows("log_truncate_emptied", source=cut.source, cut=cut.cut)
         emptied = {row["backup_id"] for row in rows}
         destination = destination_id(self.work.storage)
         for found in self.work.storage.list(layout.stream_metas_folder(cut.source)):
@@ -191,6 +179,13 @@ class _Run:
                     hint="Wait until it is done. A restore that was killed holds its lease for a minute.",
                 )
         return frozenset()
+
+
+def _totals(cut: LogCut, reader: CatalogReader, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What goes, by reason; the reader has it as the relation `doomed_log` too."""
+    reader.give("leaving", leaving((name, OLDER) for name in cut.leaving))
+    reader.define("doomed_log", "log_truncate_files", **asked)
+    return reader.rows("log_truncate_totals", source=cut.source)
 
 
 def _asked(cut: LogCut, prune_id: str, at: int) -> dict[str, Any]:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
 TABLES = ("backups", "files", "scopes", "removals", "audit", "holds", "snapshot_files", "snapshot_departures")
 # What one tablet has, snapshot after snapshot.
 SNAPSHOTS = [
@@ -101,12 +100,12 @@ def test_a_look_names_what_would_go_and_deletes_nothing(root: Path) -> None:
         run(root, limits=Limits(keep_ms=5))
 
 
-def test_one_in_the_middle_is_held_with_what_it_alone_has(root: Path, spark: SparkSession) -> None:
+def test_one_in_the_middle_is_held_with_what_it_alone_has(root: Path, session: SparkSession | None) -> None:
     keep(root, 1)
     CatalogWriter(None, str(root)).record(
         Hold(backup_id=backup_id(2), source="tablets", at=5, actor="me", reason="law")
     )
-    run(root, spark, delete=True)
+    run(root, session, delete=True)
     assert stored(root) == {
         "1/a", "1/b", "1/pack", "2/c", "2/CURRENT", "3/b", "3/pack", "4/CURRENT",
     }  # fmt: skip
@@ -117,13 +116,13 @@ def test_one_in_the_middle_is_held_with_what_it_alone_has(root: Path, spark: Spa
     CatalogWriter(None, str(root)).record(
         Hold(backup_id=backup_id(2), source="tablets", at=6, actor="me", reason="law", released=True)
     )
-    run(root, spark, delete=True)
+    run(root, session, delete=True)
     assert stored(root) == {"2/c", "3/b", "3/pack", "4/CURRENT"}
     assert resolved(root, 4) == SNAPSHOTS[3]
 
 
 def test_the_proof_stops_a_prune_of_what_is_needed(
-    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    root: Path, session: SparkSession | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plan gone wrong: it takes away all that the backups wrote which go."""
     keep(root, 2)
@@ -132,12 +131,13 @@ def test_the_proof_stops_a_prune_of_what_is_needed(
     with pytest.raises(
         Refused, match=r"backup number 3 of tablets has 2 files in objects that would be gone"
     ):
-        run(root, spark, delete=True)
+        run(root, session, delete=True)
     assert stored(root) == before
     assert not list(open_storage(str(root)).list("prunes/"))
 
 
 @pytest.mark.long
+@pytest.mark.spark
 def test_the_rows_travel_to_another_catalog(
     root: Path, spark: SparkSession, empty_catalog: Path, tmp_path: Path
 ) -> None:
@@ -154,6 +154,7 @@ def test_the_rows_travel_to_another_catalog(
 
 
 @pytest.mark.long
+@pytest.mark.spark
 def test_what_another_source_has_stays_for_it(root: Path, spark: SparkSession, tmp_path: Path) -> None:
     """The manifest of the second snapshot comes in as another source's, and is known after a rebuild."""
     manifest = tmp_path / "manifest.json"
@@ -175,6 +176,7 @@ def test_what_another_source_has_stays_for_it(root: Path, spark: SparkSession, t
     assert resolved(root, 1, "copy") == SNAPSHOTS[1]
 
 
+@pytest.mark.spark
 def test_a_snapshot_behind_one_that_is_lost_is_not_taken_for_whole(root: Path, spark: SparkSession) -> None:
     (listing,) = (root / "tablets" / "backups" / backup_id(2) / "listing").glob("*.files.parquet")
     listing.write_bytes(listing.read_bytes()[:-1])

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
 TABLES = ("backups", "files", "positions", "scopes", "removals", "floors", "audit", "policies", "holds")
 
 
@@ -62,9 +61,9 @@ def test_a_look_names_them_and_deletes_nothing(root: Path) -> None:
     assert run(root, topics=("orders",))["backups"] == []
 
 
-def test_what_goes_is_gone_on_record(root: Path, spark: SparkSession) -> None:
+def test_what_goes_is_gone_on_record(root: Path, session: SparkSession | None) -> None:
     before = data(root)
-    done = run(root, spark, delete=True)
+    done = run(root, session, delete=True)
     assert (done["files"], done["bytes"]) == (3, 300)
     assert before - data(root) == orders(1, 2, 3, regions=1)
     assert listed(root) == data(root)
@@ -85,53 +84,51 @@ def test_what_goes_is_gone_on_record(root: Path, spark: SparkSession) -> None:
         backup_id(number) for number in (1, 2, 3)
     }
     assert {path.parts[-3] for path in root.rglob("*.keys")} == {backup_id(number) for number in (4, 5, 6)}
-    assert run(root, spark, delete=True)["prune_id"] is None
+    assert run(root, session, delete=True)["prune_id"] is None
 
 
-def test_what_is_held_stays_with_what_it_needs(root: Path, spark: SparkSession) -> None:
+def test_what_is_held_stays_with_what_it_needs(root: Path) -> None:
     writer = CatalogWriter(None, str(root))
     writer.record(Hold(backup_id=backup_id(2), source="prod", at=5, actor="me", reason="law"))
     assert states(root) == {1: "VALID", 2: "KEEP", 3: "VALID", 4: "VALID", 5: "VALID", 6: "VALID"}
-    assert run(root, spark, delete=True)["prune_id"] is None
+    assert run(root, delete=True)["prune_id"] is None
     writer.record(Hold(backup_id=backup_id(2), source="prod", at=6, actor="me", reason="done", released=True))
     assert len(run(root)["backups"]) == 3
 
 
 def test_the_proof_stops_a_prune_of_what_is_needed(
-    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    root: Path, session: SparkSession | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {table: rows_of(root, table) for table in TABLES}
     wrong = (Leaving(backup_id(4), "full", 0, 0, "window", None),)
     monkeypatch.setattr(prune, "judged", lambda *_: (wrong, ()))
     with pytest.raises(Refused, match=f"backup {backup_id(5)} needs backup {backup_id(4)}, which would go"):
-        run(root, spark, delete=True)
+        run(root, session, delete=True)
     assert {table: rows_of(root, table) for table in TABLES} == before
     assert not list(open_storage(str(root)).list("prunes/"))
 
 
-def test_an_object_that_cannot_be_deleted_is_told_and_tried_again(root: Path, spark: SparkSession) -> None:
+def test_an_object_that_cannot_be_deleted_is_told_and_tried_again(root: Path) -> None:
     """The others go."""
     (locked,) = (root / path for path in orders(2, regions=1))
     incomplete = pytest.raises(Incomplete, match=r"1 files could not be deleted.*The first: .*data")
     with pinned(locked), incomplete:
-        run(root, spark, delete=True)
+        run(root, delete=True)
     assert data(root) == orders(2, 4, 5, 6, regions=1)
     assert tombstones.incomplete(open_storage(str(root)))
-    assert run(root, spark, delete=True)["resumed"] == 1
+    assert run(root, delete=True)["resumed"] == 1
     assert data(root) == orders(4, 5, 6, regions=1)
     assert tombstones.incomplete(open_storage(str(root))) == []
 
 
-def test_clocks_that_disagree_stop_it(
-    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clocks_that_disagree_stop_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = data(root)
     clock = time.time_ns
     with monkeypatch.context() as patched:
         patched.setattr(time, "time_ns", lambda: -60_000_000_000)
         with pytest.raises(Refused, match=r"done at 1970-01-01T00:00:06\.500Z, and this machine's"):
-            run(root, spark, delete=True)
+            run(root, delete=True)
         patched.setattr(time, "time_ns", lambda: clock() + 3_600_000_000_000)
         with pytest.raises(Refused, match="The storage's clock says"):
-            run(root, spark, delete=True)
+            run(root, delete=True)
     assert data(root) == before

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +23,7 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.deletion import lock as restoring
+from lakebackup_jobs.lifecycle.deletion.executor import Deletion, Removals
 from lakebackup_jobs.topics import restore as restore_topics
 from lakebackup_jobs.upkeep import prune, verify
 
@@ -33,16 +33,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-pytestmark = pytest.mark.spark
-
 BACKUPS = 6
 
 
 @pytest.fixture(scope="module")
-def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(empty_catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("prune ü")
     shutil.copytree(empty_catalog, root / "catalog")
-    writer = CatalogWriter(spark, str(root))
+    writer = CatalogWriter(None, str(root))
     put(root, writer, 1, topics=("orders", "payments"))
     for number in range(2, BACKUPS + 1):
         put(root, writer, number)
@@ -51,12 +49,10 @@ def made(spark: SparkSession, empty_catalog: Path, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(scope="module")
-def ended(
-    made: Path, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, dict[str, Any]]:
+def ended(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The same after a prune, and what that told."""
     root = shutil.copytree(made, tmp_path_factory.mktemp("ended") / made.name)
-    return root, run(root, spark, delete=True)
+    return root, run(root, delete=True)
 
 
 @pytest.fixture
@@ -80,7 +76,7 @@ def test_a_look_deletes_nothing_and_needs_no_session(root: Path) -> None:
 
 
 def test_what_goes_is_gone_on_record_and_counted(
-    made: Path, ended: tuple[Path, dict[str, Any]], spark: SparkSession
+    made: Path, ended: tuple[Path, dict[str, Any]], session: SparkSession | None
 ) -> None:
     before, look = data(made), run(made)
     root, done = ended
@@ -103,7 +99,7 @@ def test_what_goes_is_gone_on_record_and_counted(
         "source": "prod", "files": 8, "bytes": 800, "partitions": 2, "topics": [], "patterns": [],
         "keep_ms": None, "keep_bytes": None, "days": None, "backups": 0,
     }  # fmt: skip
-    again = run(root, spark, delete=True)
+    again = run(root, session, delete=True)
     assert (again["prune_id"], again["files"], again["resumed"]) == (None, 0, 0)
     reader = CatalogReader.require(str(root))
     # Numbers of files that are gone are not given again.
@@ -114,26 +110,30 @@ def test_what_goes_is_gone_on_record_and_counted(
 
 
 def test_the_proof_stops_a_prune_that_would_take_too_much(
-    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = data(root)
-    removals = prune._removals
+    write = Deletion._write_removals
 
-    def too_much(engine: Any, made: Any, *rest: Any) -> Any:
-        greedy = replace(made, cuts=tuple(replace(cut, low_position=50) for cut in made.cuts))
-        engine.give("cuts", plans.relation(plans.Cut, greedy.cuts))
-        rows = removals(engine, made, *rest)
-        engine.give("cuts", plans.relation(plans.Cut, made.cuts))
-        return rows
+    def too_much(deletion: Deletion, prune_id: str, removals: Removals) -> Any:
+        def cut_at(low: int) -> None:
+            cuts = [plans.Cut("prod", "orders", EPOCH, region, low, low, 0) for region in "01"]
+            removals.reader.give("cuts", plans.relation(plans.Cut, cuts))
 
-    monkeypatch.setattr(prune, "_removals", too_much)
+        cut_at(50)
+        chunks = write(deletion, prune_id, removals)
+        cut_at(40)
+        return chunks
+
+    monkeypatch.setattr(Deletion, "_write_removals", too_much)
     with pytest.raises(Refused, match="partition 0, backup number 5: needs 1 files, would have 0"):
-        run(root, spark, delete=True)
+        run(root, delete=True)
     assert data(root) == before
     assert listed(root) == before
     assert not list(open_storage(str(root)).list("prunes/"))
 
 
+@pytest.mark.spark
 def test_a_damaged_tombstone_is_named(pruned: Path, empty_catalog: Path, spark: SparkSession) -> None:
     (chunk,) = (pruned / "prunes").glob("*/removals-*")
     chunk.write_text(chunk.read_text().replace('"bytes":100', '"bytes":101', 1))
@@ -147,36 +147,36 @@ def test_a_damaged_tombstone_is_named(pruned: Path, empty_catalog: Path, spark: 
     assert seen(pruned, "SELECT * FROM floors") == []
 
 
-def check(root: Path, spark: SparkSession) -> dict[str, set[str]]:
+def check(root: Path) -> dict[str, set[str]]:
     """What verify says is wrong, by outcome."""
     request = verify.VerifyRequest(destination=str(root), mode="stat", grace_ms=-3_600_000)
-    found = verify.run(request, spark=spark, reporter=quiet())
+    found = verify.run(request, reporter=quiet())
     wrong: dict[str, set[str]] = {}
     for row in found["findings"]:
         wrong.setdefault(row["outcome"], set()).add(row["path"])
     return wrong
 
 
-def test_verify_knows_what_is_meant_to_be_gone(pruned: Path, spark: SparkSession) -> None:
+def test_verify_knows_what_is_meant_to_be_gone(pruned: Path) -> None:
     back = min(orders(1))
     (pruned / back).write_bytes(b"x")
     (done,) = (pruned / "prunes").glob("*/done")
     done.unlink()
-    assert check(pruned, spark) == {}
-    again = run(pruned, spark, delete=True)
+    assert check(pruned) == {}
+    again = run(pruned, delete=True)
     assert (again["resumed"], again["prune_id"]) == (1, None)
     assert not (pruned / back).exists()
     assert len(seen(pruned, "SELECT * FROM removals")) == 8
     assert len(seen(pruned, "SELECT * FROM audit")) == 1
 
 
-def at_work(root: Path, spark: SparkSession, name: str, state: Any, *, planned: bool = True) -> None:
+def at_work(root: Path, name: str, state: Any, *, planned: bool = True) -> None:
     """A restore of partition 1 is on record, with or without its plan."""
     row = Restore(
         restore_id=name, at=time.time_ns() // 1000, source="prod", state=state, target="dir:x", selection="",
         detail=json.dumps({"digest": "d1"}),
     )  # fmt: skip
-    CatalogWriter(spark, str(root)).append([row])
+    CatalogWriter(None, str(root)).append([row])
     if planned:
         first = {
             "scope": "orders", "epoch": EPOCH, "region": "1", "start_position": 0, "end_position": 10,
@@ -188,47 +188,46 @@ def at_work(root: Path, spark: SparkSession, name: str, state: Any, *, planned: 
         storage.put(f"restores/{name}/plan/tasks.json", json.dumps([[share]]).encode())
 
 
-def test_what_an_unfinished_restore_reads_stays(
-    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_unfinished_restore_reads_stays(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = backup_id(99)
-    at_work(root, spark, name, "running", planned=False)
+    at_work(root, name, "running", planned=False)
     assert len(run(root)["partitions"]) == 2  # it had put no plan down when it died: it will plan anew
     busy = pytest.raises(Busy, match=f"{name} is just beginning")
     with Lease.acquire(open_storage(str(root)), "restore-d1", "me"), busy:
         run(root)
-    at_work(root, spark, name, "running")
-    found = run(root, spark, delete=True)
+    at_work(root, name, "running")
+    found = run(root, delete=True)
     assert [(h["region"], h["restore_id"]) for h in found["held"]] == [("1", name)]
     assert [p["partition"] for p in found["partitions"]] == ["0"]
     assert all("partition=0" in path for path in orders(1, 2, 3, 4) - data(root))
     with monkeypatch.context() as patched:
         patched.setattr(prune, "HOLD_MS", -1_000_000)
         assert [p["partition"] for p in run(root)["partitions"]] == ["1"]
-    at_work(root, spark, name, "complete")
+    at_work(root, name, "complete")
     assert [p["partition"] for p in run(root)["partitions"]] == ["1"]
 
 
 def test_a_restore_that_comes_on_record_meanwhile_keeps_its_files(
-    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It planned before the floors were on record, so its files count no more, and stay until it is done."""
     write, name = tombstones.write_prune, backup_id(98)
 
     def meanwhile(storage: Any, made: Any) -> None:
         write(storage, made)
-        at_work(root, spark, name, "running")
+        at_work(root, name, "running")
 
     monkeypatch.setattr(tombstones, "write_prune", meanwhile)
     with pytest.raises(Incomplete, match="4 files are read by a restore"):
-        run(root, spark, delete=True)
+        run(root, delete=True)
     assert listed(root) & orders(1, 2, 3, 4) == set()
     assert {path for path in orders(1, 2, 3, 4) if "partition=1" in path} <= data(root)
-    at_work(root, spark, name, "complete")
-    assert run(root, spark, delete=True)["resumed"] == 1
+    at_work(root, name, "complete")
+    assert run(root, delete=True)["resumed"] == 1
     assert data(root) & orders(1, 2, 3, 4) == set()
 
 
+@pytest.mark.spark
 def test_a_restore_that_planned_before_a_prune_is_not_begun(
     root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
