@@ -19,7 +19,7 @@ from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
-from pyspark.sql.types import NumpyArrayConverter
+from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.runtime import class_data, jvm
@@ -96,6 +96,7 @@ def _connected(remote: str, extra: Mapping[str, str]) -> SparkSession:
 
 
 def _start_context(app: str, extra: Mapping[str, str]) -> None:
+    _know_numpy()
     if jvm.SUBMITTED:
         SparkContext._ensure_initialized()  # noqa: SLF001
         conf = SparkConf()
@@ -115,7 +116,6 @@ def _start_context(app: str, extra: Mapping[str, str]) -> None:
         finally:
             del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
         conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
-        _look_for_arrays_only()
         context = SparkContext(conf=conf, gateway=gateway)
         # Its connection breaks when the JVM ends first; Python would print a traceback.
         server: Any = context._accumulatorServer  # noqa: SLF001
@@ -131,13 +131,12 @@ def _start_context(app: str, extra: Mapping[str, str]) -> None:
         atexit.register(class_data.make_later, jvm.class_path(settings))
 
 
-def _look_for_arrays_only() -> None:
+def _know_numpy() -> None:
     """Keep PySpark from loading pandas and gRPC, with its own tests, to learn whether there is numpy."""
-    NumpyArrayConverter.can_convert = _is_vector  # type: ignore[method-assign, assignment]
-
-
-def _is_vector(_: NumpyArrayConverter, value: object) -> bool:
-    return isinstance(value, np.ndarray) and value.ndim == 1
+    array: Any = NumpyArrayConverter
+    array.can_convert = lambda _, value: isinstance(value, np.ndarray) and value.ndim == 1
+    scalar: Any = NumpyScalarConverter
+    scalar.can_convert = lambda _, value: isinstance(value, np.generic)
 
 
 def _connection_broke(*_: object) -> None:
