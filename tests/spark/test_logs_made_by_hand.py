@@ -26,6 +26,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.logs.restore import job as restore
+from lakebackup_jobs.logs.restore.apply import Changes
 from lakebackup_jobs.logs.upkeep import compact
 from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest
 from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest
@@ -353,8 +354,17 @@ def feed(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Log:
     return log_of(spark, empty_catalog, tmp_path, 1, 0, domain="ms")
 
 
+@pytest.fixture(params=["by one task", "by SQL"])
+def either(request: pytest.FixtureRequest, feed: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
+    """`feed`, restored as a small log and as a large one."""
+    if request.param == "by SQL":
+        monkeypatch.setattr(Changes, "is_small", False)
+    return feed
+
+
 @pytest.mark.parametrize("cuts", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_any_instant_alone_and_in_pieces(feed: Log, cuts: int) -> None:
+def test_any_instant_alone_and_in_pieces(either: Log, cuts: int) -> None:
+    feed = either
     load(feed.made, 1, 3)
     end = feed.made.end_ts
     ends = [*sorted(random.Random(3).sample(range(12, end), cuts)), end]
@@ -420,8 +430,8 @@ def test_names_follow_tables(feed: Log) -> None:
         feed.restore("all", start_ts=21, end_ts=25)
 
 
-def test_keys_and_spans_into_a_folder(feed: Log) -> None:
-    made = feed.made
+def test_keys_and_spans_into_a_folder(either: Log) -> None:
+    feed, made = either, either.made
     made.flush([put(1, b"a", 10, b"1"), put(1, b"m", 11, b"2"), put(1, b"z", 12, b"3")], 20)
     made.flush([truncated(1, 21), delete(1, b"m", 25), put(1, b"a", 26, b"4")], 30)
     to = f"dir:{feed.folder / 'out'}"
@@ -445,8 +455,8 @@ def test_keys_and_spans_into_a_folder(feed: Log) -> None:
         feed.restore(target=f"dir:{feed.folder / 'other'}")
 
 
-def test_what_is_damaged_is_told_and_nothing_is_written(feed: Log) -> None:
-    made = feed.made
+def test_what_is_damaged_is_told_and_nothing_is_written(either: Log) -> None:
+    feed, made = either, either.made
     made.flush([commit(1, b"lost", 5, 10), put(1, b"a", 11, b"1")], 20)
     with pytest.raises(Damaged, match=r"key 6c6f7374 of table 1.*start ts 5"):
         feed.restore("lost")

@@ -129,6 +129,10 @@ class Content(Protocol[Written]):
         """All of it, as the rows of a table; None: there is none."""
         ...
 
+    def create(self, path: str) -> bool:
+        """Create the table at a path with it, without SQL; whether it is so little that this was done."""
+        ...
+
     def onto(self, held: DataFrame) -> DataFrame:
         """What makes the rows that are `held` those after the restore; see the statement log_continue."""
         ...

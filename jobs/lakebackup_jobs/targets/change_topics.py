@@ -19,7 +19,6 @@ from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.plan.logs.flush import physical_ms
 from lakebackup.rules import layout
 from lakebackup.rules.patterns import check_topic_name
-from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.admin.committed import Progress
@@ -185,19 +184,16 @@ class ChangeTopics(Target):
         return found
 
     def _stage(self, content: Changes, folder: str) -> list[str]:
-        path = f"{self._storage.uri}/{folder}changes"
-        content.write_files(path, whole=False)
-        rows = content.read_files(path)
-        with task_errors():
-            bare = rows.where("name IS NULL").select("table_id").distinct().limit(_SHOWN).collect()
-        if bare:
-            raise Refused(
-                f"The log of {content.plan.source} does not have the names of tables "
-                f"{', '.join(str(row.table_id) for row in bare)}.",
-                hint="Choose tables by name with -f, or restore into delta: or dir:.",
-            )
+        content.write_files(f"{self._storage.uri}/{folder}changes", whole=False)
         found = [one.path for one in self._storage.list(f"{folder}changes/")]
         files = sorted(path for path in found if path.endswith(".parquet"))
+        rows = run_all(_NamelessJob(self._storage.uri, files), range(len(files)), content.spark)
+        if bare := sorted({table for row in rows for table in json.loads(row.tables)})[:_SHOWN]:
+            raise Refused(
+                f"The log of {content.plan.source} does not have the names of tables "
+                f"{', '.join(map(str, bare))}.",
+                hint="Choose tables by name with -f, or restore into delta: or dir:.",
+            )
         self._storage.put(f"{folder}staged.json", json.dumps(files).encode())
         return files
 
@@ -208,6 +204,25 @@ class ChangeTopics(Target):
             self._storage.delete(found.path)
         for number in range(count):
             self._cluster.delete_group(group_of(group, number))
+
+
+@dataclass(frozen=True, slots=True)
+class _NamelessJob(Task):
+    """Finds tables in a staged file that have no name: up to _SHOWN ids, as JSON."""
+
+    COLUMNS = "tables STRING, error STRING"
+
+    uri: str
+    files: Sequence[str]
+
+    def run(self, number: int) -> dict[str, object]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        data = pa.BufferReader(open_storage(self.uri).get(self.files[number]))
+        rows = pq.read_table(data, columns=["table_id", "name"])
+        bare = rows.filter(rows["name"].is_null())["table_id"].unique()
+        return {"tables": json.dumps(bare[:_SHOWN].to_pylist())}
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ class DeltaTarget(Target):
         """One commit: a new table, more rows of it, or a merge into it."""
         if content.before is not None:
             self._merge(content)
-        elif (rows := content.rows()) is not None:
+        elif not content.create(self._path) and (rows := content.rows()) is not None:
             # A commit that records nothing else is known by the restore's id, and made once by that.
             mode = "append" if content.after is None else "errorifexists"
             with task_errors():

@@ -70,6 +70,9 @@ class Records:
             return None
         return _DecodeJob(**self.to_read).over(self.spark, self.splits.numbers, SPARK_COLUMNS)
 
+    def create(self, path: str) -> bool:
+        return False
+
     def onto(self, held: DataFrame) -> DataFrame:
         raise NotImplementedError  # a restore of records is not continued by another
 

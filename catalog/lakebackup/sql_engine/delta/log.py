@@ -159,8 +159,8 @@ def put_summed(storage: Storage, path: str, data: bytes) -> None:
 
 
 def _sums_path(path: str) -> str:
-    above, _, name = path.rpartition("/")
-    return f"{above}/.{name}.crc"
+    above, slash, name = path.rpartition("/")
+    return f"{above}{slash}.{name}.crc"
 
 
 def put_checkpoint(storage: Storage, table: str, opened: DeltaTable, copy: str) -> None:

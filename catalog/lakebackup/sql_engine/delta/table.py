@@ -174,20 +174,25 @@ def write_rows(
     Until then the file is invisible, so that any process may write one. `settings`: the table's, where they
     are known. Raises UsageProblem when a row breaks a constraint of the table.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     settings = settings_of(f"{storage.uri}/{table}") if settings is None else settings
     _check(table, rows, settings)
     order = [column for column in SORTED_BY if column in rows.column_names]
     if order:
         rows = rows.sort_by([(column, "ascending") for column in order])
+    return put_rows(storage, f"{table}/", rows, settings)
+
+
+def put_rows(storage: Storage, folder: str, rows: pa.Table, settings: Mapping[str, str]) -> str:
+    """As `write_rows`, for any table in a folder of `storage`, which ends in `/` or is empty."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     sink = pa.BufferOutputStream()
     # The footer has no checksum: without statistics in it, a flipped bit there cannot hide rows.
     pq.write_table(rows, sink, write_page_checksum=True, write_statistics=False, compression="snappy")
     data = sink.getvalue().to_pybytes()
     name = f"part-{uuid.uuid4().hex}-{hashlib.sha256(data).hexdigest()}.parquet"  # what readers verify
-    put_summed(storage, f"{table}/{name}", data)
+    put_summed(storage, f"{folder}{name}", data)
     return json.dumps({"path": name, "size": len(data), "stats": json.dumps(_statistics(rows, settings))})
 
 

@@ -19,6 +19,7 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.lifecycle.identity import holder
+from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.task import LastError
 from lakebackup_jobs.logs.task_watch import TaskWatch
@@ -55,16 +56,16 @@ def run(
     A flush in progress is finished first. An error pauses the task. It is in `last_error` at once, and in the
     catalog as soon as it is writable. Raises NotFound (no such task), Busy (another job of it runs).
     """
-    from lakebackup_jobs.runtime.session import spark_session
-
     reader = CatalogReader.open(request.destination, request.catalog)
     task.require(reader, request.name)
     if reader:
         require_current(reader)
     job = LogJob(request, reporter, stop, last_error or LastError())
     try:
+        work = Workspace(request, request.name, reporter, spark)
+        work.start_spark()
         destination_id(job.storage)
-        return job.run(spark or spark_session())
+        return job.run(work.spark)
     finally:
         job.lease.release()
 

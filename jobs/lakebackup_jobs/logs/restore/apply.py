@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as sf
 
 from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
+from lakebackup.sql_engine.delta.new_table import create_table
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup_jobs.logs.restore.splits import ENDS, WRITES, Latest
+from lakebackup.storage import open_storage
+from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
+from lakebackup_jobs.lifecycle.tasks.task import run_all
+from lakebackup_jobs.logs.restore.small import WriteChanges, WriteTable
+from lakebackup_jobs.logs.restore.splits import CHANGES, ENDS, KEY, LATER, LOST, RESULT, WRITES, Latest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,16 +27,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.targets import Held
     from lakebackup_jobs.targets.delta import DeltaTarget
 
-#: A row of a restored table, and of a full.
-RESULT = (
-    "table_id BIGINT, db STRING, name STRING, key BINARY, value BINARY, start_ts BIGINT, commit_ts BIGINT, "
-    "seq BIGINT, sub INT"
-)
 COLUMNS = tuple(column.split()[0] for column in RESULT.split(", "))
-#: What is written for a target that keeps changes.
-CHANGES = f"{RESULT}, type STRING"
-_LATER = ("commit_ts", "seq", "sub")
-_KEY = ("table_id", "key")
 # Uncompressed bytes per task of a shuffle, all of which it may hold in memory. Beyond 12 TiB a task gets
 # more, which fits into an array of Arrow's up to 400 TB.
 _PIECE = 64 << 20
@@ -43,9 +39,13 @@ _TASKS, _BROADCAST = "spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoi
 def sized(spark: SparkSession, raw_bytes: int) -> Iterator[None]:
     """While the block runs: as many tasks after a shuffle as `raw_bytes` need, and no automatic broadcasts.
 
-    Spark would broadcast a side of a join because it takes what tasks read for as small as their numbers.
+    Spark would broadcast a side of a join because it takes what tasks read for as small as their numbers;
+    what one task can hold may be.
     """
     count = pieces(raw_bytes)
+    if count == 1:
+        yield
+        return
     tasks, least = spark.conf.get(_TASKS) or "1", spark.conf.get(_BROADCAST) or "-1"
     spark.conf.set(_TASKS, str(max(count, int(tasks))))
     spark.conf.set(_BROADCAST, "-1")
@@ -99,18 +99,18 @@ class Changes:
         `type`, PUTS or DELETES. Changes before the last truncation of their table are left out."""
         # Tasks find the latest write of each key: Spark would sort all values to do so.
         tasks = int(self.spark.conf.get(_TASKS) or "1")
-        latest = self.splits.frame(self.spark, WRITE).repartition(tasks, *_KEY).mapInArrow(Latest(), WRITES)
+        latest = self.splits.frame(self.spark, WRITE).repartition(tasks, *KEY).mapInArrow(Latest(), WRITES)
         latest = _behind_ends(latest, self.emptied())
         apart = (sf.col("type") == PUTS) & sf.col("value").isNull()
         value = sf.col("value")
         if self.splits.paths.get(DEFAULT):
             values = (
                 self.splits.frame(self.spark, DEFAULT)
-                .repartition(tasks, *_KEY, "start_ts")  # so that they are sorted once, not before it too
-                .groupBy(*_KEY, "start_ts")
+                .repartition(tasks, *KEY, "start_ts")  # so that they are sorted once, not before it too
+                .groupBy(*KEY, "start_ts")
                 .agg(sf.max("value").alias("prewritten"))
             )
-            latest = latest.join(values, [*_KEY, "start_ts"], "left")
+            latest = latest.join(values, [*KEY, "start_ts"], "left")
             apart &= sf.col("prewritten").isNull()
             value = sf.coalesce("value", "prewritten")
         value = (
@@ -118,21 +118,21 @@ class Changes:
             .when(apart, sf.raise_error(_lost()).cast("binary"))
             .otherwise(value)
         )
-        return latest.select(*_KEY, value.alias("value"), "start_ts", *_LATER, "type")
+        return latest.select(*KEY, value.alias("value"), "start_ts", *LATER, "type")
 
     def emptied(self) -> DataFrame | None:
         """When each table was last truncated: table_id, `emptied` (a struct that compares); None: never."""
         if not self.splits.paths.get(ENDS):
             return None
         found = self.splits.frame(self.spark, ENDS).where(sf.col("type") == TRUNCATES)
-        return found.groupBy("table_id").agg(sf.max(sf.struct(*_LATER)).alias("emptied"))
+        return found.groupBy("table_id").agg(sf.max(sf.struct(*LATER)).alias("emptied"))
 
     def rows(self) -> DataFrame:
         """The latest committed value of each key at the end of the span: COLUMNS."""
         latest = self.latest()
         rows = latest.where(sf.col("type") == PUTS).drop("type")
         if self.full is not None:
-            below = self._meant(self.full).drop("db", "name").join(latest.select(*_KEY), [*_KEY], "left_anti")
+            below = self._meant(self.full).drop("db", "name").join(latest.select(*KEY), [*KEY], "left_anti")
             rows = _behind_ends(below, self.emptied()).unionByName(rows)
         return self._named(rows)
 
@@ -150,8 +150,22 @@ class Changes:
             touched = gone.withColumn("type", sf.lit(DELETES)).unionByName(touched)
         elif not self.plan.changed:
             return found
-        rest = touched.join(latest.select(*_KEY), [*_KEY], "left_anti").drop("db", "name")
+        rest = touched.join(latest.select(*KEY), [*KEY], "left_anti").drop("db", "name")
         return found.unionByName(self._named(rest))
+
+    @property
+    def is_small(self) -> bool:
+        """Whether one task does it, without SQL."""
+        return self.full is None and pieces(self.plan.raw_bytes) == 1
+
+    def create(self, path: str) -> bool:
+        """Create the table at a path, if one task can find all rows; whether it did."""
+        if not self.is_small:
+            return False
+        (done,) = run_all(WriteTable(self.splits, self.plan.tables, path), range(1), self.spark)
+        info = {**self.commit, "operationMetrics": {"numOutputRows": str(done.entries)}}
+        create_table(open_storage(path, private=False), arrow_schema(RESULT), [done.added], info)
+        return True
 
     def in_table(self, table: DeltaTarget) -> dict[str, int]:
         """The counts of the commit."""
@@ -166,6 +180,13 @@ class Changes:
         `type`: P, D (the value is null), or T (the key is empty): the table was truncated, so its keys
         without a change have no value any more. T is left out unless `whole`.
         """
+        if self.is_small:
+            storage = open_storage(path)
+            for left in list(storage.list("")):
+                storage.delete(left.path)
+            job = WriteChanges(self.splits, self.plan.tables, path, whole)
+            (done,) = run_all(job, range(1), self.spark)
+            return {"entries": done.entries}
         if self.full is not None:
             rows = self.rows().withColumn("type", sf.lit(PUTS))
         else:
@@ -183,11 +204,7 @@ class Changes:
                 rows = rows.unionByName(self._named(last))
         with task_errors():
             rows.sortWithinPartitions("db", "name", "key").write.mode("overwrite").parquet(path)
-            return {"entries": self.read_files(path).count()}
-
-    def read_files(self, path: str) -> DataFrame:
-        """The changes that `write_files` wrote: CHANGES."""
-        return self.spark.read.schema(CHANGES).parquet(path)
+            return {"entries": self.spark.read.schema(CHANGES).parquet(path).count()}
 
     def _named(self, rows: DataFrame) -> DataFrame:
         """Rows with their tables' names at the end of the span; null: the log has none."""
@@ -217,20 +234,11 @@ def _behind_ends(rows: DataFrame, emptied: DataFrame | None) -> DataFrame:
     """Rows later than the last truncation of their table."""
     if emptied is None:
         return rows
-    kept = sf.col("emptied").isNull() | (sf.struct(*_LATER) > sf.col("emptied"))
+    kept = sf.col("emptied").isNull() | (sf.struct(*LATER) > sf.col("emptied"))
     return rows.join(sf.broadcast(emptied), "table_id", "left").where(kept).drop("emptied")
 
 
 def _lost() -> Column:
     """The error of a missing value; `sql_engine.failures` recognizes it in Spark's error."""
-    return sf.concat(
-        sf.lit("lakebackup.errors.Damaged: The value of key "),
-        sf.lower(sf.hex("key")),
-        sf.lit(" of table "),
-        sf.col("table_id").cast("string"),
-        sf.lit(", written by the transaction of start ts "),
-        sf.col("start_ts").cast("string"),
-        sf.lit(" and committed at "),
-        sf.col("commit_ts").cast("string"),
-        sf.lit(", is not in the log."),
-    )
+    text = f"lakebackup.errors.Damaged: {LOST}"
+    return sf.format_string(text, sf.lower(sf.hex("key")), "table_id", "start_ts", "commit_ts")

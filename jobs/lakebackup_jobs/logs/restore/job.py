@@ -156,13 +156,14 @@ def _full(
     spark: SparkSession, reader: CatalogReader, made: LogRestorePlan, request: LogRestoreRequest
 ) -> DataFrame | None:
     from lakebackup_jobs.logs.restore import apply
+    from lakebackup_jobs.logs.restore.splits import RESULT
 
     if request.upon is not None:
         rows = spark.read.format("delta").load(request.upon)
         if lacks := [column for column in apply.COLUMNS if column not in rows.columns]:
             raise Refused(
                 f"The table at {request.upon} has no columns {', '.join(lacks)}.",
-                hint=f"The log can be applied to one with {apply.RESULT}.",
+                hint=f"The log can be applied to one with {RESULT}.",
             )
         return rows.select(*apply.COLUMNS)
     if made.full is None:

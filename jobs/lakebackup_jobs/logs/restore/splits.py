@@ -33,6 +33,21 @@ WRITES = (
     "seq BIGINT, sub INT"
 )
 VALUES = "table_id BIGINT, key BINARY, value BINARY, start_ts BIGINT"
+#: A row of a restored table, and of a full.
+RESULT = (
+    "table_id BIGINT, db STRING, name STRING, key BINARY, value BINARY, start_ts BIGINT, commit_ts BIGINT, "
+    "seq BIGINT, sub INT"
+)
+#: What is written for a target that keeps changes.
+CHANGES = f"{RESULT}, type STRING"
+KEY = ("table_id", "key")
+#: Of two changes of a key, the later one has the greater.
+LATER = ("commit_ts", "seq", "sub")
+#: Says which value is missing: key (hex), table id, start ts, commit ts.
+LOST = (
+    "The value of key %s of table %s, written by the transaction of start ts %s and committed at %s, "
+    "is not in the log."
+)
 #: Files that may hold the end of a whole table.
 ENDS = "ends"
 # Uncompressed bytes that a task reads; more of a huge log.
@@ -65,7 +80,7 @@ class LogSplits:
     def frame(self, spark: SparkSession, kind: str) -> DataFrame:
         """The records of a kind (WRITE, DEFAULT, ENDS), read by tasks: columns WRITES or VALUES."""
         numbers = range(len(self.paths.get(kind, ())))
-        return _ReadJob(self, kind).over(spark, numbers, VALUES if kind == DEFAULT else WRITES)
+        return ReadJob(self, kind).over(spark, numbers, VALUES if kind == DEFAULT else WRITES)
 
     def task_progress(self) -> TaskProgress:
         """Where the tasks report how far they are."""
@@ -118,7 +133,7 @@ def _deal(
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadJob(PerNumber):
+class ReadJob(PerNumber):
     """The records of each split that the restore is about."""
 
     splits: LogSplits

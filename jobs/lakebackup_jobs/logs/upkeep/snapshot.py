@@ -16,13 +16,11 @@ import pyarrow.parquet as pq
 from lakebackup.errors import Refused
 from lakebackup.plan.logs.restore import gap_note, plan_restore, require_restorable
 from lakebackup.rules import layout
-from lakebackup.sql_engine.failures import task_errors
-from lakebackup.sql_engine.worker import PerNumber, task_number
 from lakebackup.storage import open_storage
-from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
 from lakebackup_jobs.lifecycle.run import Life
 from lakebackup_jobs.lifecycle.tasks.part import parts_of
+from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore.job import bring, summary_of
@@ -31,7 +29,7 @@ from lakebackup_jobs.targets import Held
 from lakebackup_jobs.targets.delta import DeltaTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -58,7 +56,10 @@ def run(
 
     `plain`: also of encrypted log files, though a full is not encrypted. Raises as a restore, and Busy.
     """
-    catalog = current_catalog(request.destination, request.catalog)
+    work = Workspace(request, request.name, reporter, spark)
+    catalog = work.current()
+    if not request.dry_run:
+        work.start_jvm()
     request = replace(request, on_full=True, filters=())
     made = plan_restore(request, catalog, leave_uncovered=True)
     full = InProgress.begin()
@@ -73,7 +74,7 @@ def run(
             hint="Give --plain if they may lie beside the log as they are.",
         )
     require_restorable(made, allow_gaps=request.allow_gaps)
-    work = Workspace(request, made.source, reporter, spark)
+    work.start_spark()
     sweep(work)
     with work.lease(_lease_name(full.backup_id)) as lease:
         done = Life(LogFull(work, request, catalog, made), lease).take(full)
@@ -128,15 +129,15 @@ class LogFull(Derived):
 
     def _describe(self, draft: InProgress, folder: str) -> None:
         """Keep the rows of the full's objects apart."""
-        made, spark, uri = self.made, self.workspace.spark, self.workspace.storage.uri
-        job = _Describe(**parts_of(self.workspace, draft), domain=made.domain, end_ts=made.end_ts)
-        with task_errors():
-            found = spark.range(0, 1, 1, 1).mapInArrow(_List(uri, folder), "path STRING").persist()
-            try:
-                count = max(1, -(-found.count() // _EACH))
-                found.repartition(count).mapInArrow(job, "task INT").collect()  # a row a task
-            finally:
-                found.unpersist()
+        made, work = self.made, self.workspace
+        job = _Describe(
+            **parts_of(work, draft),
+            domain=made.domain,
+            end_ts=made.end_ts,
+            objects=folder,
+            shares=tuple(_shares(work.storage, folder)),
+        )
+        run_all(job, range(len(job.shares)), work.spark)
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:  # noqa: ARG002
         draft, parts, found = self.numbered(draft)
@@ -160,39 +161,35 @@ class LogFull(Derived):
         return {"number": backup.number, "entries": backup.entries, "bytes_stored": backup.bytes}
 
 
-@dataclass(frozen=True, slots=True)
-class _List(PerNumber):
-    """The objects of a full. Hadoop's checksum files are deleted: only folders have them, and the rows have a
-    digest."""
-
-    uri: str
-    folder: str
-
-    def rows(self, number: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
-        paths = self._paths(open_storage(self.uri))
-        while some := list(islice(paths, 10_000)):
-            yield pa.RecordBatch.from_pydict({"path": some})
-
-    def _paths(self, storage: Storage) -> Iterator[str]:
-        for found in storage.list(self.folder):
-            if found.path.rpartition("/")[2].startswith("."):
-                storage.delete(found.path)
-            else:
-                yield found.path
+def _shares(storage: Storage, folder: str) -> Iterator[str]:
+    """Behind which object of a full the share of each task begins. Hadoop's checksum files are deleted: only
+    folders have them, and the rows have a digest."""
+    count, before = 0, ""
+    for found in storage.list(folder):
+        if found.path.rpartition("/")[2].startswith("."):
+            storage.delete(found.path)
+            continue
+        if count % _EACH == 0:
+            yield before
+        count, before = count + 1, found.path
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Describe(WithoutNumber):
-    """For `mapInArrow` over paths of a full's objects: keeps their rows apart; the number of the task."""
+class _Describe(WithoutNumber, Task):
+    """Keeps the rows of a full's `objects` (their folder) apart, a share a task."""
+
+    COLUMNS = "error STRING"
 
     domain: str
     end_ts: int
+    objects: str
+    shares: tuple[str, ...]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        storage, task = open_storage(self.uri), task_number()
-        rows = [self._row(path, storage.get(path)) for batch in batches for path in batch[0].to_pylist()]
-        self.keep_apart(storage, task, rows)
-        yield pa.RecordBatch.from_pydict({"task": pa.array([task], pa.int32())})
+    def run(self, number: int) -> Mapping[str, Any]:
+        storage = open_storage(self.uri)
+        found = islice(storage.list(self.objects, after=self.shares[number]), _EACH)
+        self.keep_apart(storage, number, [self._row(one.path, storage.get(one.path)) for one in found])
+        return {}
 
     def _row(self, path: str, data: bytes) -> DataFile:
         rows = path.endswith(".parquet") and "/_delta_log/" not in path

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lakebackup.formats.logs.events import DEFAULT, WRITE
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.logs.restore.apply import pieces
-from lakebackup_jobs.logs.restore.splits import Latest, LogSplits, _ReadJob, latest_of
+from lakebackup_jobs.logs.restore.splits import Latest, LogSplits, ReadJob, latest_of
 
 SCHEMA = pa.schema(
     [
@@ -59,14 +59,14 @@ def test_a_span_is_without_its_start_and_with_its_end(kind: str, wanted: list[bo
     splits = LogSplits("", "", {}, Roots({}), 10, 20, 11, None, None, True, None)
     rows = [(None, b"a", None, ts, ts, "P", 0, 0) for ts in (10, 11, 20, 21)]
     batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
-    assert _ReadJob(splits, kind)._wanted(batch).to_pylist() == wanted
+    assert ReadJob(splits, kind)._wanted(batch).to_pylist() == wanted
 
 
 def test_keys_are_from_the_first_to_before_the_one_beyond() -> None:
     splits = LogSplits("", "", {}, Roots({}), 0, 9, None, b"b".hex(), b"d".hex(), True, None)
     rows = [(None, key, None, 1, 1, "P", 0, 0) for key in (b"a", b"b", b"c\xff", b"d")]
     batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
-    assert _ReadJob(splits, WRITE)._wanted(batch).to_pylist() == [False, True, True, False]
+    assert ReadJob(splits, WRITE)._wanted(batch).to_pylist() == [False, True, True, False]
 
 
 def test_a_task_holds_little_of_a_huge_log() -> None:

@@ -1,0 +1,56 @@
+"""Creating a Delta table with the rows that are in it at once, by delta-rs, without a JVM."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import Refused
+from lakebackup.sql_engine.delta.log import FOLDER, put_summed
+from lakebackup.storage import AlreadyExists
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lakebackup.storage import Storage
+
+
+def create_table(storage: Storage, schema: pa.Schema, added: Sequence[str], info: Mapping[str, Any]) -> None:
+    """Create a table at the root of `storage` with files that `put_rows` wrote there.
+
+    `info`: what the commit records of itself. Raises Refused when there is a table.
+    """
+    from deltalake import CommitProperties, Schema
+    from deltalake.transaction import AddAction, create_table_with_add_actions
+
+    name, now = f"{0:020d}.json", int(time.time() * 1000)
+    files = [
+        AddAction(
+            path=file["path"],
+            size=file["size"],
+            partition_values={},
+            modification_time=now,
+            data_change=True,
+            stats=file["stats"],
+        )
+        for file in map(json.loads, added)
+    ]
+    with tempfile.TemporaryDirectory(prefix="lakebackup-table-") as folder:
+        create_table_with_add_actions(
+            folder,
+            Schema.from_arrow(schema),
+            files,
+            commit_properties=CommitProperties(custom_metadata=dict(info)),
+        )
+        data = Path(folder, FOLDER, name).read_bytes()
+    try:
+        put_summed(storage, f"{FOLDER}/{name}", data)
+    except AlreadyExists as error:
+        raise Refused(
+            f"Another program created a table at {storage.uri} meanwhile.", hint="Use a new path."
+        ) from error
