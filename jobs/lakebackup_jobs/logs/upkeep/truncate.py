@@ -136,7 +136,7 @@ class _Run:
         rows = spark.table("doomed_log")
         if metas:
             listed = spark.createDataFrame([as_row(row) for row in metas], spark_columns("removals"))
-            rows = rows.unionByName(listed)
+            rows = rows.unionByName(listed.drop("files"))
         prune = Prune(
             prune_id=prune_id,
             at=at,
