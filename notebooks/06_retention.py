@@ -82,7 +82,7 @@ con.register("policies", "holds", "missed_runs", "obsolete_backups", "removals",
 # COMMAND ----------
 
 # MAGIC %sql
-# MAGIC SELECT source, prune_id, time, reason, count(*) AS files, sum(bytes) AS bytes
+# MAGIC SELECT source, prune_id, time, reason, sum(coalesce(files, 1)) AS files, sum(bytes) AS bytes
 # MAGIC FROM removals
 # MAGIC GROUP BY source, prune_id, time, reason
 # MAGIC ORDER BY time DESC

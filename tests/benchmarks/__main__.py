@@ -24,6 +24,7 @@ from tests.benchmarks.changelog_rpo import rpo
 from tests.benchmarks.cold import cold
 from tests.benchmarks.cost import cost
 from tests.benchmarks.data import DataSet, fill
+from tests.benchmarks.growth import growth
 from tests.benchmarks.measure import progress
 from tests.benchmarks.memory import driver_memory
 from tests.benchmarks.ours import Session
@@ -48,7 +49,7 @@ BROKER = (
     "queue-ratio",
     "queue-writers",
 )
-CASES = (*BROKER, "chains", "catalog", "snapshots", "log-restore")
+CASES = (*BROKER, "chains", "catalog", "growth", "snapshots", "log-restore")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -70,6 +71,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument(
         "--thousand-backups", type=int, default=2, help="backups of the chains, 100 files each (default: 2)"
+    )
+    parser.add_argument(
+        "--days", type=int, nargs="+", default=[1, 10, 100], help="of a log's flushes (default: 1 10 100)"
+    )
+    parser.add_argument(
+        "--weeks", type=int, nargs="+", default=[0, 10, 100], help="of deleted backups (default: 0 10 100)"
     )
     parser.add_argument(
         "--gigabytes",
@@ -183,6 +190,11 @@ class Run:
         options = self.options
         found = catalog(options.keep or self._place, options.millions, options.leaving, options.runs)
         yield "Questions to a catalog of 2,000 backups", found
+
+    def _growth(self) -> Iterator[tuple[str, str]]:
+        options = self.options
+        found = growth(self._place, options.days, options.weeks, options.runs)
+        yield "Catalogs that have been at work for long", found
 
     def _snapshots(self) -> Iterator[tuple[str, str]]:
         with self._session() as session:

@@ -69,7 +69,7 @@ def test_spark_makes_a_catalog_there_and_both_engines_read_it(spark: SparkSessio
     uri = f"s3://{s3.bucket()}"
     assert CatalogReader.open(uri) is None
     storage, writer = open_storage(uri), CatalogWriter(spark, uri)
-    assert writer.migrate() == 3
+    assert writer.migrate() == 4
     publish(storage, writer, manifest(1))
     engine = SparkEngine(spark, writer.catalog_uri)
     assert [row.number for row in engine.query("list_backups", source=None).collect()] == [1]

@@ -59,6 +59,11 @@ def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
     there = ("log_tasks", "log_regions", "log_tables", "departures", "floors", "removals")
     assert all(before[table] for table in there)
     covered = seen(root, "SELECT * FROM coverage")
+    regions = seen(root, "SELECT * FROM log_regions ORDER BY region")
+    CatalogWriter(spark, str(root)).fold("log_regions")
+    assert seen(root, "SELECT * FROM log_regions ORDER BY region") == regions
+    before |= {"log_regions": rows_of(root, "log_regions")}
+    assert len(before["log_regions"]) == len(regions) == 2
     shutil.rmtree(root / "catalog")
     assert rebuild(spark, str(root)).problems == []
     assert {table: rows_of(root, table) for table in TABLES} == before

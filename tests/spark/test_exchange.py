@@ -13,12 +13,13 @@ import pytest
 from tests.support.catalogs import backup_id, manifest, publish
 from tests.support.command_line import quiet
 from tests.support.disks import flip
-from tests.support.looks import rows_of
+from tests.support.looks import rows_of, seen
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 from lakebackup.recovery.imports import read_import
 from lakebackup.recovery.rebuild import rebuild
+from lakebackup.rows.backups import Removal
 from lakebackup.rows.tables import TABLES
 from lakebackup.rows.upkeep import Audit
 from lakebackup.sql_engine.delta.table import open_table
@@ -66,6 +67,11 @@ def all_rows(root: Path) -> dict[str, list[str]]:
     return {table: rows_of(root, table) for table in TABLES if table not in OWN}
 
 
+def removal_of(file: dict[str, Any]) -> Removal:
+    of_file = ("source", "destination", "path", "backup_id", "scope", "epoch", "region", "bytes")
+    return Removal(prune_id="p", at=1, reason="time", **{name: file[name] for name in of_file})
+
+
 def take(spark: SparkSession, root: Path, **asked: Any) -> dict[str, Any]:
     request = ImportRequest(**{"destination": str(root), **asked})
     return catalog_import.run(request, spark=spark, reporter=quiet())
@@ -76,10 +82,13 @@ def test_what_was_exported_comes_back_the_same(
     spark: SparkSession, root: Path, empty: Path, tmp_path: Path, form: Any
 ) -> None:
     out = tmp_path / "rows"
+    CatalogWriter(None, str(root)).append(
+        [removal_of(row) for row in seen(root, "SELECT * FROM files WHERE source = 'other'")]
+    )
     told = catalog_export.run(ExportRequest(str(root), str(out), form=form), reporter=quiet())
     counts = {row["table"]: row["rows"] for row in told["tables"]}
     assert counts == {
-        "backups": 3, "files": 8, "positions": 8, "scopes": 4, "audit": 1, "destinations": 1,
+        "backups": 3, "files": 8, "positions": 8, "scopes": 4, "removals": 2, "audit": 1, "destinations": 1,
     }  # fmt: skip
     planned = take(spark, empty, folder=str(out), dry_run=True)
     assert (planned["dry_run"], planned["backups"], planned["files"]) == (True, 3, 8)
@@ -92,9 +101,12 @@ def test_what_was_exported_comes_back_the_same(
     own = CatalogReader.require(str(root))
     assert foreign_destinations(reader, open_storage(str(empty))) == own.destinations().uris.keys()
     assert foreign_destinations(own, open_storage(str(root))) == frozenset()
+    for place in (root, empty):
+        CatalogWriter(spark, str(place)).fold("removals")
     again = take(spark, empty, folder=str(out), trust_roots=(str(root),))
     assert again["backups"] == 0
     assert all_rows(empty) == all_rows(root)
+    assert len(rows_of(empty, "removals")) == 1
     assert len(rows_of(empty, "audit")) == 2
     before = {table: rows_of(empty, table) for table in (*all_rows(empty), "audit")}
     shutil.rmtree(empty / "catalog")

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.spark
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A destination with a catalog without rows; its name needs quoting wherever it goes unquoted."""
     root = tmp_path_factory.mktemp("it's a `place` ü")
-    assert CatalogWriter(None, str(root)).migrate() == 3
+    assert CatalogWriter(None, str(root)).migrate() == 4
     return root
 
 
@@ -287,7 +287,7 @@ def test_rows_of_logs_are_appended(spark: SparkSession, root: Path) -> None:
 def test_another_schema_version_is_refused_with_what_to_do(spark: SparkSession, root: Path) -> None:
     storage = open_storage(str(root / "catalog"))
     append(storage, "migrations", [Migration(version=99, name="0099_later", applied_at=1)], "later")
-    with pytest.raises(UsageProblem, match=r"schema version 99.*versions up to 3"):
+    with pytest.raises(UsageProblem, match=r"schema version 99.*versions up to 4"):
         CatalogReader.open(str(root))
     with pytest.raises(UsageProblem, match="schema version 99"):
         CatalogWriter(spark, str(root)).migrate()

@@ -35,7 +35,12 @@ def test_a_statement_has_an_area_that_callers_need_not_know() -> None:
     assert load("queries", "prune_cuts") == (PACKAGE / "queries/prune/topics/prune_cuts.sql").read_text(
         "utf-8"
     )
-    assert names("migrations") == ("0001_initial", "0002_policy_topics", "0003_runner")
+    assert names("migrations") == (
+        "0001_initial",
+        "0002_policy_topics",
+        "0003_runner",
+        "0004_removed_backups",
+    )
     with pytest.raises(KeyError, match="no statement queries/prune/prune_cuts"):
         load("queries", "prune/prune_cuts")
 

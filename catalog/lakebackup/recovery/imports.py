@@ -87,6 +87,9 @@ def append(
         rows = reader.over(spark, range(len(chunks)), spark_columns(table))
         if table == "destinations":
             rows = rows.join(engine.table(table).select("destination"), "destination", "left_anti")
+        elif table == "removals":  # a prune's come all at once; they may be one row by now, here or there
+            there = engine.table(table).select("prune_id", "backup_id")
+            rows = rows.join(there, ["prune_id", "backup_id"], "left_anti")
         elif table not in OF_BACKUPS:
             rows = rows.subtract(engine.table(table))
         elif spare:

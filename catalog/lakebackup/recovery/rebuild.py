@@ -29,7 +29,7 @@ from lakebackup.store import translations
 from lakebackup.store.delta_append import LISTED, LISTED_BY, TornListings
 from lakebackup.store.roots import FORMAT, destination_id
 from lakebackup.store.tombstones import RemovalReader, prune_ids, read_prune
-from lakebackup.store.writer import ROWS_IN_AUDIT, CatalogWriter
+from lakebackup.store.writer import FOLDED, ROWS_IN_AUDIT, CatalogWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -126,6 +126,8 @@ class _Rebuild:
         self.writer.register_home()
         self.writer.append(self._acknowledged(), f"rebuild-{self.run_id}-left-out")
         self.writer.append(backups, f"rebuild-{self.run_id}")
+        for table in FOLDED:
+            self.writer.fold(table)
         return self.result
 
     def _acknowledged(self) -> list[Audit]:

@@ -166,7 +166,11 @@ class Gap(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal(Row):
-    """A data file that was pruned, or is about to be: from this row on it does not count."""
+    """A data file that was pruned, or is about to be: from this row on it does not count.
+
+    With `files`, all files of the backup that prune `prune_id` deleted for that reason, that many: nothing is
+    left of the backup then, and path, scope, epoch and region are `-`.
+    """
 
     prune_id: str
     at: int
@@ -179,6 +183,7 @@ class Removal(Row):
     region: str
     bytes: int
     reason: str
+    files: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,7 +164,9 @@ class RemovalWriter:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        for rows in in_chunks(batches, ARROW_SCHEMAS["removals"], CHUNK_ROWS):
+        schema = ARROW_SCHEMAS["removals"]
+        of_one = schema.remove(schema.get_field_index("files"))
+        for rows in in_chunks(batches, of_one, CHUNK_ROWS):
             yield pa.RecordBatch.from_pylist([asdict(self._write(rows))])
         settle()
 

@@ -23,13 +23,16 @@ from lakebackup.rows.base import QUEUES, Row, State
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row, table_of
 from lakebackup.rows.upkeep import Audit, Destination, Hold, Migration, Policy, PolicyTopics
 from lakebackup.rules import layout
-from lakebackup.sql_engine.delta.change import set_states
+from lakebackup.sql_engine import RAW
+from lakebackup.sql_engine.delta.change import replace_rows, set_states
 from lakebackup.sql_engine.delta.table import (
     SORTED_BY,
     append,
     append_files,
     commit,
     open_table,
+    outrun,
+    rows_in,
     settings_of,
 )
 from lakebackup.sql_engine.failures import task_errors
@@ -49,6 +52,7 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.manifest import mark
 from lakebackup.store.reader import Catalog, CatalogReader
 from lakebackup.store.roots import destination_id
+from lakebackup.store.tombstones import incomplete
 from lakebackup_sql import names
 
 if TYPE_CHECKING:
@@ -74,6 +78,10 @@ ROWS_IN_AUDIT = {
     "log_task": "log_tasks",
     "queue_restore": "queue_restores",
 }
+#: Tables of which not all rows count for ever -> the statement that gives those that do.
+FOLDED = {"log_regions": "log_regions_kept", "removals": "removals_kept"}
+# So long each removed file has a row of its own, as long as tables can be asked as they were.
+_REMOVALS_US = 30 * 86_400_000_000
 _LEASE = "catalog"
 # A compromise: readers open fewer large files, but they verify a whole file before they use any row of it.
 _FILE_BYTES = 4 << 20
@@ -188,8 +196,7 @@ class CatalogWriter(Catalog):
         """
         settings = settings_of(f"{self.catalog_uri}/{table}")
         writer = FrameWriter(self.catalog_uri, table, settings, source)
-        with task_errors():
-            added = [row.added for row in rows.mapInArrow(writer, ADDED).collect()]  # one row a file
+        added = _write_frame(writer, rows)
         with self._lease():
             commit(self._storage, table, added, transaction or uuid.uuid4().hex)
 
@@ -249,14 +256,36 @@ class CatalogWriter(Catalog):
         with self._spark_commits():
             rows.write.format("delta").mode("overwrite").save(f"{self.catalog_uri}/{table}")
 
+    def fold(self, table: str) -> None:
+        """Drop the rows of a table of `FOLDED` that do not count any more, in one commit: what can be
+        restored, and all else that is asked of it, stays the same."""
+        parameters = {}
+        if table == "removals":
+            before = _now() - _REMOVALS_US
+            parameters = {"before": before, "incomplete": ",".join(incomplete(self.home))}
+        with self._lease():
+            reader = CatalogReader(self.home.uri, self.catalog_uri).on(self._spark)
+            before = reader.count(table)
+            if not before:
+                return
+            rows = reader.frame(FOLDED[table], **parameters).hint("rebalance")  # few tasks where few stay
+            settings = settings_of(f"{self.catalog_uri}/{table}")
+            added = _write_frame(FrameWriter(self.catalog_uri, table, settings), rows)
+            version = reader.pinned()[f"{RAW}{table}"]
+            if rows_in(added) < before and not replace_rows(self._storage, table, version, added):
+                raise outrun(f"{self.catalog_uri}/{table}")
+
     def merge_small_files(self, most: int) -> None:
-        """Merge the small files of each table that has more than `most` of them; its rows do not change.
+        """Merge the small files of each table that has more than `most` of them, without rows that do not
+        count any more.
 
         Every commit adds a small file, and every reader opens all files. Not over Spark Connect.
         """
         for table in TABLES:
             sizes = open_table(f"{self.catalog_uri}/{table}").get_add_actions(flatten=True)
-            if sum(size < _SMALL_BYTES for size in sizes.column("size_bytes").to_pylist()) > most:
+            if table == "log_regions" and len(sizes) > most:
+                self.fold(table)
+            elif sum(size < _SMALL_BYTES for size in sizes.column("size_bytes").to_pylist()) > most:
                 with self._upkeep(table) as found:
                     found.optimize().executeCompaction()
 
@@ -385,6 +414,12 @@ class CatalogWriter(Catalog):
     def _lease(self) -> Lease:
         holder = f"{socket.gethostname()}:{os.getpid()}"
         return Lease.acquire(self._storage, _LEASE, holder, ttl_s=_LEASE_TTL_S, wait_s=_LEASE_WAIT_S)
+
+
+def _write_frame(writer: FrameWriter, rows: DataFrame) -> list[str]:
+    """Write rows that Spark computes, in its tasks: a text for each file."""
+    with task_errors():
+        return [row.added for row in rows.mapInArrow(writer, ADDED).collect()]
 
 
 def _by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:

@@ -12,6 +12,7 @@ from lakebackup.rows.tables import TABLES
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import held
 from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import FOLDED
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def run(request: OptimizeRequest, *, spark: SparkSession | None = None, reporter
     writer = work.writer()
     for number, table in enumerate(TABLES, 1):
         reporter.note(f"table {table}, {number} of {len(TABLES)}")
+        if table in FOLDED:
+            writer.fold(table)
         writer.optimize(table, retain_hours=retain_ms / 3_600_000)
     after = {table: _held(reader.catalog_uri, table) for table in TABLES}
     return work.timed({"retain_ms": retain_ms, **_summary(before, after)})

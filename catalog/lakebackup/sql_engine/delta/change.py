@@ -55,3 +55,16 @@ def _changed(
         if pc.any(hit).as_py():
             states = pc.if_else(hit, state, rows["state"])
             yield part.path, rows.set_column(rows.schema.get_field_index("state"), "state", states)
+
+
+def replace_rows(storage: Storage, table: str, version: int | None, added: Sequence[str]) -> bool:
+    """Put the rows in the files `added` (`write_rows`) in the place of all those of a table's version, in one
+    commit; False when the table has a newer version.
+
+    Who reads the version before still can. The caller holds the catalog's lease.
+    """
+    with open_to_write(f"{storage.uri}/{table}") as opened:
+        if opened.table.version() != version:
+            return False
+        gone = [str(path) for path in opened.table.get_add_actions(flatten=True).column("path").to_pylist()]
+        return commit_once(storage, table, opened, added, None, gone)

@@ -196,6 +196,11 @@ def put_rows(storage: Storage, folder: str, rows: pa.Table, settings: Mapping[st
     return json.dumps({"path": name, "size": len(data), "stats": json.dumps(_statistics(rows, settings))})
 
 
+def rows_in(added: Sequence[str]) -> int:
+    """How many rows the files have that `write_rows` wrote."""
+    return sum(json.loads(json.loads(file)["stats"])["numRecords"] for file in added)
+
+
 def commit(storage: Storage, table: str, added: Sequence[str], transaction: str) -> bool:
     """As `append_files`, for files that `write_rows` has written."""
     return append_files(storage, table, transaction, lambda _: added)

@@ -21,4 +21,5 @@ SELECT
 FROM raw_files AS f
 JOIN raw_backups AS b ON b.backup_id = f.backup_id
 LEFT ANTI JOIN raw_removals AS r ON r.destination = f.destination AND r.path = f.path
+LEFT ANTI JOIN emptied_backups AS e ON e.backup_id = CASE WHEN f.role <> 'meta' THEN f.backup_id END
 WHERE b.state IN ('complete', 'out_of_sync') OR (b.state = 'deleted' AND b.source_kind = 'snapshot')

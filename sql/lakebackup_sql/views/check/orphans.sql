@@ -4,11 +4,13 @@
 -- age_ms: how long ago the object was last changed when verify looked
 -- time: when verify looked, in UTC
 SELECT
-  o.check_id, o.at, o.destination, o.path, o.bytes, o.modified_ms, o.modified_time, r.prune_id,
+  o.check_id, o.at, o.destination, o.path, o.bytes, o.modified_ms, o.modified_time,
+  COALESCE(r.prune_id, e.prune_id) AS prune_id,
   CAST(FLOOR(o.at / 1000) AS BIGINT) - o.modified_ms AS age_ms,
   timestamp_micros(o.at) AS time
 FROM storage_objects AS o
 LEFT JOIN raw_files AS f ON o.destination = f.destination AND o.path = f.path
 LEFT JOIN raw_backups AS b ON f.backup_id = b.backup_id
 LEFT JOIN raw_removals AS r ON o.destination = r.destination AND o.path = r.path
-WHERE b.backup_id IS NULL OR r.path IS NOT NULL
+LEFT JOIN emptied_backups AS e ON CASE WHEN f.role <> 'meta' THEN f.backup_id END = e.backup_id
+WHERE b.backup_id IS NULL OR r.path IS NOT NULL OR e.backup_id IS NOT NULL

@@ -34,7 +34,7 @@ events AS (
   SELECT c.source, c.base, CAST(timestamp_micros(r.at) AS DATE) AS day, 0 AS backups, CAST(NULL AS BIGINT) AS number,
     0 AS new_files, 0 AS new_bytes, r.bytes AS removed_bytes,
     -- What had left the file set before does not leave it again.
-    CASE WHEN c.source_kind = 'snapshot' OR g.path IS NOT NULL THEN -r.bytes ELSE 0 END AS gone_bytes,
+    CASE WHEN c.source_kind = 'snapshot' OR g.path IS NOT NULL OR (r.files IS NOT NULL AND r.reason = 'compacted') THEN -r.bytes ELSE 0 END AS gone_bytes,
     0 AS passed_bytes
   FROM raw_removals AS r
   JOIN chain_of AS c ON r.backup_id = c.backup_id

@@ -50,7 +50,7 @@ FROM (
   GROUP BY f.source, f.destination
 ) AS h
 FULL OUTER JOIN (
-  SELECT source, destination, COUNT(*) AS pruned_files, CAST(SUM(bytes) AS BIGINT) AS pruned_bytes
+  SELECT source, destination, CAST(SUM(COALESCE(files, 1)) AS BIGINT) AS pruned_files, CAST(SUM(bytes) AS BIGINT) AS pruned_bytes
   FROM raw_removals
   GROUP BY source, destination
 ) AS r ON h.source = r.source AND h.destination = r.destination

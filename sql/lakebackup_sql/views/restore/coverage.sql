@@ -107,11 +107,12 @@ pruned AS (
   FROM (
     SELECT
       f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id,
-      MIN(CASE WHEN r.path IS NULL THEN f.min_ts END) AS kept_min_ts,
-      MAX(CASE WHEN r.path IS NOT NULL THEN f.max_ts END) AS gone_max_ts
+      MIN(CASE WHEN r.path IS NULL AND e.backup_id IS NULL THEN f.min_ts END) AS kept_min_ts,
+      MAX(CASE WHEN r.path IS NOT NULL OR e.backup_id IS NOT NULL THEN f.max_ts END) AS gone_max_ts
     FROM raw_files AS f
     JOIN floors AS l ON f.source = l.source AND f.scope = l.scope AND f.epoch = l.epoch AND f.region = l.region
     LEFT JOIN raw_removals AS r ON f.destination = r.destination AND f.path = r.path
+    LEFT JOIN emptied_backups AS e ON f.backup_id = e.backup_id
     WHERE f.role = 'data'
     GROUP BY f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id
   ) AS a

@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.catalogs import backup_id
+from tests.support.command_line import quiet
 from tests.support.disks import pinned
 from tests.support.looks import rows_of
 from tests.support.pruning import data, listed, orders, put, run, seen
 
 from lakebackup.errors import Incomplete, Refused
 from lakebackup.plan.upkeep.prune import Leaving
+from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.upkeep import Hold, Policy
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
+from lakebackup.store import writer as writer_of_catalog
 from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.upkeep import optimize as catalog_optimize
 from lakebackup_jobs.upkeep import prune
+from lakebackup_jobs.upkeep.optimize import OptimizeRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,6 +90,63 @@ def test_what_goes_is_gone_on_record(root: Path, session: SparkSession | None) -
     }
     assert {path.parts[-3] for path in root.rglob("*.keys")} == {backup_id(number) for number in (4, 5, 6)}
     assert run(root, session, delete=True)["prune_id"] is None
+
+
+ANSWERS = (
+    "files",
+    "coverage",
+    "restore_points",
+    "storage_by_source",
+    "growth",
+    "orphans",
+    "obsolete_backups",
+    "unusable_backups",
+)
+
+
+@pytest.mark.spark
+def test_a_month_later_one_row_stands_for_the_files_of_a_deleted_backup(
+    root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All else is answered as before, also by a catalog that was rebuilt, and wherever it was interrupted."""
+    put(root, CatalogWriter(None, str(root)), 7, base=7, regions=2, settings="{}")
+    put(root, CatalogWriter(None, str(root)), 8, base=8, regions=1, settings="{}")
+    put(root, CatalogWriter(None, str(root)), 9, base=9, regions=1, settings="{}")
+    run(root, delete=True)
+
+    def answers() -> dict[str, list[dict[str, Any]]]:
+        return {view: seen(root, f"SELECT * FROM {view} ORDER BY ALL") for view in ANSWERS}
+
+    def optimize() -> None:
+        catalog_optimize.run(OptimizeRequest(str(root)), spark=spark, reporter=quiet())
+
+    monkeypatch.setattr(catalog_optimize, "TABLES", ("removals",))
+    before, removals = answers(), rows_of(root, "removals")
+    optimize()
+    assert rows_of(root, "removals") == removals
+    monkeypatch.setattr(writer_of_catalog, "_REMOVALS_US", -3_600_000_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(writer_of_catalog, "replace_rows", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            optimize()
+    assert (rows_of(root, "removals"), answers()) == (removals, before)
+    optimize()
+    once = seen(root, "SELECT backup_id, path, files, bytes FROM removals ORDER BY backup_id")
+    counts = {**dict.fromkeys(range(1, 7), 1), 7: 2}
+    assert [tuple(row.values()) for row in once] == [
+        (backup_id(number), "-", count, 100 * count) for number, count in counts.items()
+    ]
+    assert answers() == before
+    folded = rows_of(root, "removals")
+    optimize()
+    assert rows_of(root, "removals") == folded
+    shutil.rmtree(root / "catalog")
+    assert rebuild(spark, str(root)).problems == []
+    assert (rows_of(root, "removals"), answers()) == (folded, before)
+
+
+def interrupted(*_: object) -> bool:
+    raise KeyboardInterrupt
 
 
 def test_what_is_held_stays_with_what_it_needs(root: Path) -> None:

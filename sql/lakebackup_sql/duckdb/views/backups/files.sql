@@ -1,4 +1,4 @@
--- 51bc42a8f15d7f26 raw_backups raw_files raw_removals
+-- 1bdee77180adf59c emptied_backups raw_backups raw_files raw_removals
 SELECT
   f.*,
   TIMESTAMP_MILLIS(
@@ -30,6 +30,8 @@ JOIN raw_backups AS b
   ON b.backup_id = f.backup_id
 ANTI JOIN raw_removals AS r
   ON r.destination = f.destination AND r.path = f.path
+ANTI JOIN emptied_backups AS e
+  ON e.backup_id = CASE WHEN f.role <> 'meta' THEN f.backup_id END
 WHERE
   b.state IN ('complete', 'out_of_sync')
   OR (

@@ -1,4 +1,4 @@
--- 0582b1a61823b8f7 raw_backups raw_files raw_removals storage_objects
+-- ef1e7e48a6c24596 emptied_backups raw_backups raw_files raw_removals storage_objects
 SELECT
   o.check_id,
   o."at",
@@ -7,7 +7,7 @@ SELECT
   o.bytes,
   o.modified_ms,
   o.modified_time,
-  r.prune_id,
+  COALESCE(r.prune_id, e.prune_id) AS prune_id,
   TRY_CAST(FLOOR(o."at" / NULLIF(1000, 0)) AS BIGINT) - o.modified_ms AS age_ms,
   TIMESTAMP_MICROS(o."at") AS time
 FROM storage_objects AS o
@@ -17,5 +17,7 @@ LEFT JOIN raw_backups AS b
   ON f.backup_id = b.backup_id
 LEFT JOIN raw_removals AS r
   ON o.destination = r.destination AND o.path = r.path
+LEFT JOIN emptied_backups AS e
+  ON CASE WHEN f.role <> 'meta' THEN f.backup_id END = e.backup_id
 WHERE
-  b.backup_id IS NULL OR NOT r.path IS NULL
+  b.backup_id IS NULL OR NOT r.path IS NULL OR NOT e.backup_id IS NULL

@@ -1,4 +1,4 @@
--- a04a96cc7351266b raw_removals
+-- fdcf74ba2941f1fc raw_removals
 SELECT
   r.*,
   TIMESTAMP_MICROS(r."at") AS time

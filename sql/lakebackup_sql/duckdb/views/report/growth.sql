@@ -1,4 +1,4 @@
--- 78c37aa501f56720 raw_backups raw_departures raw_removals snapshot_files
+-- bedebb664e491457 raw_backups raw_departures raw_removals snapshot_files
 WITH chain_of AS (
   SELECT
     b.backup_id,
@@ -65,7 +65,15 @@ WITH chain_of AS (
     0 AS new_files,
     0 AS new_bytes,
     r.bytes AS removed_bytes,
-    CASE WHEN c.source_kind = 'snapshot' OR NOT g.path IS NULL THEN -r.bytes ELSE 0 END AS gone_bytes,
+    CASE
+      WHEN c.source_kind = 'snapshot'
+      OR NOT g.path IS NULL
+      OR (
+        NOT r.files IS NULL AND r.reason = 'compacted'
+      )
+      THEN -r.bytes
+      ELSE 0
+    END AS gone_bytes,
     0 AS passed_bytes
   FROM raw_removals AS r
   JOIN chain_of AS c

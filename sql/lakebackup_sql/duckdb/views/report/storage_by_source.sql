@@ -1,4 +1,4 @@
--- 785866c1125d7080 files raw_removals
+-- 6ad2644e98c8fd54 files raw_removals
 SELECT
   COALESCE(h.source, r.source) AS source,
   COALESCE(h.destination, r.destination) AS destination,
@@ -51,7 +51,7 @@ FULL OUTER JOIN (
   SELECT
     source,
     destination,
-    COUNT(*) AS pruned_files,
+    TRY_CAST(SUM(COALESCE(files, 1)) AS BIGINT) AS pruned_files,
     TRY_CAST(SUM(bytes) AS BIGINT) AS pruned_bytes
   FROM raw_removals
   GROUP BY

@@ -1,4 +1,4 @@
--- 7e1d35bdd4e366da backups departures faulty_files files floors queue_faults raw_backups raw_files raw_gaps raw_positions raw_queue_points raw_removals raw_scopes restore_points scope_floors
+-- 338d449c34cad27b backups departures emptied_backups faulty_files files floors queue_faults raw_backups raw_files raw_gaps raw_positions raw_queue_points raw_removals raw_scopes restore_points scope_floors
 WITH whole AS (
   SELECT
     t.source,
@@ -195,8 +195,8 @@ WITH whole AS (
       f.region,
       f.generation,
       f.backup_id,
-      MIN(CASE WHEN r.path IS NULL THEN f.min_ts END) AS kept_min_ts,
-      MAX(CASE WHEN NOT r.path IS NULL THEN f.max_ts END) AS gone_max_ts
+      MIN(CASE WHEN r.path IS NULL AND e.backup_id IS NULL THEN f.min_ts END) AS kept_min_ts,
+      MAX(CASE WHEN NOT r.path IS NULL OR NOT e.backup_id IS NULL THEN f.max_ts END) AS gone_max_ts
     FROM raw_files AS f
     JOIN floors AS l
       ON f.source = l.source
@@ -205,6 +205,8 @@ WITH whole AS (
       AND f.region = l.region
     LEFT JOIN raw_removals AS r
       ON f.destination = r.destination AND f.path = r.path
+    LEFT JOIN emptied_backups AS e
+      ON f.backup_id = e.backup_id
     WHERE
       f.role = 'data'
     GROUP BY

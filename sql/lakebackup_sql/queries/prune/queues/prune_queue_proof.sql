@@ -19,10 +19,11 @@ FROM (
 JOIN raw_files AS f ON n.backup_id = f.backup_id
 LEFT JOIN (SELECT DISTINCT destination, path FROM doomed) AS d ON f.destination = d.destination AND f.path = d.path
 LEFT JOIN raw_removals AS r ON f.destination = r.destination AND f.path = r.path
+LEFT JOIN emptied_backups AS e ON f.backup_id = e.backup_id
 WHERE n.state = 'complete'
   AND n.next < n.unlinked
   AND (f.role = 'data' OR (n.stays AND f.role IN ('config', 'schema')))
-  AND (d.path IS NOT NULL OR r.path IS NOT NULL)
+  AND (d.path IS NOT NULL OR r.path IS NOT NULL OR e.backup_id IS NOT NULL)
 GROUP BY n.source, n.number
 ORDER BY n.number
 LIMIT 10

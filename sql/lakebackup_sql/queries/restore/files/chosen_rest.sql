@@ -9,9 +9,9 @@ SELECT
 FROM (
   SELECT
     c.path,
-    MAX(m.prune_id) AS prune_id,
+    MAX(COALESCE(m.prune_id, e.prune_id)) AS prune_id,
     CASE
-      WHEN COUNT(m.path) > 0 THEN 'pruned'
+      WHEN COUNT(m.path) + COUNT(e.backup_id) > 0 THEN 'pruned'
       WHEN COUNT(DISTINCT g.destination) > 1 THEN 'ambiguous'
       WHEN COUNT(f.path) > 0 THEN 'no backup'
       ELSE 'unknown'
@@ -21,6 +21,7 @@ FROM (
   LEFT JOIN raw_files AS f ON c.path = f.path
   LEFT JOIN files AS g ON f.destination = g.destination AND f.path = g.path
   LEFT JOIN raw_removals AS m ON f.destination = m.destination AND f.path = m.path
+  LEFT JOIN emptied_backups AS e ON CASE WHEN f.role <> 'meta' THEN f.backup_id END = e.backup_id
   WHERE s.path IS NULL
   GROUP BY c.path
 ) AS r

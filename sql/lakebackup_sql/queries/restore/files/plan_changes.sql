@@ -7,12 +7,13 @@ SELECT
 FROM (
   SELECT
     'gone' AS change,
-    COALESCE(CONCAT('prune ', m.prune_id), CONCAT('backup ', f.backup_id)) AS cause,
+    COALESCE(CONCAT('prune ', COALESCE(m.prune_id, e.prune_id)), CONCAT('backup ', f.backup_id)) AS cause,
     p.path
   FROM planned AS p
   LEFT JOIN selected AS s ON p.destination = s.destination AND p.path = s.path
   LEFT JOIN raw_files AS f ON p.destination = f.destination AND p.path = f.path
   LEFT JOIN raw_removals AS m ON p.destination = m.destination AND p.path = m.path
+  LEFT JOIN emptied_backups AS e ON CASE WHEN f.role <> 'meta' THEN f.backup_id END = e.backup_id
   WHERE s.path IS NULL
   UNION ALL
   SELECT

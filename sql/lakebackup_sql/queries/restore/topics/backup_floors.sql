@@ -9,13 +9,14 @@ FROM (
   SELECT
     f.source, f.scope, f.epoch, f.region, t.backup_id,
     MAX(f.end_position) AS gone_position,
-    MAX(CASE WHEN r.path IS NULL THEN 1 ELSE 0 END) AS kept
+    MAX(CASE WHEN r.path IS NULL AND e.backup_id IS NULL THEN 1 ELSE 0 END) AS kept
   FROM raw_files AS f
   JOIN backups AS b ON f.backup_id = b.backup_id
   JOIN restore_points AS t
     ON f.source = t.source AND f.scope = t.scope AND f.epoch = t.epoch AND f.generation = t.generation
     AND b.base = t.base AND b.link <= t.link AND t.link < b.unlinked
   LEFT JOIN raw_removals AS r ON f.destination = r.destination AND f.path = r.path
+  LEFT JOIN emptied_backups AS e ON f.backup_id = e.backup_id
   WHERE f.source = :source
     AND ARRAY_CONTAINS(SPLIT(:scopes, ','), f.scope)
     AND f.backup_id BETWEEN :first_backup AND :last_backup

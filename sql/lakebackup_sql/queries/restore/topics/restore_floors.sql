@@ -12,16 +12,17 @@ SELECT
 FROM (
   SELECT
     f.scope, f.epoch, f.region,
-    MIN(CASE WHEN r.path IS NULL THEN f.min_ts END) AS kept_min_ts,
-    MAX(CASE WHEN r.path IS NOT NULL THEN f.max_ts END) AS gone_max_ts,
-    MAX(CASE WHEN r.path IS NOT NULL AND f.min_ts <= CAST(:to_ts AS BIGINT) THEN 1 ELSE 0 END) AS gone,
-    MAX(CASE WHEN r.path IS NULL AND f.min_ts <= CAST(:to_ts AS BIGINT) THEN 1 ELSE 0 END) AS kept
+    MIN(CASE WHEN r.path IS NULL AND e.backup_id IS NULL THEN f.min_ts END) AS kept_min_ts,
+    MAX(CASE WHEN r.path IS NOT NULL OR e.backup_id IS NOT NULL THEN f.max_ts END) AS gone_max_ts,
+    MAX(CASE WHEN (r.path IS NOT NULL OR e.backup_id IS NOT NULL) AND f.min_ts <= CAST(:to_ts AS BIGINT) THEN 1 ELSE 0 END) AS gone,
+    MAX(CASE WHEN r.path IS NULL AND e.backup_id IS NULL AND f.min_ts <= CAST(:to_ts AS BIGINT) THEN 1 ELSE 0 END) AS kept
   FROM raw_files AS f
   JOIN backups AS b ON f.backup_id = b.backup_id
   JOIN restore_points AS t
     ON f.source = t.source AND f.scope = t.scope AND f.epoch = t.epoch AND f.generation = t.generation
     AND b.base = t.base AND b.link <= t.link AND t.link < b.unlinked
   LEFT JOIN raw_removals AS r ON f.destination = r.destination AND f.path = r.path
+  LEFT JOIN emptied_backups AS e ON f.backup_id = e.backup_id
   WHERE f.source = :source
     AND ARRAY_CONTAINS(SPLIT(:scopes, ','), f.scope)
     AND f.backup_id BETWEEN :first_backup AND :last_backup

@@ -1,4 +1,4 @@
--- 5f51ff4e6dd71da6 doomed_log log_flushes raw_files removals
+-- 3b5536391916141f doomed_log emptied_backups log_flushes raw_files removals
 SELECT
   b.backup_id
 FROM log_flushes AS b
@@ -6,7 +6,7 @@ LEFT JOIN (
   SELECT
     f.backup_id,
     COUNT(*) AS files,
-    COUNT(CASE WHEN r.path IS NULL THEN 1 END) AS stay
+    COUNT(CASE WHEN r.path IS NULL AND e.backup_id IS NULL THEN 1 END) AS stay
   FROM raw_files AS f
   LEFT JOIN (
     SELECT
@@ -20,6 +20,8 @@ LEFT JOIN (
     FROM removals
   ) AS r
     ON f.destination = r.destination AND f.path = r.path
+  LEFT JOIN emptied_backups AS e
+    ON f.backup_id = e.backup_id
   WHERE
     f.source = $source AND f.format = 'log-arrow-1'
   GROUP BY

@@ -1,4 +1,4 @@
--- e75390e15c9ba2d7 backups doomed leaving raw_files raw_removals
+-- c3fa6958c77d2fe8 backups doomed emptied_backups leaving raw_files raw_removals
 SELECT
   n.source,
   n.number,
@@ -36,6 +36,8 @@ LEFT JOIN (
   ON f.destination = d.destination AND f.path = d.path
 LEFT JOIN raw_removals AS r
   ON f.destination = r.destination AND f.path = r.path
+LEFT JOIN emptied_backups AS e
+  ON f.backup_id = e.backup_id
 WHERE
   n.state = 'complete'
   AND n.next < n.unlinked
@@ -45,7 +47,7 @@ WHERE
     )
   )
   AND (
-    NOT d.path IS NULL OR NOT r.path IS NULL
+    NOT d.path IS NULL OR NOT r.path IS NULL OR NOT e.backup_id IS NULL
   )
 GROUP BY
   n.source,

@@ -1,4 +1,4 @@
--- 032c2bdc5bd26f38 chosen files raw_files raw_removals selected
+-- fcad36b6ecb7be7c chosen emptied_backups files raw_files raw_removals selected
 SELECT
   r.reason,
   COUNT(*) AS files,
@@ -7,9 +7,9 @@ SELECT
 FROM (
   SELECT
     c.path,
-    MAX(m.prune_id) AS prune_id,
+    MAX(COALESCE(m.prune_id, e.prune_id)) AS prune_id,
     CASE
-      WHEN COUNT(m.path) > 0
+      WHEN COUNT(m.path) + COUNT(e.backup_id) > 0
       THEN 'pruned'
       WHEN COUNT(DISTINCT g.destination) > 1
       THEN 'ambiguous'
@@ -26,6 +26,8 @@ FROM (
     ON f.destination = g.destination AND f.path = g.path
   LEFT JOIN raw_removals AS m
     ON f.destination = m.destination AND f.path = m.path
+  LEFT JOIN emptied_backups AS e
+    ON CASE WHEN f.role <> 'meta' THEN f.backup_id END = e.backup_id
   WHERE
     s.path IS NULL
   GROUP BY

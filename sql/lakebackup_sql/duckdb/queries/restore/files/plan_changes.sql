@@ -1,4 +1,4 @@
--- 799930cada913c5a files planned raw_files raw_removals selected
+-- 074292b115913d0b emptied_backups files planned raw_files raw_removals selected
 SELECT
   c.change,
   c.cause,
@@ -7,7 +7,7 @@ SELECT
 FROM (
   SELECT
     'gone' AS change,
-    COALESCE('prune ' || m.prune_id, 'backup ' || f.backup_id) AS cause,
+    COALESCE('prune ' || COALESCE(m.prune_id, e.prune_id), 'backup ' || f.backup_id) AS cause,
     p.path
   FROM planned AS p
   LEFT JOIN selected AS s
@@ -16,6 +16,8 @@ FROM (
     ON p.destination = f.destination AND p.path = f.path
   LEFT JOIN raw_removals AS m
     ON p.destination = m.destination AND p.path = m.path
+  LEFT JOIN emptied_backups AS e
+    ON CASE WHEN f.role <> 'meta' THEN f.backup_id END = e.backup_id
   WHERE
     s.path IS NULL
   UNION ALL

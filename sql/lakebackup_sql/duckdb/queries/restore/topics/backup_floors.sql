@@ -1,4 +1,4 @@
--- 36d47badd4ad46b2 backups floors positions raw_files raw_removals restore_points
+-- 9ffd820a69f93528 backups emptied_backups floors positions raw_files raw_removals restore_points
 SELECT
   a.scope,
   a.region,
@@ -12,7 +12,7 @@ FROM (
     f.region,
     t.backup_id,
     MAX(f.end_position) AS gone_position,
-    MAX(CASE WHEN r.path IS NULL THEN 1 ELSE 0 END) AS kept
+    MAX(CASE WHEN r.path IS NULL AND e.backup_id IS NULL THEN 1 ELSE 0 END) AS kept
   FROM raw_files AS f
   JOIN backups AS b
     ON f.backup_id = b.backup_id
@@ -26,6 +26,8 @@ FROM (
     AND t.link < b.unlinked
   LEFT JOIN raw_removals AS r
     ON f.destination = r.destination AND f.path = r.path
+  LEFT JOIN emptied_backups AS e
+    ON f.backup_id = e.backup_id
   WHERE
     f.source = $source
     AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), f.scope)

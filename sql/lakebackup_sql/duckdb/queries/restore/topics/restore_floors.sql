@@ -1,4 +1,4 @@
--- 5e21312b3f90bf5c backups floors raw_files raw_removals restore_points scopes
+-- 1b645184466d2b7c backups emptied_backups floors raw_files raw_removals restore_points scopes
 SELECT
   a.scope,
   a.region,
@@ -13,18 +13,21 @@ FROM (
     f.scope,
     f.epoch,
     f.region,
-    MIN(CASE WHEN r.path IS NULL THEN f.min_ts END) AS kept_min_ts,
-    MAX(CASE WHEN NOT r.path IS NULL THEN f.max_ts END) AS gone_max_ts,
+    MIN(CASE WHEN r.path IS NULL AND e.backup_id IS NULL THEN f.min_ts END) AS kept_min_ts,
+    MAX(CASE WHEN NOT r.path IS NULL OR NOT e.backup_id IS NULL THEN f.max_ts END) AS gone_max_ts,
     MAX(
       CASE
-        WHEN NOT r.path IS NULL AND f.min_ts <= TRY_CAST($to_ts AS BIGINT)
+        WHEN (
+          NOT r.path IS NULL OR NOT e.backup_id IS NULL
+        )
+        AND f.min_ts <= TRY_CAST($to_ts AS BIGINT)
         THEN 1
         ELSE 0
       END
     ) AS gone,
     MAX(
       CASE
-        WHEN r.path IS NULL AND f.min_ts <= TRY_CAST($to_ts AS BIGINT)
+        WHEN r.path IS NULL AND e.backup_id IS NULL AND f.min_ts <= TRY_CAST($to_ts AS BIGINT)
         THEN 1
         ELSE 0
       END
@@ -42,6 +45,8 @@ FROM (
     AND t.link < b.unlinked
   LEFT JOIN raw_removals AS r
     ON f.destination = r.destination AND f.path = r.path
+  LEFT JOIN emptied_backups AS e
+    ON f.backup_id = e.backup_id
   WHERE
     f.source = $source
     AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), f.scope)

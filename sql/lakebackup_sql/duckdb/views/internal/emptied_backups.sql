@@ -1,0 +1,9 @@
+-- 8607d1aacbc8b38f raw_removals
+SELECT
+  backup_id,
+  MAX(prune_id) AS prune_id
+FROM raw_removals
+WHERE
+  NOT files IS NULL
+GROUP BY
+  backup_id

@@ -1,0 +1,84 @@
+"""Made-up catalogs that have been at work for long: a log's regions, and backups whose files are gone.
+
+Their tables are real, as commits leave them; nothing was folded.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+from tests.benchmarks import chains_data
+from tests.benchmarks.made_catalog import pool
+
+from lakebackup.rows.tables import ARROW_SCHEMAS
+from lakebackup.sql_engine.delta.change import set_states
+from lakebackup.sql_engine.delta.table import commit, write_rows
+from lakebackup.storage import open_storage
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
+
+REGIONS, FLUSHES_A_DAY = 10_000, 288
+REMOVALS_A_FILE = 50_000
+_FLUSHES = """
+SELECT printf('20260101T000000Z-%08x', n) AS backup_id, n AS number, 'prod' AS source,
+  'changes' AS source_kind, 'd' AS destination, 'log' AS kind, 1 AS level, NULL AS parent,
+  '20260101T000000Z-00000001' AS base,
+  n - 1 AS chain_position, n AS place, CASE WHEN n > 1 THEN n - 1 END AS parent_place, 0 AS branch,
+  'complete' AS state, 'ms' AS ts_domain, (n - 1) * 300000 AS start_ts, n * 300000 AS end_ts,
+  n * 300000000 AS started_at, n * 300000000 AS finished_at, 1 AS files, 1 AS bytes, 1 AS entries,
+  '' AS digest, 'read_committed' AS isolation, 'zstandard' AS codec, 'bench@here' AS created_by, '0' AS tool,
+  NULL AS note, NULL AS runner
+FROM range(1, $beyond) AS _(n)"""
+_REGIONS = """
+SELECT printf('20260101T000000Z-%08x', n) AS backup_id, n AS number, 'prod' AS source, r::VARCHAR AS region,
+  (r % 3)::VARCHAR AS store, n * 300000 + r % 1000 AS resolved_ts, false AS closed, NULL AS successors
+FROM range($first, $beyond) AS _(n), range($regions) AS _(r)"""
+_REMOVALS = """
+SELECT 'p' || added_in // 24 AS prune_id, added_in AS at, source, destination, path, backup_id, scope, epoch,
+  region, bytes, 'window' AS reason, NULL AS files
+FROM given"""
+
+
+def make_log(folder: Path, days: int) -> None:
+    """A log task with 10,000 regions that has flushed every five minutes."""
+    writer = CatalogWriter(None, str(folder))
+    writer.migrate()
+    writer.register_home()
+    flushes = days * FLUSHES_A_DAY
+    with pool() as workers:
+        added = list(workers.map(_flush, [writer.catalog_uri] * flushes, range(1, flushes + 1)))
+    commit(open_storage(writer.catalog_uri), "log_regions", added, "all")
+    with duckdb.connect(":memory:") as connection:
+        rows = connection.sql(_FLUSHES, params={"beyond": flushes + 1}).to_arrow_table()
+    storage = open_storage(writer.catalog_uri)
+    written = write_rows(storage, "backups", rows.cast(ARROW_SCHEMAS["backups"]))
+    commit(storage, "backups", [written], "all")
+
+
+def _flush(catalog_uri: str, number: int) -> str:
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        given = {"first": number, "beyond": number + 1, "regions": REGIONS}
+        rows = connection.sql(_REGIONS, params=given).to_arrow_table()
+    return write_rows(open_storage(catalog_uri), "log_regions", rows.cast(ARROW_SCHEMAS["log_regions"]))
+
+
+def make_pruned(folder: Path, backups: int, gone: int) -> None:
+    """The chains of chains_data; of the first `gone` backups a policy has deleted all."""
+    chains_data.make(folder, backups)
+    reader = CatalogReader(str(folder))
+    found = reader.select(
+        "SELECT source, destination, path, backup_id, scope, epoch, region, bytes, added_in "
+        f"FROM files WHERE added_in <= {gone}"
+    ).read_all()
+    storage = open_storage(f"{folder}/catalog")
+    with duckdb.connect(":memory:") as connection:
+        connection.register("given", found)
+        rows: pa.Table = connection.sql(_REMOVALS).to_arrow_table().cast(ARROW_SCHEMAS["removals"])
+    parts = (rows.slice(at, REMOVALS_A_FILE) for at in range(0, len(rows), REMOVALS_A_FILE))
+    added = [write_rows(storage, "removals", part) for part in parts]
+    commit(storage, "removals", added, "all")
+    deleted = sorted(set(found["backup_id"].to_pylist()))
+    for at in range(0, len(deleted), 1000):
+        set_states(storage, deleted[at : at + 1000], "deleted")
