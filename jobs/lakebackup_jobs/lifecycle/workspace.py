@@ -72,6 +72,7 @@ class Workspace:
     def spark(self) -> SparkSession:
         """The session, made when it is first needed."""
         if self._spark is None:
+            self.reporter.wait("starting Spark")
             self._spark = self.start_spark().result()
         return self._spark
 

@@ -257,7 +257,7 @@ class Deletion:
         folder = layout.prune_folder(prune.prune_id)
         foreign = foreign_destinations(reader, self.workspace.storage)
         job = DeleteObjects(self.workspace.storage.uri, folder, roots, prune.chunks, spared, foreign)
-        self.workspace.reporter.start(prune.files, prune.bytes, self.action)
+        self.workspace.reporter.start(prune.files, prune.bytes, self.action, "files")
         with self.workspace.task_progress(folder).watched(self.workspace.reporter.update), task_errors():
             rows = run_all(job, range(len(prune.chunks)), self.workspace.spark, MOST_TASKS)
             engine = SparkEngine(self.workspace.spark, self.writer.catalog_uri)
