@@ -68,6 +68,23 @@ def format_ts(ms: int) -> str:
         return str(ms)
 
 
+def format_age(ms: int, now: int) -> str:
+    """How long before `now` an instant was, such as `3 h ago`, which parse_time takes; its date when that is
+    longer than 99 days, and the instant itself when it is yet to come. Both in ms since 1970 UTC.
+    """
+    spent = now - ms
+    if spent < 0:
+        return format_ts(ms)
+    if spent >= 100 * _UNITS_MS["d"]:
+        return format_ts(ms).partition("T")[0]
+    units = (("d", "d", 2), ("h", "h", 2), ("min", "m", 2))
+    unit, size = next(
+        ((shown, _UNITS_MS[unit]) for shown, unit, least in units if spent >= least * _UNITS_MS[unit]),
+        ("s", _UNITS_MS["s"]),
+    )
+    return f"{spent // size} {unit} ago"
+
+
 def _from_digits(digits: str) -> int:
     if len(digits) == 8:
         raise UsageProblem(

@@ -115,7 +115,7 @@ def _check(
 ) -> dict[str, ArchiveFile]:
     """Every file of the archive as it is; the data in tasks."""
     data = [stat for one in found for stat in one.data]
-    reporter.start(None, sum(stat.bytes for stat in data), "check")
+    reporter.start(None, sum(stat.bytes for stat in data), "check", "")
     copied = archive_task.check(spark, folder.uri, [stat.path for stat in data])
     for one in found:
         beside = [path for node in one.nodes.values() for path in node.beside.values()]

@@ -153,7 +153,7 @@ def _write(work: Workspace, plan: _Plan, reader: CatalogReader, staged: Staged) 
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
-    work.reporter.start(sum(row["entries"] for row in plan.files), None, "restore")
+    work.reporter.start(sum(row["entries"] for row in plan.files), None, "restore", "mutations")
     read = ReadJob(reader.destinations(), tuple(plan.files), plan.limits)
     rows = read.over(work.spark, range(len(plan.files)), ROWS, archive_task.MOST_TASKS)
     document = Window.partitionBy("scope", "vbucket", "key").orderBy(sf.desc("seqno"), sf.desc("place"))

@@ -19,7 +19,7 @@ _INTRODUCTION = """## Flags
 
 A flag means the same in every verb. The first sentence of its help says what; what follows there is about the
 verb. An ID of a backup is its whole id, a beginning that no other has, or `latest`: the newest that can
-be restored.
+be restored. [output.md](output.md) says how tables fit the terminal, and what JSON and CSV promise.
 
 | flag | meaning | verbs |
 | --- | --- | --- |

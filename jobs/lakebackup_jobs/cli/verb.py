@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 
     from lakebackup.config import Properties, Settings
     from lakebackup.store.reader import CatalogReader
+    from lakebackup_jobs.cli.output.rows import Brief
+    from lakebackup_jobs.cli.output.short_ids import ShortIds
     from lakebackup_jobs.connection import Connection
     from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.runtime.terminal_table import Screen
 
 Request = TypeVar("Request", bound="DataclassInstance")
 _ORDER = {flag.name: place for place, flag in enumerate(options.ALL)}
@@ -55,6 +58,7 @@ class Call:
     ) -> None:
         self.flags, self.own, self.given, self.session = flags, own, given, session
         self.json: bool = flags["json"]
+        self.wide: bool = flags["wide"]
         self.explain: bool = flags.get("explain", False)
         self.dry_run: bool = self.explain or flags.get("dry_run", False)
         self._taken, self._stack, self._overrides = taken, stack, dict[str, Any]()
@@ -163,7 +167,7 @@ class Call:
         """How the verb reports what it does; closed when the verb ends."""
         from lakebackup_jobs.lifecycle.progress import reporter
 
-        return self._stack.enter_context(reporter(as_json=self.json))
+        return self._stack.enter_context(reporter(as_json=self.json, wide=self.wide))
 
     def spark(self) -> SparkSession | None:
         """The caller's session, or one with the Spark settings given; else None: the job makes its own."""
@@ -171,6 +175,7 @@ class Call:
         extra = dict(found.spark) | ({"spark.master": found.master} if found.master else {})
         if self.session is not None or not extra:
             return self.session
+        self.report.wait("starting Spark")
         from lakebackup_jobs.runtime.session import spark_session
 
         return spark_session(remote=found.remote, extra=extra)
@@ -225,7 +230,7 @@ class Call:
         else:
             given = {}
         if self.explain:
-            explain(lambda: job(request, reporter=self.report, **given, **more), as_json=self.json)
+            self.explained(lambda: job(request, reporter=self.report, **given, **more))
             return {}
         return job(request, reporter=self.report, **given, **more)
 
@@ -235,6 +240,13 @@ class Call:
         then = instant(self.flags.get("as_of"))
         return None if then is None else then * 1000
 
+    @property
+    def screen(self) -> Screen | None:
+        """The terminal that standard output is; None if it is none."""
+        from lakebackup_jobs.runtime.terminal_table import screen_of
+
+        return screen_of(sys.stdout, wide=self.wide)
+
     def connection(self, **more: Any) -> Connection:
         """The backups, with the catalog as it was at --as-of. `more`: see `Connection`."""
         from lakebackup_jobs.connection import Connection
@@ -242,6 +254,7 @@ class Call:
         self.where  # noqa: B018 - says which flag is missing
 
         def warn(text: str) -> None:
+            self.report.clear()
             print(f"warning: {text}", file=sys.stderr)
 
         return Connection(self.settings, as_of=self.as_of, warn=warn, **more)
@@ -253,21 +266,47 @@ class Call:
         """
         return self.connection().catalog()
 
+    def explained(self, plan: Callable[[], Any]) -> None:
+        """Run `plan`, which changes nothing, and print what it asked the catalog."""
+        explain(plan, self.report.clear, as_json=self.json)
+
+    def short_ids(self) -> ShortIds | None:
+        """Makes ids of backups short, for a terminal; None where they are shown in full."""
+        if self.screen is None or self.wide or self.json or self.flags.get("csv"):
+            return None
+        from lakebackup_jobs.cli.output.short_ids import ShortIds
+
+        return ShortIds(row["backup_id"] for row in self.reader().rows("backup_ids"))
+
     def show(self, values: Mapping[str, Any]) -> None:
         """Write values for a person, or as one line of JSON; without the events of a run around them."""
-        from lakebackup_jobs.cli.output.rows import json_line
-        from lakebackup_jobs.lifecycle.progress import print_result
+        from lakebackup_jobs.cli.output.pager import paged
+        from lakebackup_jobs.cli.output.rows import json_line, reader_may_leave
+        from lakebackup_jobs.lifecycle.progress import JSON_VERSION, print_result
 
+        self.report.clear()
         if self.json:
-            sys.stdout.write(json_line(values))
-        else:
-            print_result(values, sys.stdout)
+            sys.stdout.write(json_line({"v": JSON_VERSION, **values}))
+            return
+        screen = self.screen
+        with paged(), reader_may_leave():
+            print_result(values, sys.stdout, screen)
+            sys.stdout.flush()
 
-    def write(self, rows: pa.RecordBatchReader, columns: Sequence[str] | None = None) -> None:
-        """Write rows as a table of `columns`, as JSON lines or as CSV; the latter two have all columns."""
+    def write(
+        self,
+        rows: pa.RecordBatchReader,
+        columns: Sequence[str] | None = None,
+        brief: Brief | None = None,
+    ) -> None:
+        """Write rows as a table of `columns`, on a terminal as `brief` says; or as JSON lines or as CSV,
+        which have all columns."""
         from lakebackup_jobs.cli.output.rows import write
 
-        write(rows, as_json=self.json, as_csv=self.flags["csv"], columns=columns)
+        self.report.clear()
+        csv = self.flags["csv"]
+        pages = not (self.json or csv)
+        write(rows, as_json=self.json, as_csv=csv, wide=self.wide, pages=pages, columns=columns, brief=brief)
 
 
 #: Fields of requests that have the name of a flag and of its setting.
@@ -281,6 +320,7 @@ class Verb:
     name: str
     function: Callable[..., Any]
     taken: Sequence[options.Flag]
+    waits: str
 
     @property
     def help(self) -> str:
@@ -308,7 +348,10 @@ class Verb:
                 spelled[one.name] for one in own if values[one.name] not in (one.default.default, None, [])
             ]
             with ExitStack() as stack:
-                return self.function(Call(self.taken, shared, values, given, context.obj, stack), **values)
+                call = Call(self.taken, shared, values, given, context.obj, stack)
+                if self.waits:
+                    call.report.wait(self.waits)
+                return self.function(call, **values)
 
         _, *own = signature(self.function, eval_str=True).parameters.values()
         context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
@@ -319,17 +362,24 @@ class Verb:
         return run
 
 
-def verb(*groups: options.Flag | Sequence[options.Flag]) -> Callable[[Callable[..., Any]], Verb]:
+def verb(
+    *groups: options.Flag | Sequence[options.Flag], waits: str | None = None
+) -> Callable[[Callable[..., Any]], Verb]:
     """A verb that takes these shared flags and those of every verb beside its own.
 
     The function's name is the verb's, its docstring the help; under `Examples:` each command has a line, or
     more that are indented deeper. Its first parameter is the Call. An int that it returns is the exit code.
+    `waits`: what a terminal shows at once, until there is more to say; "" where that is at once.
     """
     flags = [[group] if isinstance(group, options.Flag) else group for group in groups]
     named = {flag.name: flag for flag in chain(options.EVERY_VERB, *flags)}
     taken = sorted(named.values(), key=lambda flag: _ORDER[flag.name])
 
+    if waits is None:
+        asks, plans = options.AS_OF.name in named, options.REMOTE.name in named
+        waits = "reading the catalog" if asks else "planning" if plans else ""
+
     def decorate(function: Callable[..., Any]) -> Verb:
-        return Verb(function.__name__.strip("_").replace("_", "-"), function, taken)
+        return Verb(function.__name__.strip("_").replace("_", "-"), function, taken, waits)
 
     return decorate

@@ -55,7 +55,11 @@ def planned(
     def on_spark() -> T:
         from lakebackup_jobs.runtime.session import spark_session
 
-        return plan(reader.on(spark or spark_session(remote=asked.remote)))
+        if spark is None:
+            reporter.wait("starting Spark")
+        session = spark or spark_session(remote=asked.remote)
+        reporter.wait("planning")
+        return plan(reader.on(session))
 
     automatic = asked.engine == "auto"
     if asked.engine == "spark" or (automatic and has_spark(asked.remote, spark) and is_large(reader)):

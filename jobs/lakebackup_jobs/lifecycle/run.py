@@ -190,6 +190,7 @@ class Life(Generic[D]):
                 self.lease.renew()  # another run may have published the backup while this one stalled
                 self.discard(draft)
             raise
+        self.workspace.reporter.wait("publishing")
         with self.source.publishing(self.lease) as lease:
             manifest = self.source.manifest(draft, totals)
             self.lease.check()  # it may be another than the one for publishing

@@ -82,12 +82,18 @@ class Workspace:
     @property
     def cluster(self) -> Cluster:
         """What runs tasks that need no SQL."""
-        return self._spark or self.start_spark().result()
+        if self._spark:
+            return self._spark
+        starting = self.start_spark()
+        if not starting.done():
+            self.reporter.wait("starting Spark")
+        return starting.result()
 
     @property
     def spark(self) -> SparkSession:
         """The session, made when it is first needed."""
         if self._spark is None:
+            self.reporter.wait("starting Spark")
             self._spark = self.start_sql().result()
         return self._spark
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
-from lakebackup_jobs.runtime.terminal_text import table_lines, visible, widths_of
+from lakebackup_jobs.runtime.terminal_table import table
+from lakebackup_jobs.runtime.terminal_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,19 +92,19 @@ class Answer:
         """Print the first rows as a table, and how many there are where that is more."""
         import pyarrow as pa
 
-        table = self.arrow()
+        found = self.arrow()
         numbers = [
             pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-            for kind in table.schema.types
+            for kind in found.schema.types
         ]
         lines = [
             ["" if value is None else visible(str(value)) for value in row.values()]
-            for row in table.slice(0, rows).to_pylist()
+            for row in found.slice(0, rows).to_pylist()
         ]
-        lines.insert(0, [*map(visible, table.schema.names)])
-        sys.stdout.writelines(table_lines(lines, widths_of(lines), numbers))
-        if table.num_rows > rows:
-            sys.stdout.write(f"… {rows} of {table.num_rows} rows\n")
+        names = [*map(visible, found.schema.names)]
+        sys.stdout.writelines(table(names, lines, numbers=numbers))
+        if found.num_rows > rows:
+            sys.stdout.write(f"… {rows} of {found.num_rows} rows\n")
 
     def _repr_html_(self) -> str:
         """A notebook's table."""

@@ -7,8 +7,8 @@ that turn the direction of the text around. They are shown as `\\x1b` and `\\u20
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Mapping
+from typing import Any
 
 # Controls, formats (direction marks among them), lone surrogates, separators of lines and paragraphs.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -38,33 +38,6 @@ def all_visible(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [all_visible(item) for item in value]
     return value
-
-
-def bold(text: str, out: TextIO) -> str:
-    """The text in bold, where `out` is a terminal."""
-    return f"\x1b[1m{text}\x1b[0m" if out.isatty() else text
-
-
-def widths_of(rows: Iterable[Sequence[str]]) -> list[int]:
-    """How wide each column of some visible texts is on a terminal."""
-    from rich.cells import cell_len  # some characters take two places
-
-    return [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-
-
-def table_lines(
-    rows: Iterable[Sequence[str]], widths: Sequence[int], numbers: Sequence[bool] = ()
-) -> Iterator[str]:
-    """Rows of visible texts as lines of columns; those of `numbers` are flush right."""
-    from rich.cells import cell_len
-
-    right = [*numbers, *[False] * (len(widths) - len(numbers))]
-    for row in rows:
-        cells = []
-        for text, width, is_right in zip(row, widths, right, strict=True):
-            space = " " * (width - cell_len(text))
-            cells.append(space + text if is_right else text + space)
-        yield "  ".join(cells).rstrip() + "\n"
 
 
 def _escaped(letter: str) -> str:

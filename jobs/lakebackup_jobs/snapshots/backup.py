@@ -229,7 +229,7 @@ class SnapshotBackup(Source[InProgress]):
             pack_below=draft.pack_below,
             rate=request.bandwidth / at_once if request.bandwidth else None,
         )
-        work.reporter.start(amount.copies, amount.copy_bytes, "backup")
+        work.reporter.start(amount.copies, amount.copy_bytes, "backup", "files")
         # With a limit no more than share it may run, however large the cluster is.
         totals = run_tasks(work, job, range(draft.tasks), at_once=at_once if request.bandwidth else None)
         work.reporter.update(amount.copies, amount.copy_bytes)

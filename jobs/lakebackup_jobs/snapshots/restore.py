@@ -108,7 +108,7 @@ def _write(work: Workspace, reader: CatalogReader, made: SnapshotRestorePlan, ta
     Returns what the task of each split reported.
     """
     splits, reporter = write_splits(target.storage, made), work.reporter
-    reporter.start(made.files, made.bytes, "restore")
+    reporter.start(made.files, made.bytes, "restore", "files")
     here, folder = _is_little(made), str(target.folder)
     # A sync waits for what other threads write too: one at the end costs half of one for each split.
     job = WriteJob(folder, target.storage.uri, splits, reader.destinations(), syncs=not here)

@@ -159,6 +159,7 @@ def _carry_out(
     except LakebackupError as error:
         log.row("failed", problem=error.message)
         raise
+    reporter.wait("publishing")
     notes = target.finish(made)
     publish(writer, restore_id)
     groups = _move_groups(request, made, reporter) if request.groups else None

@@ -34,7 +34,7 @@ def run(request: ExportRequest, *, reporter: Reporter) -> dict[str, Any]:
     work = Workspace(request, "", reporter)
     reader = CatalogReader.require(request.destination, request.catalog)
     folder = open_storage(request.folder, private=False)
-    reporter.start(None, None, "export")
+    reporter.start(None, None, "export", "rows")
     made = export(reader, folder, request.form, reporter.update)
     by_table = [(table, [file for file in made.files if file.table == table]) for table in EXCHANGED]
     tables = [{"table": table, "files": len(files), **_sizes(files)} for table, files in by_table if files]

@@ -52,11 +52,12 @@ def run(request: OptimizeRequest, *, spark: SparkSession | None = None, reporter
     if request.dry_run:
         return {"dry_run": True, "retain_ms": retain_ms, **_summary(before, before)}
     writer = work.writer()
+    reporter.start(len(TABLES), None, "optimize", "tables")
     for number, table in enumerate(TABLES, 1):
-        reporter.note(f"table {table}, {number} of {len(TABLES)}")
         if table in FOLDED:
             writer.fold(table)
         writer.optimize(table, retain_hours=retain_ms / 3_600_000)
+        reporter.update(number, 0)
     after = {table: _held(reader.catalog_uri, table) for table in TABLES}
     return work.timed({"retain_ms": retain_ms, **_summary(before, after)})
 

@@ -145,7 +145,7 @@ class _Check:
         size = _SPLIT_HERE if here else max(_SPLIT, weight // MOST_TASKS)
         tables: dict[str, list[str]] = {"checks": [], "storage_objects": []}
         writers = {table: self.writer.frame_writer(table) for table in tables}
-        self.reporter.start(totals["entries"], totals["bytes"], "verify")
+        self.reporter.start(totals["files"], totals["bytes"], "verify", "files")
         try:
             plan = partial(self._splits, self._looks(totals["encrypted"]), 1 + weight // size, size)
             splits = planned(self.reader, self.request, self.work.session, self.reporter, plan)

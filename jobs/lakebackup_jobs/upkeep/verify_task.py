@@ -146,7 +146,7 @@ class CheckFiles(Look):
         for file in rows:
             count = count or progress.counter(hashlib.sha256(file["path"].encode()).hexdigest()[:16])
             outcome = _outcome(self._check, file)
-            count(file["entries"], file["bytes"])
+            count(1, file["bytes"])
             yield self.finding(file, file["path"], self.mode, outcome)
 
     def _check(self, file: Row) -> Outcome:

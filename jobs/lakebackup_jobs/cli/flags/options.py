@@ -178,17 +178,18 @@ MASTER = _setting(SPARK, "--master URL", "Spark master.", default="this machine"
 SPARK_CONF = _flag(SPARK, "--spark-conf KEY=VALUE", "A Spark property; repeatable.", list[str])
 JSON = _flag(OUTPUT, "--json", "JSON lines on standard output.")
 CSV = _flag(OUTPUT, "--csv", "CSV with a header line.")
+WIDE = _flag(OUTPUT, "--wide", "Tables in full: all columns, whole ids, times and texts.")
 DEBUG = _flag(OUTPUT, "--debug", "Show the traceback of a failure.")
 
 ALL = (
     CODEC, COMPRESSION_LEVEL, TARGET_SIZE, NOTE, DRY_RUN, EXPLAIN, ENGINE, AS_OF,
     REPO_URI, CATALOG, SOURCE, LEASE, CONFIG,
     BOOTSTRAP, KAFKA_CONFIG, KAFKA_PROPERTY, RUNNER, LOCAL_BELOW, REMOTE, MASTER, SPARK_CONF, JSON, CSV,
-    DEBUG,
+    WIDE, DEBUG,
 )  # fmt: skip
 """Every shared flag in help's order; a verb's own options come first."""
 
-EVERY_VERB = (CONFIG, JSON, DEBUG)
+EVERY_VERB = (CONFIG, JSON, WIDE, DEBUG)
 REPO = (REPO_URI, CATALOG)
 DATA_FILES = (CODEC, COMPRESSION_LEVEL, TARGET_SIZE)
 KAFKA_CLIENT = (KAFKA_CONFIG, KAFKA_PROPERTY)

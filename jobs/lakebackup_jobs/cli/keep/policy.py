@@ -17,6 +17,20 @@ _KINDS: dict[str, Literal["differential", "cumulative"]] = {
     "incr-accu": "cumulative",
     "accu": "cumulative",
 }
+COLUMNS = (
+    "source",
+    "full_schedule",
+    "incremental_schedule",
+    "incremental_kind",
+    "level",
+    "window_days",
+    "redundancy",
+    "min_redundancy",
+    "patterns",
+    "note",
+    "actor",
+    "time",
+)
 NAME = argument(
     "SOURCE", "A source by name, or a topic that only one source has.", ..., autocompletion=completion.sources
 )
@@ -86,7 +100,10 @@ def show(
     Examples:
         lakebackup policy show --repo ./backups
     """
-    call.write(call.reader().query("list_policies", source=source))
+    from lakebackup_jobs.cli.output.rows import Brief
+
+    brief = Brief(COLUMNS, ("time", "actor", "incremental_kind", "level", "note", "min_redundancy"))
+    call.write(call.reader().query("list_policies", source=source), brief=brief)
 
 
 @verb(options.REPO)

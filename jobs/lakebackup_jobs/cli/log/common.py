@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) 
 
     found = call.settings
     # `launch` adds the destination; the job's output goes to its log file.
-    options = call.passed_on("repo", "catalog", "bootstrap_server", "json", "debug")
+    options = call.passed_on("repo", "catalog", "bootstrap_server", "json", "wide", "debug")
     options += [] if metrics_port is None else ["--metrics-port", str(metrics_port)]
     return Place(call.where, found.catalog, dict(found.kafka), options if run else None, found.log.keys_file)
 
@@ -45,6 +44,7 @@ def progress(
 
     Shows the stores of Failed, and raises it again.
     """
+    from lakebackup_jobs.lifecycle.progress import event_line
     from lakebackup_jobs.logs.control.status import lines
     from lakebackup_jobs.logs.control.verbs import Failed
 
@@ -57,7 +57,7 @@ def progress(
             stores("\n".join(lines(error.found)))
         raise
     if as_json:
-        line(json.dumps({"event": "result", **found}, default=str))
+        line(event_line("result", found))
         return
     stores("\n".join(lines(found)))
     line(ended(found))

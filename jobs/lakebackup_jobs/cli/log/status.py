@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from lakebackup_jobs.cli.flags import completion, options
@@ -28,6 +27,7 @@ def status(
     from lakebackup.errors import Incomplete, NotFound
     from lakebackup.storage import open_storage
     from lakebackup.store.reader import CatalogReader
+    from lakebackup_jobs.lifecycle.progress import event_line
     from lakebackup_jobs.logs.control.status import lines, statuses, waiting
     from lakebackup_jobs.logs.task import require
 
@@ -42,7 +42,7 @@ def status(
             where, settings.catalog, require(reader, task["task"]), dict(settings.kafka)
         )
         if call.json:
-            common.line(json.dumps({"event": "result", **task}, default=str))
+            common.line(event_line("result", task))
             continue
         if not name:
             common.line(f"{task['task']}:")

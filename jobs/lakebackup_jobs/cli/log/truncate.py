@@ -45,6 +45,7 @@ def truncate(
         )
     request = call.request(TruncateRequest, until=until)
     preview = call.result_of(run, request, spark=False)
+    call.report.clear()
     if call.dry_run or not (yes or _confirmed(preview)):
         call.report.result(preview)
     else:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COLUMNS = ("change", "scope", "region", "path", "old_path", "bytes", "old_bytes", "entries")
 
 
-@verb(options.REPO, options.CSV, options.EXPLAIN, options.ENGINE, options.SPARK_JOB)
+@verb(options.REPO, options.CSV, options.EXPLAIN, options.ENGINE, options.SPARK_JOB, waits="comparing")
 def diff(
     call: Call,
     a: str = options.BACKUP_ID,
@@ -38,14 +38,10 @@ def diff(
         lakebackup diff 20261121T1405 20261121T1500 --records --json
     """
     from lakebackup.plan.diff import DiffRequest
-    from lakebackup_jobs.cli.output.explain import explain
 
     request = call.request(DiffRequest)
     if call.explain:
-        explain(
-            lambda: list(_compared(call, request)) if records else _changes(call, request),
-            as_json=call.json,
-        )
+        call.explained(lambda: list(_compared(call, request)) if records else _changes(call, request))
     elif records:
         _write_records(call, request)
     else:
@@ -58,7 +54,10 @@ def _write_files(call: Call, request: DiffRequest) -> None:
     if not csv:
         call.show(result)
     if found.totals or csv:
-        call.write(found.changes.query("diff_rows"), COLUMNS)
+        from lakebackup_jobs.cli.output.rows import Brief
+
+        brief = Brief(COLUMNS, ("entries", "old_bytes", "region"))
+        call.write(found.changes.query("diff_rows"), COLUMNS, brief)
 
 
 def _changes(call: Call, request: DiffRequest) -> FileDiff:

@@ -26,5 +26,8 @@ def files(call: Call, backup_id: str = options.BACKUP_ID) -> None:
         lakebackup files 20261121T1405 --repo ./backups
         lakebackup files 20261121T1405 --csv > files.csv
     """
+    from lakebackup_jobs.cli.output.rows import Brief
+
     reader = call.reader()
-    call.write(reader.query("list_files", backup_id=reader.resolve_backup(backup_id)), COLUMNS)
+    rows = reader.query("list_files", backup_id=reader.resolve_backup(backup_id))
+    call.write(rows, COLUMNS, Brief(COLUMNS, ("start_position", "end_position", "min_ts")))

@@ -6,14 +6,20 @@ from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.verb import Call, verb
 
 COLUMNS = ("backup_id", "kind", "state", "intact", "end_ts", "files", "entries", "bytes", "source", "note")
+FIRST_OUT = ("note", "files", "entries")
 
 
 @verb(options.ROWS, options.SOURCE)
 def list_(call: Call) -> None:
     """List backups, newest first; --json and --csv carry every column.
 
+    On a terminal an id is as short as it can be, and its end a time ago; --wide shows all in full.
+
     Examples:
         lakebackup list --repo ./backups
         lakebackup list --json | jq -r .backup_id
     """
-    call.write(call.connection().backups().batches(), COLUMNS)
+    from lakebackup_jobs.cli.output.rows import Brief
+
+    rows = call.connection().backups().batches()
+    call.write(rows, COLUMNS, Brief(COLUMNS, FIRST_OUT, call.short_ids()))

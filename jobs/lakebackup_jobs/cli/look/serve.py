@@ -120,10 +120,11 @@ def _token(file: Path | str | None, host: str) -> str | None:
 
 
 def _ready(call: Call, url: str, **more: str) -> None:
-    import json
     import sys
 
-    line = json.dumps({"event": "ready", "url": url, **more})
+    from lakebackup_jobs.lifecycle.progress import event_line
+
+    line = event_line("ready", {"url": url, **more})
     sys.stdout.write(f"{line}\n" if call.json else f"Ready: {url}  (Ctrl-C stops it)\n")
     sys.stdout.flush()
 

@@ -42,7 +42,10 @@ def show(
         raise UsageProblem("Missing argument ID: which backup?", hint="See: lakebackup show --help")
     reader = call.reader()
     if tree:
-        write_tree(reader.rows("backup_tree", source=name), as_json=call.json)
+        rows = reader.rows("backup_tree", source=name)
+        short, screen = call.short_ids(), call.screen
+        call.report.clear()
+        write_tree(rows, as_json=call.json, screen=screen, short=short)
         return
     found = reader.resolve_backup(name or "")
     (backup,) = reader.rows("show_backup", backup_id=found)
@@ -64,4 +67,6 @@ def show(
         return
     # The same instants are there as numbers, which `show` writes as times.
     plain = {name: value for name, value in backup.items() if not name.endswith("_time")}
-    call.show({**plain, held: [{name: row[name] for name in columns} for row in rows]})
+    call.show(
+        {**plain, held: [{name: row[name] for name in (row if call.wide else columns)} for row in rows]}
+    )

@@ -38,6 +38,9 @@ def sql(
     Only reads: one SELECT (or SHOW TABLES, DESCRIBE, EXPLAIN), no function that touches files. With --as-of,
     tables are as they were then, and now_files is what files is now.
 
+    On a terminal, texts are cut so that a table fits it; where it has too many columns for that, each has a
+    line of its own. --wide shows the table in full.
+
     Without a SELECT it is a shell with history and completion; .help shows its commands. Where standard input
     is no terminal, it runs the statements there, up to the first error.
 
@@ -67,7 +70,11 @@ def _connection(call: Call, engine: str | None) -> Connection:
     def session() -> SparkSession:
         from lakebackup_jobs.runtime.session import spark_session
 
-        return call.spark() or spark_session(remote=call.settings.remote)
+        call.report.wait("starting Spark")
+        try:
+            return call.spark() or spark_session(remote=call.settings.remote)
+        finally:
+            call.report.clear()
 
     by_spark = engine == "spark" or (engine in (None, "auto") and bool(call.flags["remote"]))
     spark = session if by_spark else None
@@ -81,9 +88,10 @@ def _shell(call: Call, connection: Connection, timeout: str) -> None:
 
     if call.json and call.flags["csv"]:
         raise UsageProblem("--json and --csv exclude each other.")
-    mode: Mode = "json" if call.json else "csv" if call.flags["csv"] else "table"
+    mode: Mode = "json" if call.json else "csv" if call.flags["csv"] else "wide" if call.wide else "table"
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     connection.catalog()  # says at once that there is none
+    call.report.clear()
     with Shell(connection, timeout=timeout, mode=mode, interactive=interactive, said=_note) as shell:
         if interactive:
             from lakebackup_jobs.cli.shell.prompt import interact
@@ -111,15 +119,15 @@ def _give_up(as_json: bool) -> Callable[[TimedOut], None]:
 def _explain(call: Call, text: str) -> None:
     import json
 
-    from lakebackup_jobs.cli.output.explain import explain
+    from lakebackup_jobs.lifecycle.progress import JSON_VERSION
     from lakebackup_jobs.query import record_query as ask
 
     readings: list[Reading] = []
-    explain(lambda: readings.extend(ask.explain(call.reader(), text)), as_json=call.json)
+    call.explained(lambda: readings.extend(ask.explain(call.reader(), text)))
     for reading in readings:
         if call.json:
             figures = {"held": reading.held, "chosen": reading.chosen, "possible": reading.possible}
-            typer.echo(json.dumps({"records": reading.topic, "files": figures}))
+            typer.echo(json.dumps({"v": JSON_VERSION, "records": reading.topic, "files": figures}))
         else:
             typer.echo(
                 f"-- records({reading.topic!r}): of {reading.held} files {reading.chosen} are chosen by "

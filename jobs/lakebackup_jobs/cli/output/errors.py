@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import traceback
 from typing import TYPE_CHECKING
@@ -27,8 +26,10 @@ def report_text(
     if debug and error is not None:
         print(visible_lines("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     if as_json:
-        event = {"event": "error", "error": kind, "message": message, "hint": hint, "exit_code": code}
-        print(json.dumps(event), file=sys.stderr)
+        from lakebackup_jobs.lifecycle.progress import event_line
+
+        values = {"error": kind, "message": message, "hint": hint, "exit_code": code}
+        print(event_line("error", values), file=sys.stderr)
         return code
     import typer
 

@@ -6,6 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from lakebackup_jobs.lifecycle.progress import JSON_VERSION
 from lakebackup_jobs.runtime.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -14,14 +15,16 @@ if TYPE_CHECKING:
     from lakebackup.sql_engine import Asked
 
 
-def explain(plan: Callable[[], Any], *, as_json: bool) -> None:
-    """Run `plan`, which changes nothing, and print what it asked the catalog, also when it raises."""
+def explain(plan: Callable[[], Any], clear: Callable[[], None], *, as_json: bool) -> None:
+    """Run `plan`, which changes nothing, and print what it asked the catalog, also when it raises. `clear`
+    makes room for that."""
     from lakebackup.sql_engine import recording
 
     with recording() as asked:
         try:
             plan()
         finally:
+            clear()
             write(asked, as_json=as_json)
 
 
@@ -38,7 +41,13 @@ def write(asked: Sequence[Asked], *, as_json: bool) -> None:
             continue
         known.add(same)
         if as_json:
-            line = {"query": name, "engine": engine, "sql": text.strip(), "parameters": values}
+            line = {
+                "v": JSON_VERSION,
+                "query": name,
+                "engine": engine,
+                "sql": text.strip(),
+                "parameters": values,
+            }
             sys.stdout.write(json.dumps(line, default=str) + "\n")
         else:
             notes = _notes(name, text, values, defined)

@@ -6,51 +6,74 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli.output.pager import paged
 from lakebackup_jobs.lifecycle.progress import display
-from lakebackup_jobs.runtime.terminal_text import bold, table_lines, visible, widths_of
+from lakebackup_jobs.runtime.terminal_table import FIRST_ROWS, Screen, has_room, is_state, screen_of, table
+from lakebackup_jobs.runtime.terminal_text import visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
-_FIRST_ROWS = 200
-"""Column widths of a table come from this many rows: the rest streams by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """How a terminal shows a verb's rows: their `columns`, those of `first_out` left out before others where
+    there is no room, ids as short as `short` makes them."""
+
+    columns: Sequence[str]
+    first_out: Sequence[str] = ()
+    short: Callable[[str], str] | None = None
 
 
 def write(
     rows: pa.RecordBatchReader,
     *,
-    as_json: bool,
-    as_csv: bool,
+    as_json: bool = False,
+    as_csv: bool = False,
     vertical: bool = False,
+    wide: bool = False,
+    pages: bool = False,
     columns: Sequence[str] | None = None,
+    brief: Brief | None = None,
 ) -> None:
     """Write all rows to standard output; a table shows `columns` with units, or all of them as they are.
-    `vertical`: each column on a line of its own.
+    `vertical`: each column on a line of its own. `pages`: a terminal gets a pager.
 
-    A reader that goes away (`| head`) ends it quietly. Raises UsageProblem when both forms are asked for.
+    On a terminal a table fits it: `brief`, or else all columns, and where these have no room, `vertical`.
+    `wide`: all columns in full. A reader that goes away (`| head`) ends it quietly. Raises UsageProblem when
+    both forms are asked for.
     """
     if as_json and as_csv:
         raise UsageProblem("--json and --csv exclude each other.")
-    with reader_may_leave():
+    screen = screen_of(sys.stdout, wide=wide)
+    with paged() if pages else nullcontext(), reader_may_leave():
         if as_json:
             for row in _rows(rows):
                 sys.stdout.write(json_line(row))
         elif as_csv:
-            _csv(rows)
+            _csv(rows, screen)
         elif vertical:
-            _vertical(rows)
+            _vertical(rows.schema.names, _rows(rows), screen)
+        elif brief and screen and not wide:
+            _brief(rows, brief, screen)
+        elif columns or brief:
+            names = rows.schema.names if wide or not columns else columns
+            _units(rows, names, screen)
         else:
-            _table(rows, columns)
+            _table(rows, screen)
         sys.stdout.flush()
 
 
@@ -93,13 +116,13 @@ def _cell(value: Any) -> str:
     return json.dumps(value, default=_plain).strip('"')
 
 
-def _csv(rows: pa.RecordBatchReader) -> None:
+def _csv(rows: pa.RecordBatchReader, screen: Screen | None) -> None:
     import csv
 
     plain = csv.writer(sys.stdout, lineterminator="\n")
     quoted = csv.writer(sys.stdout, lineterminator="\n", quoting=csv.QUOTE_ALL)
     # A program gets the text as it is; a person's terminal must not obey it.
-    shown = visible if sys.stdout.isatty() else str
+    shown = visible if screen else str
 
     def put(cells: Iterable[str]) -> None:
         row = list(map(shown, cells))
@@ -111,13 +134,15 @@ def _csv(rows: pa.RecordBatchReader) -> None:
         put(_no_formula(value) if isinstance(value, str) else _cell(value) for value in row.values())
 
 
-def _vertical(rows: pa.RecordBatchReader) -> None:
-    names = [*map(visible, rows.schema.names)]
+def _vertical(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], screen: Screen | None) -> None:
+    names = [*map(visible, columns)]
     width = max(map(len, names), default=0)
-    for number, row in enumerate(_rows(rows), 1):
+    for number, row in enumerate(rows, 1):
         sys.stdout.write(f"-[ row {number} ]-\n")
         for name, value in zip(names, row.values(), strict=True):
-            sys.stdout.write(f"{name:{width}} | {visible(_cell(value))}\n")
+            text = visible(_cell(value))
+            shown = screen.state(text) if screen and is_state(name) else text
+            sys.stdout.write(f"{name:{width}} | {shown}\n")
 
 
 def _no_formula(text: str) -> str:
@@ -125,20 +150,49 @@ def _no_formula(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
 
 
-def _table(rows: pa.RecordBatchReader, columns: Sequence[str] | None) -> None:
+def _table(rows: pa.RecordBatchReader, screen: Screen | None) -> None:
+    """All columns as they are."""
+    names, every = rows.schema.names, _rows(rows)
+    shown = [*map(visible, names)]
+    if screen and screen.width is not None:
+        first = list(islice(every, FIRST_ROWS))
+        every = chain(first, every)
+        if not has_room(shown, [_texts(row) for row in first], screen.width):
+            _vertical(names, every, screen)
+            return
+    lines = table(shown, map(_texts, every), numbers=_numbers(rows, names), screen=screen)
+    sys.stdout.writelines(lines)
+
+
+def _texts(row: Mapping[str, Any]) -> list[str]:
+    return [visible(_cell(value)) for value in row.values()]
+
+
+def _units(rows: pa.RecordBatchReader, names: Sequence[str], screen: Screen | None) -> None:
+    """Some columns with their units."""
+    cells = ([display(name, row[name]) for name in names] for row in _rows(rows))
+    sys.stdout.writelines(table(names, cells, numbers=_numbers(rows, names), screen=screen))
+
+
+def _brief(rows: pa.RecordBatchReader, how: Brief, screen: Screen) -> None:
+    """What matters, at a glance."""
+    names, now = how.columns, time.time_ns() // 1_000_000
+
+    def cell(name: str, value: Any) -> str:
+        if how.short and name == "backup_id":
+            return visible(how.short(value))
+        return display(name, value, now)
+
+    cells = ([cell(name, row[name]) for name in names] for row in _rows(rows))
+    lines = table(names, cells, numbers=_numbers(rows, names), screen=screen, first_out=how.first_out)
+    sys.stdout.writelines(lines)
+
+
+def _numbers(rows: pa.RecordBatchReader, names: Sequence[str]) -> list[bool]:
+    """Which columns are numbers, which are flush right."""
     from pyarrow import types
 
-    names = list(columns or rows.schema.names)
     kinds = [rows.schema.field(name).type for name in names]
-    numbers = [
+    return [
         any(is_a(kind) for is_a in (types.is_integer, types.is_floating, types.is_decimal)) for kind in kinds
     ]
-    cells = (
-        [display(name, row[name]) if columns else visible(_cell(row[name])) for name in names]
-        for row in _rows(rows)
-    )
-    header, first = [*map(visible, names)], list(islice(cells, _FIRST_ROWS))
-    widths = widths_of([header, *first])
-    (line,) = table_lines([header], widths, numbers)
-    sys.stdout.write(bold(line, sys.stdout))
-    sys.stdout.writelines(table_lines(chain(first, cells), widths, numbers))

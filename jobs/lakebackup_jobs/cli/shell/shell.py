@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import shutil
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, redirect_stdout, suppress
-from typing import IO, TYPE_CHECKING, Literal, TypeVar, cast, get_args
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, TypeVar, cast, get_args
 
 import typer
 
@@ -28,13 +23,13 @@ if TYPE_CHECKING:
     from lakebackup_jobs.query.answer import Answer
 
 T = TypeVar("T")
-Mode = Literal["table", "vertical", "csv", "json"]
+Mode = Literal["table", "wide", "vertical", "csv", "json"]
 
 HELP = """\
 A statement ends with a semicolon, and may have several lines. Commands:
   .tables            the relations, and what their rows are
   .schema [TABLE]    the columns of a relation, or of all
-  .mode MODE         table, vertical (a line a column), csv or json
+  .mode MODE         table (fits the screen), wide (in full), vertical (a line a column), csv or json
   .timing on|off     say after each answer how many rows it has and how long it took
   .pager on|off      show long answers page by page, with $PAGER
   .help              this text
@@ -121,13 +116,14 @@ class Shell:
                 yield batch
 
         found = pa.RecordBatchReader.from_batches(rows.schema, counted())
-        with self._paged():
-            write(
-                found,
-                as_json=self.mode == "json",
-                as_csv=self.mode == "csv",
-                vertical=self.mode == "vertical",
-            )
+        write(
+            found,
+            as_json=self.mode == "json",
+            as_csv=self.mode == "csv",
+            vertical=self.mode == "vertical",
+            wide=self.mode == "wide",
+            pages=self.pager,
+        )
         return count
 
     def _stoppable(self, work: Callable[[], T]) -> T:
@@ -140,24 +136,6 @@ class Shell:
                 self.connection.interrupt()
                 wait([future], 0.1)
             raise
-
-    @contextmanager
-    def _paged(self) -> Iterator[None]:
-        """Standard output goes to a pager while the block runs, where there is one and a person to read
-        it."""
-        command = shlex.split(os.environ.get("PAGER") or "less")
-        if not (self.pager and sys.stdout.isatty() and command and shutil.which(command[0])):
-            yield
-            return
-        # Ends by itself when all fits the screen; keeps colours; cuts long lines.
-        environment = {"LESS": "-FRSX", **os.environ}
-        with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=environment) as pager:
-            try:
-                with redirect_stdout(cast("IO[str]", pager.stdin)):
-                    yield
-            finally:
-                with suppress(BrokenPipeError):
-                    cast("IO[str]", pager.stdin).close()
 
     def _command(self, name: str, *words: str) -> None:
         taken = {

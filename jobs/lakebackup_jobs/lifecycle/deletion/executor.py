@@ -301,7 +301,7 @@ class Deletion:
         folder = layout.prune_folder(prune.prune_id)
         foreign = foreign_destinations(reader, work.storage)
         job = DeleteObjects(work.storage.uri, folder, roots, prune.chunks, spared, foreign)
-        work.reporter.start(prune.files, prune.bytes, self.action)
+        work.reporter.start(prune.files, prune.bytes, self.action, "files")
         with work.task_progress(folder).watched(work.reporter.update), task_errors():
             rows = run_all(job, range(len(prune.chunks)), self.spark, MOST_TASKS)
             # A row a batch.

@@ -88,7 +88,7 @@ class LogJob:
 
     def run(self, spark: SparkSession) -> dict[str, Any]:
         """Follow the task's state until it has ended."""
-        self.reporter.start(None, None, "log")
+        self.reporter.start(None, None, "log", "events")
         over = False
         while not over and not self.stop.is_set():
             try:

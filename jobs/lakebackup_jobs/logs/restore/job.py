@@ -123,7 +123,7 @@ def bring(
         audit=_audit(made, target.place) if made.gaps else None,
     ) as (own, counts):
         splits = write_splits(own.storage, made, folder, keys=keys, checksum=request.checksum)
-        reporter.start(made.entries, made.bytes, "restore")
+        reporter.start(made.entries, made.bytes, "restore", "events")
         try:
             with splits.task_progress().watched(reporter.update), apply.sized(spark, made.raw_bytes):
                 full = _full(spark, reader, made, request)

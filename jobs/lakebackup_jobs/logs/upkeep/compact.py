@@ -142,7 +142,7 @@ class LogCompaction(Derived):
             most_raw=request.most_raw,
         )
         read = ReadLog(work.storage.uri, write.folder, work.reader().destinations(), self.keys)
-        work.reporter.start(found["entries"], found["bytes"], "compact")
+        work.reporter.start(found["entries"], found["bytes"], "compact", "events")
         records = work.spark.table("to_compact").repartition(count).mapInArrow(read, RECORDS)
         sorted_ = records.repartitionByRange(count, *(sf.col(name) for name in ORDER))
         sorted_ = sorted_.sortWithinPartitions(*ORDER)

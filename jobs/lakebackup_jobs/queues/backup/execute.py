@@ -205,7 +205,7 @@ class QueueBackup(Source[InProgress]):
         if plan.open_at and any(r.start < r.own_from for task in plan.tasks for r in task):
             carried = f"{folder}carried.parquet"
             write_ids(reader, work.storage.uri, carried, "queue_carried", backup_id=plan.open_at)
-        work.reporter.start(plan.offsets, None, "backup")
+        work.reporter.start(plan.offsets, None, "backup", "messages")
         made.merge(self._do(draft, plan.tasks, 0, carried=carried, keep=plan.keep))
         found = Open(work, draft, plan.tasks, reader)
         if not plan.look_back or not found.count:
@@ -216,7 +216,7 @@ class QueueBackup(Source[InProgress]):
             return found, made
         back = self._back(plan, oldest, reader)
         tasks = (*plan.tasks, *back)
-        work.reporter.start(planning.offsets_of(back), None, "look for ends of transactions")
+        work.reporter.start(planning.offsets_of(back), None, "look for ends of transactions", "messages")
         made.merge(self._do(draft, tasks, len(plan.tasks), carried=suspects, keep=False))
         return Open(work, draft, tasks, work.reader()), made
 

@@ -310,7 +310,7 @@ class _Run:
             leave_out=tuple(made.leave_out),
             zero_as_one=self.request.zero_as_one,
         )
-        self.reporter.start(made.entries, made.bytes, "restore")
+        self.reporter.start(made.entries, made.bytes, "restore", "messages")
         with splits.task_progress().watched(self.reporter.update):
             rows = run_splits(job, splits, spark_for(self.work, made))
         self.reporter.update(made.entries, made.bytes)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.errors import UsageProblem
-from lakebackup.rules.times import format_ts, parse_duration, parse_time
+from lakebackup.rules.times import format_age, format_ts, parse_duration, parse_time
 
 NOW = 1795269900123  # 2026-11-21T14:05:00.123Z
 AT = 1795269900000
@@ -109,6 +109,25 @@ def test_beyond_any_calendar_the_number_stands(ms: int) -> None:
 def test_format() -> None:
     assert format_ts(NOW) == "2026-11-21T14:05:00.123Z"
     assert format_ts(-1) == "1969-12-31T23:59:59.999Z"
+
+
+@pytest.mark.parametrize(
+    ("spent", "shown"),
+    [
+        (0, "0 s ago"),
+        (119_999, "119 s ago"),
+        (120_000, "2 min ago"),
+        (2 * HOUR - 1, "119 min ago"),
+        (3 * HOUR + 59 * 60_000, "3 h ago"),
+        (48 * HOUR, "2 d ago"),
+        (99 * 24 * HOUR, "99 d ago"),
+        (100 * 24 * HOUR, "2026-08-13"),
+        (-1000, "2026-11-21T14:05:01.123Z"),
+    ],
+)
+def test_an_age_reads_back(spent: int, shown: str) -> None:
+    assert format_age(NOW - spent, NOW) == shown
+    assert abs(parse_time(shown, NOW) - (NOW - spent)) < max(24 * HOUR, spent / 2)
 
 
 @pytest.mark.parametrize(

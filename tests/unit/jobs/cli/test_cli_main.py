@@ -71,7 +71,7 @@ def test_an_error_for_machines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     shown = capsys.readouterr()
     assert shown.out == ""
     told = {"error": "Busy", "message": "Another run.", "hint": "Wait.", "exit_code": 8}
-    assert json.loads(shown.err) == {"event": "error", **told}
+    assert json.loads(shown.err) == {"event": "error", "v": 1, **told}
 
 
 def test_a_defect_is_reported_as_one(
@@ -272,6 +272,29 @@ def test_a_quick_command_loads_nothing_slow(folder: Path, arguments: list[str], 
         CatalogWriter(None, str(folder)).migrate()
         arguments = [*arguments, "--repo", str(folder)]
     assert loaded_by(*arguments) & HEAVY == allowed
+
+
+def test_the_first_line_is_there_before_anything_slow_is_loaded(folder: Path) -> None:
+    """Within 0.3 s, whatever the machine."""
+    CatalogWriter(None, str(folder)).migrate()
+    program = f"""
+import io, os, sys
+os.environ["TERM"] = "xterm"
+class Terminal(io.StringIO):
+    isatty = lambda self: True
+    def write(self, text):
+        if not self.getvalue():
+            print(text, *({HEAVY - {"pydantic"}!r} & set(sys.modules)), file=sys.__stderr__)
+        return super().write(text)
+from lakebackup_jobs.cli import main
+sys.stderr = Terminal()
+main(sys.argv[1:])
+print(ascii(sys.stderr.getvalue()), file=sys.__stderr__)
+"""
+    for words, shown in ((["list"], "reading the catalog"), (["verify"], "planning")):
+        first, whole = run("-c", program, *words, "--repo", str(folder)).stderr.splitlines()
+        assert first == f"\x1b[2m{shown} …\x1b[0m"
+        assert r"\x1b[0m\r\x1b[K" in whole, "it is taken away again"
 
 
 @pytest.mark.kafka

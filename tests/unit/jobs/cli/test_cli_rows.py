@@ -3,18 +3,27 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
+from lakebackup_jobs.cli.look import list_
 from lakebackup_jobs.cli.output.errors import report
-from lakebackup_jobs.cli.output.rows import write
+from lakebackup_jobs.cli.output.rows import Brief, write
+from lakebackup_jobs.cli.output.short_ids import ShortIds
 from lakebackup_jobs.lifecycle.progress import print_result, reporter
 
+OUTPUT = Path(__file__).parents[4] / "docs" / "output.md"
 AT = datetime(2026, 11, 21, 14, 5, tzinfo=UTC)
 TABLE = pa.table(
     {
@@ -129,6 +138,87 @@ def test_chosen_columns_have_units_and_all_columns_are_raw(capsys: pytest.Captur
     assert "1500" in capsys.readouterr().out
 
 
+Show = Callable[..., str]
+
+
+@pytest.fixture
+def show(monkeypatch: pytest.MonkeyPatch) -> Show:
+    """What `write` shows on a terminal without colours."""
+
+    def shown(table: pa.Table, width: int = 80, **more: Any) -> str:
+        for name, value in {"COLUMNS": str(width), "NO_COLOR": "1", "TERM": "xterm"}.items():
+            monkeypatch.setenv(name, value)
+        with redirect_stdout(_Terminal()) as out:
+            write(reader(table), **more)
+        return out.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "")
+
+    return shown
+
+
+LONG = pa.table({f"column_{n}": ["x" * 30, "y"] for n in range(3)})
+MANY = pa.table({f"column_{n}": [n] for n in range(20)})
+
+
+def test_the_rows_of_a_select_fit_or_have_a_line_a_column(show: Show) -> None:
+    _, first, _ = show(LONG).splitlines()
+    assert len(first) == 80
+    assert first.count("…") == 3
+    assert show(MANY).splitlines() == ["-[ row 1 ]-", *(f"{f'column_{n}':9} | {n}" for n in range(20))]
+    assert [len(line.split()) for line in show(MANY, wide=True).splitlines()] == [20, 20]
+
+
+def test_a_verb_shows_what_matters_with_ages_and_short_ids(show: Show) -> None:
+    ended = time.time_ns() // 1_000_000 - 3 * 3_600_000
+    row = {"backup_id": "20261121T140512Z-8174d834", "end_ts": ended, "end_time": AT, "bytes": 1500}
+    table, columns = pa.Table.from_pylist([row]), ("backup_id", "end_ts", "bytes")
+    short = show(table, columns=columns, brief=Brief(columns, short=lambda text: text[:13]))
+    assert re.split("  +", short.splitlines()[1]) == ["20261121T1405", "3 h ago", "1.5 kB"]
+    wide = show(table, columns=columns, brief=Brief(columns), wide=True).splitlines()[1]
+    assert wide.split()[::2] == [row["backup_id"], "2026-11-21T14:05:00.000Z", "kB"]
+
+
+def test_what_others_wrote_is_not_obeyed_on_a_terminal(show: Show) -> None:
+    hostile = pa.table({HOSTILE: [HOSTILE], "state": [f"{HOSTILE}failed"]})
+    more: dict[str, Any]
+    for more in ({}, {"wide": True}, {"vertical": True}, {"brief": Brief(("state",))}):
+        assert not {"\x1b", "\u202e", "\x9b"} & set(show(hostile, **more))
+
+
+def test_a_pager_gets_what_the_terminal_would(
+    show: Show, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    page = tmp_path / "page"
+    monkeypatch.setenv("PAGER", f"sh -c 'cat > {page}'")
+    assert show(LONG, pages=True) == ""
+    shown = page.read_text().replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert shown == show(LONG)
+    monkeypatch.setenv("PAGER", "")
+    assert show(LONG, pages=True) == shown
+
+
+def _listed(*values: Any) -> dict[str, Any]:
+    """A row of `list`; of the end, how many minutes ago it was."""
+    row = dict(zip(list_.COLUMNS, values, strict=True))
+    return row | {"end_ts": time.time_ns() // 1_000_000 - 60_000 * row["end_ts"] - 1000}
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_tables_in_the_docs_are_true(show: Show, width: int) -> None:
+    ids = ["140512Z-8174d834", "130503Z-51c0ffee", "120507Z-0a1b2c3d", "120501Z-4e5f6071", "020000Z-9b8c7d6e"]
+    kinds = ["differential"] * 3 + ["full"] * 2
+    last = [
+        ("complete", True, 2, 0, 0, 0, "prod", None),
+        ("complete", True, 62, 4, 120_000, 9_800_000, "prod", None),
+        ("out_of_sync", True, 122, 4, 7000, 1_200_000, "prod", None),
+        ("complete", False, 123, 812, 9, 40_000_000, "social", None),
+        ("complete", True, 9365, 96, 81_000_000, 3_400_000_000, "prod", "before the upgrade"),
+    ]
+    rows = [_listed(f"20261121T{one}", kind, *rest) for one, kind, rest in zip(ids, kinds, last, strict=True)]
+    short = ShortIds(row["backup_id"] for row in rows)
+    text = show(pa.Table.from_pylist(rows), width, brief=Brief(list_.COLUMNS, list_.FIRST_OUT, short))
+    assert "".join(f"    {line}" for line in text.splitlines(keepends=True)) in OUTPUT.read_text()
+
+
 def test_no_rows_still_have_a_header(capsys: pytest.CaptureFixture[str]) -> None:
     write(reader(TABLE.slice(0, 0)), as_json=False, as_csv=False)
     assert capsys.readouterr().out.split() == TABLE.schema.names
@@ -146,7 +236,9 @@ def test_rows_stream_and_a_reader_may_leave(form: str) -> None:
     """An endless result: only a program that neither holds the rows nor minds `| head` ends at all."""
     program = f"""
 import itertools, pyarrow as pa
-from lakebackup_jobs.cli.output.rows import write
+from lakebackup_jobs.cli.look import list_
+from lakebackup_jobs.cli.output.rows import Brief, write
+from lakebackup_jobs.cli.output.short_ids import ShortIds
 batch = pa.record_batch({{"n": list(range(1000))}})
 write(pa.RecordBatchReader.from_batches(batch.schema, itertools.repeat(batch)), {form})
 """
