@@ -1,4 +1,4 @@
-"""The JVM starts from the archive of Spark's classes. A second or two."""
+"""The JVM starts from an archive of Spark's classes. A second or two."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def archive() -> None:
-    """This machine's archive, which `make setup` has made."""
+    """This machine's archives, which `make setup` has made."""
     subprocess.run([sys.executable, "-m", "lakebackup_jobs.runtime.class_data_maker"], check=True)
-    found = class_data.archive(jvm.class_path(spark_settings()))
-    assert class_data.size(found) > 50 << 20
+    for sql in (True, False):
+        found = class_data.archive(jvm.class_path(spark_settings()), sql=sql)
+        assert class_data.size(found) > 50 << 20
 
 
-def shared_classes(log: Path) -> int:
+def shared_classes(log: Path, *, sql: bool) -> int:
     """How many classes a JVM with our settings takes from it. It starts, and says nothing of the archive."""
-    java, *words = jvm.command(spark_settings(), "--version")
+    java, *words = jvm.command(spark_settings(), "--version", sql=sql)
     done = subprocess.run(
         [java, f"-Xlog:class+load:file={log}", *words],
         env=jvm.environment(), capture_output=True, text=True, timeout=120, check=False,
@@ -37,5 +38,6 @@ def shared_classes(log: Path) -> int:
 
 
 @pytest.mark.usefixtures("archive")
-def test_the_jvm_takes_sparks_classes_from_it(tmp_path: Path) -> None:
-    assert shared_classes(tmp_path / "log") > 100
+@pytest.mark.parametrize("sql", [True, False])
+def test_the_jvm_takes_sparks_classes_from_it(sql: bool, tmp_path: Path) -> None:
+    assert shared_classes(tmp_path / "log", sql=sql) > 100

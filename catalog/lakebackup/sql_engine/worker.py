@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    #: What runs tasks: Spark without SQL, or a session.
+    Cluster = SparkContext | SparkSession
 
 _settled = False
 
@@ -33,17 +37,21 @@ class PerNumber(ABC):
         return spark.range(numbers.start, numbers.stop, 1, _tasks(numbers, at_once)).mapInArrow(self, columns)
 
     def reports(
-        self, spark: SparkSession, numbers: range, columns: str, at_once: int | None = None
+        self, cluster: Cluster, numbers: range, columns: str, at_once: int | None = None
     ) -> list[dict[str, Any]]:
         """The same rows, of which there are few, on the driver.
 
-        Without SQL, whose planning takes a cold session a second; a Spark Connect server has nothing else.
+        Without SQL, which takes a cold session two seconds to load and plan; a Spark Connect server has
+        nothing else.
         """
+        from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
-        if not isinstance(spark, SparkSession):
-            return [row.asDict() for row in self.over(spark, numbers, columns, at_once).collect()]
-        dealt = spark.sparkContext.parallelize(numbers, _tasks(numbers, at_once))
+        if isinstance(cluster, SparkSession):
+            cluster = cluster.sparkContext
+        if not isinstance(cluster, SparkContext):
+            return [row.asDict() for row in self.over(cluster, numbers, columns, at_once).collect()]
+        dealt = cluster.parallelize(numbers, _tasks(numbers, at_once))
         return dealt.mapPartitions(self.each).collect()
 
     def each(self, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
@@ -58,6 +66,14 @@ class PerNumber(ABC):
             for number in batch.column(0).to_pylist():
                 yield from self.rows(number)
         settle()
+
+
+def session_on(cluster: Cluster) -> SparkSession:
+    """The session, for what needs SQL."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.getOrCreate() if isinstance(cluster, SparkContext) else cluster
 
 
 def _tasks(numbers: range, at_once: int | None) -> int:

@@ -149,7 +149,8 @@ class S3Options(BaseModel):
 
 def _of_aws() -> tuple[str | None, str | None]:
     """Endpoint and region as AWS's SDK knows them; UsageProblem where its settings contradict themselves."""
-    if not any(name.startswith("AWS_") for name in environ) and not Path("~/.aws").expanduser().exists():
+    known = any(name.startswith("AWS_") and name != "AWS_CA_BUNDLE" for name in environ)
+    if not known and not Path("~/.aws").expanduser().exists():
         return None, None  # who keeps backups in a folder shall not wait for the SDK to load
     import botocore.exceptions
     import botocore.session

@@ -62,6 +62,17 @@ class FrameWriter:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenRows(PerNumber):
+    """Writes the rows that `source` returns for a number: a line of `ADDED` a file."""
+
+    writer: FrameWriter
+    source: PerNumber
+
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        return self.writer(self.source.rows(number))
+
+
+@dataclass(frozen=True, slots=True)
 class PartRows(PerNumber):
     """Rows of `files`: those of the manifest parts `paths[number]`.
 

@@ -33,6 +33,7 @@ from lakebackup.sql_engine.delta.table import (
     settings_of,
 )
 from lakebackup.sql_engine.failures import task_errors
+from lakebackup.sql_engine.worker import session_on
 from lakebackup.store.behind import require_current
 from lakebackup.store.delta_append import (
     ADDED,
@@ -41,6 +42,7 @@ from lakebackup.store.delta_append import (
     FrameWriter,
     ListedRows,
     PartRows,
+    WrittenRows,
     grouped,
 )
 from lakebackup.store.lease import Lease
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from lakebackup.rows.backups import Backup
     from lakebackup.rows.logs import LogTask
     from lakebackup.rows.queues import QueueRestore
-    from lakebackup.sql_engine.worker import PerNumber
+    from lakebackup.sql_engine.worker import Cluster, PerNumber
     from lakebackup.storage import Storage
     from lakebackup.store.delta_append import RowSource
     from lakebackup.store.manifest import Manifest
@@ -91,14 +93,16 @@ _AT_ONCE = 8
 class CatalogWriter(Catalog):
     """Changes the catalog of a destination, or the one at the URI `catalog`; `migrate` creates it.
 
-    `spark`: a session, or a function that starts one when it is needed. Without a session, only methods that
+    `spark`: what runs tasks, or a function that starts it when it is needed. Without it, only methods that
     create tables, append given rows or change states work. Each change takes the catalog's lease, because
     commits to a Delta log in a folder are not atomic across processes.
     """
 
-    def __init__(self, spark: Session, destination: str, catalog: str | None = None) -> None:
+    def __init__(
+        self, spark: Cluster | Callable[[], Cluster] | None, destination: str, catalog: str | None = None
+    ) -> None:
         super().__init__(destination, catalog)
-        self._session = spark
+        self._started = spark
 
     def prepare(self) -> CatalogReader:
         """Create or migrate the catalog, so that a run can add backups, and return it; Refused when it is
@@ -109,12 +113,16 @@ class CatalogWriter(Catalog):
         return reader
 
     @property
+    def _cluster(self) -> Cluster:
+        if self._started is None:
+            raise ValueError("this writer was opened without Spark")
+        if callable(self._started):
+            self._started = self._started()
+        return self._started
+
+    @property
     def _spark(self) -> SparkSession:
-        if self._session is None:
-            raise ValueError("this writer was opened without a Spark session")
-        if callable(self._session):
-            self._session = self._session()
-        return self._session
+        return session_on(self._cluster)
 
     def migrate(self) -> int:
         """Create or update the tables; can be repeated. Returns the schema version."""
@@ -179,7 +187,9 @@ class CatalogWriter(Catalog):
         `source`: converts `rows` to rows of the table, in the task that writes them.
         """
         settings = settings_of(f"{self.catalog_uri}/{table}")
-        added = self._write_with_spark(FrameWriter(self.catalog_uri, table, settings, source), rows)
+        writer = FrameWriter(self.catalog_uri, table, settings, source)
+        with task_errors():
+            added = [row.added for row in rows.mapInArrow(writer, ADDED).collect()]  # one row a file
         with self._lease():
             commit(self._storage, table, added, transaction or uuid.uuid4().hex)
 
@@ -193,24 +203,35 @@ class CatalogWriter(Catalog):
             for table, files in added.items():
                 commit(self._storage, table, files, f"{transaction}-{table}")
 
-    def append_read(self, table: str, source: PerNumber, tasks: int, transaction: str) -> None:
-        """Append the rows that `source` returns for each task number, once for each `transaction`."""
-        added = self._write_tasks(table, source, tasks, settings_of(f"{self.catalog_uri}/{table}"))
+    def append_read(
+        self, table: str, source: PerNumber, tasks: int, transaction: str, *, here: bool | None = None
+    ) -> None:
+        """Append the rows that `source` returns for each task number, once for each `transaction`.
+
+        `here`: in this process; if it is not given, what a single task does.
+        """
+        settings = settings_of(f"{self.catalog_uri}/{table}")
+        added = self._write_tasks(table, source, tasks, settings, here=here)
         with self._lease():
             commit(self._storage, table, added, transaction)
 
     def _write_tasks(
-        self, table: str, source: PerNumber, tasks: int, settings: Mapping[str, str]
+        self,
+        table: str,
+        source: PerNumber,
+        tasks: int,
+        settings: Mapping[str, str],
+        *,
+        here: bool | None = None,
     ) -> list[str]:
-        if tasks == 1 or self._session is None:  # one is done before Spark has started
-            here = FrameWriter(self.catalog_uri, table, settings)
-            return [added for number in range(tasks) for added in here.write(source.rows(number))]
-        writer = FrameWriter(self.catalog_uri, table, settings, source)
-        return self._write_with_spark(writer, self._spark.range(0, tasks, 1, tasks))
-
-    def _write_with_spark(self, writer: FrameWriter, rows: DataFrame) -> list[str]:
+        writer = FrameWriter(self.catalog_uri, table, settings)
+        if here is None:
+            here = tasks == 1  # it is done before Spark has started
+        if here or self._started is None:
+            return [added for number in range(tasks) for added in writer.write(source.rows(number))]
         with task_errors():
-            return [row.added for row in rows.mapInArrow(writer, ADDED).collect()]  # one row a file
+            rows = WrittenRows(writer, source).reports(self._cluster, range(tasks), ADDED)
+        return [row["added"] for row in rows]
 
     def append_parts(
         self, manifests: Sequence[Manifest], transaction: str, *, doubtful: Collection[str] = ()

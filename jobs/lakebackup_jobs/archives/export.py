@@ -191,7 +191,7 @@ class _ImportedExport:
         for destination in sorted({row["destination"] for row, _ in pairs}):
             files = tuple((r["path"], r["sha256"], to) for r, to in pairs if r["destination"] == destination)
             job = archive_task.CopyJob(roots.uri(destination), self.staged.storage.uri, files, private=False)
-            run_all(job, range(len(files)), work.spark, archive_task.MOST_TASKS)
+            run_all(job, range(len(files)), work.cluster, archive_task.MOST_TASKS)
         self.staged.finish(
             {folder_of(self.chain, b["backup_id"]): b["end_ts"] / 1000 for b in self.chain.backups}
         )
@@ -249,7 +249,7 @@ class _TopicsExport:
         reporter.start(expected, None, "export")
         job, numbers = WriteJob(storage.uri, self.reader.destinations()), range(counts.total())
         with TaskProgress(storage, WORK).watched(reporter.update):
-            rows = run_all(job, numbers, work.spark, archive_task.MOST_TASKS)
+            rows = run_all(job, numbers, work.cluster, archive_task.MOST_TASKS)
         entries, size = sum(row.entries for row in rows), sum(row.bytes for row in rows)
         reporter.update(entries, size)
         self._write_json(counts, rows)

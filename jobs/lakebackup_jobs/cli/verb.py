@@ -175,6 +175,18 @@ class Call:
 
         return spark_session(remote=found.remote, extra=extra)
 
+    def start_jvm(self, *, sql: bool = False) -> None:
+        """Begin to start the JVM that the job would start first, beside what is imported until then.
+
+        `sql`: for SQL too. What goes wrong shows when the job starts it.
+        """
+        found = self.settings
+        if self.session is None and not self.dry_run and not (found.spark or found.master or found.remote):
+            from lakebackup_jobs.runtime import background, jvm, settings
+
+            if not jvm.SUBMITTED:
+                background.later(lambda: jvm.start(settings.spark_settings(), sql=sql, workers=True))
+
     def spark_if_needed(self) -> SparkSession | Callable[[], SparkSession] | None:
         """As `spark`, for a job that may do without: a session is made when the job asks for it, and at once
         where a master is named, since what is there is used."""

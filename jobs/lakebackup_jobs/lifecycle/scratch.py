@@ -35,7 +35,9 @@ class _Unrecorded(CatalogWriter):
     def append(self, rows: Sequence[Row], transaction: str | None = None) -> None:
         """Discard the rows."""
 
-    def append_read(self, table: str, source: PerNumber, tasks: int, transaction: str) -> None:
+    def append_read(
+        self, table: str, source: PerNumber, tasks: int, transaction: str, *, here: bool | None = None
+    ) -> None:
         """Discard the rows."""
 
 

@@ -7,6 +7,7 @@ import time
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from lakebackup.sql_engine.worker import session_on
 from lakebackup.storage import open_storage
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import Lease
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from lakebackup.requests import Request, RunRequest
     from lakebackup.rows.backups import Runner
+    from lakebackup.sql_engine.worker import Cluster
     from lakebackup.store.writer import Session
     from lakebackup_jobs.lifecycle.progress import Reporter
 
@@ -47,19 +49,20 @@ class Workspace:
         self._start = spark if callable(spark) else partial(_start_spark, request.remote)
         self._starts_jvm = spark is None and request.remote is None and not jvm.SUBMITTED
         self._spark = None if callable(spark) else spark
-        self._starting: Future[SparkSession] | None = None
+        self._starting: Future[Cluster] | None = None
+        self._starting_sql: Future[SparkSession] | None = None
         self._runner: Runner | None = None
         self._started = time.monotonic()
         self.source, self.reporter = source, reporter
         self.storage = open_storage(request.destination)
 
-    def start_jvm(self) -> None:
-        """Begin to start the JVM of a run that will need Spark, beside its plan."""
+    def start_jvm(self, *, sql: bool = False) -> None:
+        """Begin to start the JVM of a run that will need Spark, beside its plan; `sql`: and its SQL."""
         if self._starts_jvm and "pyspark" not in sys.modules:
-            jvm.start(spark_settings())
+            jvm.start(spark_settings(), sql=sql, workers=True)
 
-    def start_spark(self) -> Future[SparkSession]:
-        """Begin to start Spark, beside what is to be done before it is needed."""
+    def start_spark(self) -> Future[Cluster]:
+        """Begin to start what runs tasks, beside what is to be done before it is needed."""
         if self._starting is None:
             self.start_jvm()  # PySpark is imported while it starts
             # In this thread: where two import it at once, one sees half of it.
@@ -68,11 +71,24 @@ class Workspace:
             self._starting = later(lambda: self._spark or self._start())
         return self._starting
 
+    def start_sql(self) -> Future[SparkSession]:
+        """Begin to start Spark's SQL too, whose classes take as long to load as all else."""
+        if self._starting_sql is None:
+            self.start_jvm(sql=True)
+            cluster = self.start_spark()
+            self._starting_sql = later(lambda: session_on(cluster.result()))
+        return self._starting_sql
+
+    @property
+    def cluster(self) -> Cluster:
+        """What runs tasks that need no SQL."""
+        return self._spark or self.start_spark().result()
+
     @property
     def spark(self) -> SparkSession:
         """The session, made when it is first needed."""
         if self._spark is None:
-            self._spark = self.start_spark().result()
+            self._spark = self.start_sql().result()
         return self._spark
 
     @property
@@ -83,7 +99,7 @@ class Workspace:
     @property
     def runner(self) -> Runner:
         """What the tasks of the run's backup run on, once that is decided; else what the run has used."""
-        return self._runner or ("spark" if self._spark else "local")
+        return self._runner or ("spark" if self._spark or self._starting else "local")
 
     def choose_runner(self, asked: RunRequest, size: int | None) -> None:
         """Decide what the tasks of a backup run on, and begin to start it; `size` as of runner.choose."""
@@ -116,7 +132,7 @@ class Workspace:
     def writer(self) -> CatalogWriter:
         """The catalog, to write to; a session is made when so much is written that Spark is of use, and tasks
         do not run in this process."""
-        spark = None if self._runner == "local" else self._spark or (lambda: self.spark)
+        spark = None if self._runner == "local" else self._spark or (lambda: self.cluster)
         return CatalogWriter(spark, self._request.destination, self._request.catalog)
 
     def lease(self, name: str | None = None, *, wait_s: float = 0.0) -> Lease:
@@ -144,7 +160,7 @@ class Workspace:
         return count
 
 
-def _start_spark(remote: str | None) -> SparkSession:
-    from lakebackup_jobs.runtime.session import spark_session, warm_session
+def _start_spark(remote: str | None) -> Cluster:
+    from lakebackup_jobs.runtime.session import spark_session, warm_context
 
-    return spark_session(remote=remote) if remote else warm_session()
+    return spark_session(remote=remote) if remote else warm_context()

@@ -1,1 +1,6 @@
 """Where jobs run: the Spark session, Java and its libraries, child processes, accounts."""
+
+#: The daemon of Python workers of a Spark on this machine, and the variable that names the socket of one that
+#: was started ahead of its JVM. Here, since what the JVM starts shall load no more.
+DAEMON = "lakebackup_jobs.lifecycle.tasks.worker_daemon"
+AHEAD = "LAKEBACKUP_WORKERS"

@@ -1,7 +1,8 @@
 """An archive of the classes that Spark loads, from which its JVM starts in half the time.
 
 The JVM writes it when it ends (dynamic class data sharing, JEP 350), and uses it only if Java and jars are
-the same. It is in the cache, some 190 MB, and made by `make setup` or after the first use of Spark.
+the same. There are two in the cache, made by `make setup` or after the first use of Spark: some 60 MB for
+what only runs tasks, and 190 MB with the classes of SQL, most of which every JVM would hold in memory.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from lakebackup_jobs.runtime.java import java_home
 # Bytes that are free where an archive is made.
 _ROOM = 2 << 30
 _QUIET = ["-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+# Where it was written for, if that is free: moving it elsewhere touches all of it.
+_IN_PLACE = ["-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0"]
 _AGAIN_S = 86_400
 
 
-def archive(class_path: str) -> Path:
+def archive(class_path: str, *, sql: bool = True) -> Path:
     """Where the archive of this Java and these jars (separated by ':') is, or would be.
 
-    The first part of its name says where both are, the second what they are.
+    The first part of its name says where both are, the second what they are. `sql`: that with SQL's classes.
     """
     home, jars = java_home(), class_path.split(os.pathsep)
     where = hashlib.sha256("\0".join([str(home), *sorted({str(Path(jar).parent) for jar in jars})]).encode())
@@ -36,25 +39,27 @@ def archive(class_path: str) -> Path:
         with suppress(OSError):  # a jar that is missing is reported when Spark starts
             found = file.stat()
             what.update(f"{found.st_size} {found.st_mtime_ns}\0".encode())
-    return cache_folder() / "classes" / f"{where.hexdigest()[:12]}-{what.hexdigest()[:12]}.jsa"
+    name = f"{where.hexdigest()[:12]}-{what.hexdigest()[:12]}{'' if sql else '-tasks'}.jsa"
+    return cache_folder() / "classes" / name
 
 
-def java_options(class_path: str, archive_to: Path | None = None) -> list[str]:
+def java_options(class_path: str, archive_to: Path | None = None, *, sql: bool = True) -> list[str]:
     """The JVM's options to start from the archive, if there is one, or to write it.
 
     The JVM says nothing if it cannot use the archive, and starts as it would without one.
     """
     if archive_to:
         return [f"-XX:ArchiveClassesAtExit={archive_to}", *_QUIET]
-    found = archive(class_path)
-    return [f"-XX:SharedArchiveFile={found}", *_QUIET] if is_whole(found) else []
+    found = archive(class_path, sql=sql)
+    return [f"-XX:SharedArchiveFile={found}", *_QUIET, *_IN_PLACE] if is_whole(found) else []
 
 
 def make_later(class_path: str) -> None:
-    """Make the archive in a process that outlives this one, unless it is there, was tried, or has no room."""
-    path = archive(class_path)
-    with suppress(OSError):  # Spark starts without it too
-        if is_whole(path) or was_tried(path) or not has_room(path):
+    """Make the archives in a process that outlives this one, unless they are there, were tried, or have no
+    room."""
+    paths = [archive(class_path, sql=sql) for sql in (True, False)]
+    with suppress(OSError):  # Spark starts without them too
+        if all(is_whole(path) or was_tried(path) for path in paths) or not has_room(paths[0]):
             return
         subprocess.Popen(
             [sys.executable, "-m", f"{__package__}.class_data_maker"],

@@ -16,6 +16,7 @@ import tempfile
 import tomllib
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -48,10 +49,16 @@ class Jar:
     def is_good(self, folder: Path) -> bool:
         """Whether the file is in the folder with the right bytes."""
         try:
-            with (folder / self.file).open("rb") as stream:
-                return hashlib.file_digest(stream, "sha256").hexdigest() == self.sha256
+            found = (folder / self.file).stat()
+            return _sha256(folder / self.file, found.st_size, found.st_mtime_ns) == self.sha256
         except OSError:
             return False
+
+
+@cache  # a command asks several times
+def _sha256(path: Path, _size: int, _mtime_ns: int) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def pinned(which: JarSet) -> list[Jar]:

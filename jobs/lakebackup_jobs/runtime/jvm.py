@@ -8,6 +8,7 @@ import logging
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,10 +17,10 @@ import time
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.runtime import class_data
+from lakebackup_jobs.runtime import AHEAD, DAEMON, class_data
 from lakebackup_jobs.runtime.child import tail
 from lakebackup_jobs.runtime.jars import cache_folder
 from lakebackup_jobs.runtime.java import java_home
@@ -52,11 +53,13 @@ def class_path(settings: Mapping[str, str]) -> str:
     return os.pathsep.join([settings["spark.driver.extraClassPath"], *map(str, jars)])
 
 
-def command(settings: Mapping[str, str], *arguments: str, archive_to: Path | None = None) -> list[str]:
+def command(
+    settings: Mapping[str, str], *arguments: str, archive_to: Path | None = None, sql: bool = True
+) -> list[str]:
     """The command of a JVM that runs Spark with these settings.
 
     It is what the script spark-submit runs in the end, after a JVM of its own that only works it out.
-    `archive_to`: where the JVM writes the archive of its classes when it ends.
+    `archive_to`: where the JVM writes the archive of its classes when it ends; `sql`: which it starts from.
     """
     jars = class_path(settings)
     # Of a cluster, if the user has such; behind the jars, where the archive still fits.
@@ -68,7 +71,7 @@ def command(settings: Mapping[str, str], *arguments: str, archive_to: Path | Non
         f"-Xmx{settings.get('spark.driver.memory', '1g')}",
         *_FOR_SPARK,
         *shlex.split(settings.get("spark.driver.extraJavaOptions", "")),
-        *class_data.java_options(jars, archive_to),
+        *class_data.java_options(jars, archive_to, sql=sql),
         "org.apache.spark.deploy.SparkSubmit",
         *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
         *arguments,
@@ -102,25 +105,40 @@ def log_file() -> Path:
 
 
 class Jvm:
-    """A JVM that starts. It ends with this process, whose end of a pipe it watches."""
+    """A JVM that starts, and beside it the daemon of its Python workers if they will be needed. Both end with
+    this process, whose end of a pipe each watches."""
 
-    def __init__(self, settings: Mapping[str, str], archive_to: Path | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        *,
+        archive_to: Path | None = None,
+        sql: bool = True,
+        workers: bool = False,
+    ) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="lakebackup-jvm-"))
         self._answer = self._folder / "gateway"
         self._log = log_file()
         self._address: tuple[int, str] | None = None
-        variables = {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._answer), "SPARK_CONNECT_MODE": "0"}
+        self._daemon: subprocess.Popen[bytes] | None = None
+        variables = environment(settings["spark.master"])
+        variables |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._answer), "SPARK_CONNECT_MODE": "0"}
         # What it writes while it starts no one can act on; a person's terminal stays clean.
-        with self._log.open("ab") as output:
+        with self._log.open("ab") as output, socket.socket(socket.AF_UNIX) as listener:
+            ahead = workers and settings.get("spark.python.daemon.module") == DAEMON
+            if ahead and _listens(listener, self._folder / "workers"):
+                variables[AHEAD] = listener.getsockname()
             try:
                 self.process = subprocess.Popen(
-                    command(settings, "pyspark-shell", archive_to=archive_to),
+                    command(settings, "pyspark-shell", archive_to=archive_to, sql=sql),
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=output,
-                    env=environment(settings["spark.master"]) | variables,
+                    env=variables,
                     start_new_session=True,  # this process alone decides what Ctrl-C ends
                 )
+                if AHEAD in variables:
+                    self._daemon = _start_daemon(listener, variables, output)
             except OSError as cause:
                 self._forget()
                 raise EnvironmentProblem(
@@ -139,7 +157,9 @@ class Jvm:
                 )
             if self._answer.exists():
                 self._address = read_address(self._answer)
-                self._forget()
+                self._answer.unlink()
+                if self._daemon is None:
+                    self._forget()
             else:
                 time.sleep(0.01)
         return self._address
@@ -148,6 +168,7 @@ class Jvm:
         """End it with a command that failed before it used Spark."""
         if self._address is None:
             self.end(1)
+        self._forget()
 
     def end(self, seconds: float) -> None:
         """End it and wait for its end; it takes the Python workers with it."""
@@ -160,10 +181,37 @@ class Jvm:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        if self._daemon and self._daemon.stdin:
+            self._daemon.stdin.close()
         self._forget()
 
     def _forget(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _listens(listener: socket.socket, path: Path) -> bool:
+    try:
+        listener.bind(str(path))
+    except OSError:  # its name is too long
+        return False
+    listener.listen(1)
+    return True
+
+
+def _start_daemon(
+    listener: socket.socket, variables: Mapping[str, str], output: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    """The daemon of Python workers, which imports while the JVM starts, and then waits for its call."""
+    seed = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}  # as PySpark has it in workers
+    return subprocess.Popen(
+        [sys.executable, "-m", DAEMON, str(listener.fileno())],
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
+        env={**variables, **seed},
+        pass_fds=[listener.fileno()],
+        start_new_session=True,
+    )
 
 
 def read_address(file: Path) -> tuple[int, str]:
@@ -177,12 +225,17 @@ _running: Jvm | None = None
 _starting = threading.Lock()
 
 
-def start(settings: Mapping[str, str], archive_to: Path | None = None) -> Jvm:
-    """The JVM of this process, which is started once. Raises EnvironmentProblem."""
+def start(
+    settings: Mapping[str, str], *, archive_to: Path | None = None, sql: bool = True, workers: bool = False
+) -> Jvm:
+    """The JVM of this process, which is started once; for SQL, and with a daemon of Python workers beside it.
+
+    Raises EnvironmentProblem.
+    """
     global _running
     with _starting:
         if _running is None:
-            _running = Jvm(settings, archive_to)
+            _running = Jvm(settings, archive_to=archive_to, sql=sql, workers=workers)
     return _running
 
 

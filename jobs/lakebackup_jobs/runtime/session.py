@@ -12,12 +12,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from py4j.protocol import Py4JError
 from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.runtime import class_data, jvm
@@ -51,14 +53,17 @@ def spark_session(
     return _with_settings(SparkSession.builder.getOrCreate(), extra)
 
 
-def warm_session() -> SparkSession:
-    """As `spark_session`; a new one on this machine starts its Python workers beside what SQL needs."""
+def warm_context() -> SparkContext:
+    """Spark without SQL, whose classes take longer to load than all else; what tasks need is there first.
+
+    A new one on this machine begins to start its Python workers.
+    """
     first = SparkContext._active_spark_context is None  # noqa: SLF001
     context = _context("lakebackup", {})
     if first and (context.master or "").startswith("local"):
         count = context.defaultParallelism
         later(context.parallelize(range(count), count).count)
-    return spark_session()
+    return context
 
 
 def _context(app: str, extra: Mapping[str, str]) -> SparkContext:
@@ -91,6 +96,7 @@ def _connected(remote: str, extra: Mapping[str, str]) -> SparkSession:
 
 
 def _start_context(app: str, extra: Mapping[str, str]) -> None:
+    _know_numpy()
     if jvm.SUBMITTED:
         SparkContext._ensure_initialized()  # noqa: SLF001
         conf = SparkConf()
@@ -123,6 +129,14 @@ def _start_context(app: str, extra: Mapping[str, str]) -> None:
     if settings["spark.master"].startswith("local"):
         # At the end, so that it does not run beside the command.
         atexit.register(class_data.make_later, jvm.class_path(settings))
+
+
+def _know_numpy() -> None:
+    """Keep PySpark from loading pandas and gRPC, with its own tests, to learn whether there is numpy."""
+    array: Any = NumpyArrayConverter
+    array.can_convert = lambda _, value: isinstance(value, np.ndarray) and value.ndim == 1
+    scalar: Any = NumpyScalarConverter
+    scalar.can_convert = lambda _, value: isinstance(value, np.generic)
 
 
 def _connection_broke(*_: object) -> None:

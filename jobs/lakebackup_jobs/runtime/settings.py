@@ -8,6 +8,7 @@ from importlib.resources import as_file, files
 
 from lakebackup.errors import UsageProblem
 from lakebackup.storage.options import MODE, S3Options
+from lakebackup_jobs.runtime import DAEMON
 from lakebackup_jobs.runtime.jars import cache_folder, class_path
 
 # Also set on a session of a Spark Connect server, which was started with settings of its own.
@@ -60,7 +61,7 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
             # spark.driver.memory.
             "-XX:ReservedCodeCacheSize=240m -Xms96m -XX:MaxHeapFreeRatio=40",
             # On a cluster the package comes with the tasks, too late for the daemon.
-            "spark.python.daemon.module": "lakebackup_jobs.lifecycle.tasks.worker_daemon",
+            "spark.python.daemon.module": DAEMON,
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": "2",

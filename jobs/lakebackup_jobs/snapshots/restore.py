@@ -114,7 +114,7 @@ def _write(work: Workspace, reader: CatalogReader, made: SnapshotRestorePlan, ta
     job = WriteJob(folder, target.storage.uri, splits, reader.destinations(), syncs=not here)
     with TaskProgress(target.storage, "").watched(reporter.update):
         # Hashing and writing leave the interpreter to the next thread.
-        rows = run_all(job, range(len(splits)), None if here else work.spark)
+        rows = run_all(job, range(len(splits)), None if here else work.cluster)
         if here:
             with Folder(folder) as written:
                 written.sync()

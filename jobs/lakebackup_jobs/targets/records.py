@@ -1,4 +1,7 @@
-"""The records of topics for a target: tasks verify the planned files and bring what is in them."""
+"""The records of topics for a target: tasks verify the planned files and bring what is in them.
+
+The tasks import compiled code, which the driver does without.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lakebackup.rules.layout import data_name
-from lakebackup.sql_engine.worker import PerNumber
+from lakebackup.sql_engine.worker import PerNumber, session_on
 from lakebackup.storage import open_storage
-from lakebackup_jobs.kafka.format.arrow import RECORD, to_arrow
 from lakebackup_jobs.kafka.format.container import FileWriter
-from lakebackup_jobs.kafka.format.records import within
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.errors import RESTORED
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.plan.topics.restore import RestorePlan
+    from lakebackup.sql_engine.worker import Cluster
     from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.stored import StoredFile
     from lakebackup_jobs.lifecycle.tasks.splits import Splits
@@ -47,11 +49,15 @@ class Records:
     after: ClassVar[None] = None
     gone: ClassVar[tuple[int, ...]] = ()
 
-    spark: SparkSession
+    cluster: Cluster
     splits: Splits
     plan: RestorePlan
     restore_id: str
     roots: Roots
+
+    @property
+    def spark(self) -> SparkSession:
+        return session_on(self.cluster)
 
     @property
     def commit(self) -> Mapping[str, Any]:
@@ -92,7 +98,7 @@ class Records:
 
     def run(self, job: PartitionJob) -> list[RegionOutcome]:
         """Restore the partitions."""
-        rows = run_all(job, self.splits.numbers, self.spark)
+        rows = run_all(job, self.splits.numbers, self.cluster)
         return [RegionOutcome(r.scope, r.region, r.entries, r.bytes, r.position) for r in rows]
 
     @property
@@ -135,6 +141,9 @@ class _DecodeJob(ReadJob, PerNumber):
     """The records as rows of SPARK_COLUMNS."""
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        from lakebackup_jobs.kafka.format.arrow import to_arrow
+        from lakebackup_jobs.kafka.format.records import within
+
         for _, files in self.splits.partition_files(number):
             for file in files:
                 for columns in open_verified(self.roots, file):
@@ -145,6 +154,8 @@ class _DecodeJob(ReadJob, PerNumber):
 
 def _renamed(records: pa.RecordBatch, topic: str) -> pa.RecordBatch:
     import pyarrow as pa
+
+    from lakebackup_jobs.kafka.format.arrow import RECORD
 
     names = pa.repeat(pa.scalar(topic), len(records))
     return records.set_column(0, RECORD.field("topic"), names)
@@ -169,6 +180,8 @@ class _RewriteJob(PartitionJob):
         return RegionOutcome(first.scope, first.region, entries, size, position)
 
     def _one(self, file: StoredFile, seq: int) -> int:
+        from lakebackup_jobs.kafka.format.records import within
+
         reader = open_verified(self.roots, file)
         with open_storage(self.folder, private=False).writer() as sink:
             writer = FileWriter(sink, codec=reader.codec, fmt=reader.fmt)

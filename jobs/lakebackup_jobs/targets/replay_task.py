@@ -17,8 +17,6 @@ import numpy as np
 
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.committed import Progress
-from lakebackup_jobs.kafka.client.produce import RestoreProducer
-from lakebackup_jobs.kafka.format.records import OFFSET, within
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 from lakebackup_jobs.lifecycle.tasks.splits import batched
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from lakebackup.rows.topics import Translation
+    from lakebackup_jobs.kafka.client.produce import RestoreProducer
     from lakebackup_jobs.kafka.format.stored import StoredFile
 
 # Small files share a transaction until they hold this many stored bytes.
@@ -57,6 +56,8 @@ class ReplayJob(PartitionJob):
     left_alone: Mapping[str, frozenset[int]]
 
     def restore(self, first: StoredFile, files: Iterator[StoredFile]) -> RegionOutcome:
+        from lakebackup_jobs.kafka.client.produce import RestoreProducer  # compiled: the driver does without
+
         topic, partition = self.targets[first.scope], int(first.region)
         count = self.splits.task_progress().counter(f"{first.scope}-{partition}")
         # Made per partition: making it again ends what a killed task left open there, and only that.
@@ -95,6 +96,8 @@ class ReplayJob(PartitionJob):
     def _file(
         self, producer: RestoreProducer, ledger: Ledger, file: StoredFile, topic: str, least: int
     ) -> None:
+        from lakebackup_jobs.kafka.format.records import OFFSET, within
+
         partition = ANY if self.by_key else int(file.region)
         for columns in open_verified(self.roots, file):
             chosen = within(columns, self.from_ts, self.to_ts, least)

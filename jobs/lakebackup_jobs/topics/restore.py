@@ -64,8 +64,8 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     catalog says, found before any of it becomes visible), EnvironmentProblem (broker, disk), Busy.
     """
     work = Workspace(request, "", reporter, spark)
-    if not request.dry_run:
-        work.start_jvm()
+    if not request.dry_run:  # beside the plan
+        work.start_sql() if request.by_sql else work.start_spark()
     reader = work.current()
     kept = saved.read(Path(request.plan)) if request.plan else None
     if kept:
@@ -133,7 +133,6 @@ def _carry_out(
     for row in made.chosen.rows("selected_destinations"):  # before anything is written
         roots.open(row["destination"])
     target.prepare(made, restore_id, resumed=resumed is not None)
-    work.start_spark()
 
     writer = scratch.writer()
     log = RestoreLog(writer, restore_id, made, request.target, {"digest": digest, "into": target.into(made)})
@@ -153,9 +152,9 @@ def _carry_out(
     reporter.start(made.entries, made.bytes, "restore")
     try:
         with splits.task_progress().watched(reporter.update):
-            from lakebackup_jobs.targets.records import Records  # loads numba; a dry run does without
+            from lakebackup_jobs.targets.records import Records
 
-            outcomes = target.write(Records(work.spark, splits, made, restore_id, roots))
+            outcomes = target.write(Records(work.cluster, splits, made, restore_id, roots))
         reporter.update(made.entries, made.bytes)
     except LakebackupError as error:
         log.row("failed", problem=error.message)

@@ -152,7 +152,7 @@ class _Check:
             splits += self._listing(storages, size)
             job = CheckSplits(self.storage.uri, splits, writers)
             with TaskProgress(self.storage, self.folder).watched(self.reporter.update):
-                rows = run_all(job, range(len(splits)), None if here else self.work.spark)
+                rows = run_all(job, range(len(splits)), None if here else self.work.cluster)
         finally:
             clear(self.storage, self.folder)
         for row in rows:

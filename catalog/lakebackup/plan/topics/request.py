@@ -83,6 +83,11 @@ class RestoreRequest(requests.Request):
     plan: str | None = None
     engine: EngineChoice = "auto"
 
+    @property
+    def by_sql(self) -> bool:
+        """Whether Spark's SQL does it: tasks alone write into topics and folders."""
+        return self.records is not None or self.target.startswith("delta:")
+
     def digest(self, source: str) -> str:
         """What makes two requests the same restore: all but credentials, places and waiting times."""
         asked = requests.asked(self, always=_SAME, never=_ELSE)

@@ -101,6 +101,8 @@ def topics(
     found = call.override(
         groups=groups, isolation=isolation, mode=_MODES.get(mode or "", mode), level=level, roll=roll
     )
+    if follow or (found.mode == "full" and found.runner != "local"):
+        call.start_jvm(sql=follow)
     from lakebackup_jobs.topics.backup import run
     from lakebackup_jobs.topics.request import BackupRequest
 

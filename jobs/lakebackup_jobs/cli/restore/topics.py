@@ -78,7 +78,6 @@ def topics(
     """
     from lakebackup.plan.topics.request import RestoreRequest
     from lakebackup.rules.patterns import parse_maps
-    from lakebackup_jobs.topics.restore import run
 
     maps = parse_maps(map_ or ())
     if save_plan and (plan or not call.dry_run):
@@ -92,6 +91,9 @@ def topics(
             hint="Give one of them: each says up to where to restore.",
         )
     request = call.request(RestoreRequest, maps=maps, target=target)
+    call.start_jvm(sql=request.by_sql)
+    from lakebackup_jobs.topics.restore import run
+
     result = call.result_of(run, request)
     if call.explain:
         return

@@ -58,6 +58,7 @@ READING_TUNING: Mapping[str, str] = {
 #: so that many large records never make one too large; a single larger record still goes alone.
 WRITING_TUNING: Mapping[str, str] = {
     "linger.ms": "100",
+    "reconnect.backoff.ms": "20",
     "compression.type": "lz4",
     "batch.size": "900000",
     "batch.num.messages": "1000000",
@@ -138,6 +139,8 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "last_error": (_I, ()),
     "position": (_I, (_P, _P)),
     "query_watermark_offsets": (_I, (_P, _S, c.c_int32, _P, _P, _I)),
+    "metadata": (_I, (_P, _I, _P, _P, _I)),
+    "metadata_destroy": (None, (_P,)),
     "message_errstr": (_S, (_P,)),
     "flush": (_I, (_P, _I)),
     "init_transactions": (_P, (_P, _I)),
@@ -227,6 +230,13 @@ def new_client(kind: int, config: Mapping[str, str], *, hard: Mapping[str, str])
     library.rd_kafka_set_log_queue(handle, main)
     library.rd_kafka_queue_destroy(main)
     return int(handle)
+
+
+def connect(handle: int, wait_ms: int = 1000) -> None:
+    """Let a client find the cluster's brokers, or give up after `wait_ms`."""
+    library, found = load(), c.c_void_p()
+    if not library.rd_kafka_metadata(handle, 0, None, c.byref(found), wait_ms):
+        library.rd_kafka_metadata_destroy(found)
 
 
 def drain_events(handle: int, wait_ms: int = 0) -> list[tuple[int, str]]:

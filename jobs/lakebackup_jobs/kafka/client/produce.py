@@ -60,6 +60,7 @@ class Engine:
         self._handle = librdkafka.new_client(
             librdkafka.PRODUCER, {**writing_tuning(patience), **config}, hard=hard
         )
+        librdkafka.connect(self._handle)  # else it asks for the coordinator too early, and again after 0.5 s
         try:
             self._check(self._library.rd_kafka_init_transactions(self._handle, int(patience * 1000)))
         except BaseException:

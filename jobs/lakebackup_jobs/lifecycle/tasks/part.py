@@ -138,6 +138,6 @@ def run_tasks(workspace: Workspace, job: PartTask, tasks: range, *, at_once: int
             processors = os.cpu_count() or 1
             found.add(run_all(job, tasks, None, min(at_once or processors, processors)))
         else:
-            found.add(run_all(job, tasks, workspace.spark, at_once))
+            found.add(run_all(job, tasks, workspace.cluster, at_once))
     report.update(found.entries, found.bytes)
     return found

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+
+    from lakebackup.sql_engine.worker import Cluster
 
     Work = Callable[[], Mapping[str, Any]]
 
@@ -42,18 +43,18 @@ class Task(PerNumber):
             yield guarded(self.COLUMNS, work)
 
 
-def run_all(job: Task, numbers: range, spark: SparkSession | None, at_once: int | None = None) -> list[Any]:
+def run_all(job: Task, numbers: range, cluster: Cluster | None, at_once: int | None = None) -> list[Any]:
     """Run tasks, at most `at_once` side by side; returns what they report, with COLUMNS as attributes.
 
-    Without a session threads of this process do it; an error or Ctrl-C stops them when they next report
+    Without a cluster threads of this process do it; an error or Ctrl-C stops them when they next report
     progress. Raises the first error that a task reported.
     """
     if not numbers:
         return []
-    if spark is None:
+    if cluster is None:
         return _here(job, numbers, at_once or os.cpu_count() or 1)
     with task_errors():
-        rows = [SimpleNamespace(**row) for row in job.reports(spark, numbers, job.COLUMNS, at_once)]
+        rows = [SimpleNamespace(**row) for row in job.reports(cluster, numbers, job.COLUMNS, at_once)]
     raise_first(row.error for row in rows)
     return rows
 

@@ -48,7 +48,7 @@ def run(
     reader = work.current()
     target = open_target(request.target, partial(_change_topics, request))
     if not request.dry_run:
-        work.start_jvm()
+        work.start_jvm(sql=True)
     before = target.held()
     if upon := _upon(request):
         request = replace(
@@ -78,7 +78,7 @@ def run(
     if request.dry_run:
         return {"dry_run": True, **summary, "parameters": dict(made.parameters)}
     require_restorable(made, allow_gaps=request.allow_gaps)
-    work.start_spark()
+    work.start_sql()
     name = f"target-{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
     with open_scratch(work, name):
         # Another restore may have finished meanwhile.

@@ -122,7 +122,8 @@ def decode_backup(
             continue
         count = min(len(paths), MOST_TASKS)
         source = DecodeParts(Decode(table, topics, roots), PartRows(uri, grouped(paths, count)))
-        work.writer().append_read(table, source, count, backup_id)
+        # Spark's workers have the compiled code in memory by now.
+        work.writer().append_read(table, source, count, backup_id, here=work.runner == "local")
         tables.append(table)
     return tables
 

@@ -31,8 +31,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return commands
 
 
-def put(jars: str, content: bytes) -> Path:
-    path = class_data.archive(jars)
+def put(jars: str, content: bytes, *, sql: bool = True) -> Path:
+    path = class_data.archive(jars, sql=sql)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     class_data.bytes_file(path).write_text(str(len(content)), "ascii")
@@ -62,14 +62,25 @@ def test_an_archive_is_used_once_it_is_there(jars: str) -> None:
     assert class_data.java_options(jars) == []
 
 
-def test_it_is_made_where_it_is_missing(jars: str, started: list[Any]) -> None:
+def test_what_only_runs_tasks_has_an_archive_of_its_own(jars: str) -> None:
+    put(jars, b"classes")
+    assert class_data.java_options(jars, sql=False) == []
+    path = put(jars, b"classes", sql=False)
+    assert f"-XX:SharedArchiveFile={path}" in class_data.java_options(jars, sql=False)
+
+
+@pytest.mark.parametrize("there", [(), (True,), (False,)], ids=["both", "that for tasks", "that for SQL"])
+def test_it_is_made_where_it_is_missing(there: tuple[bool, ...], jars: str, started: list[Any]) -> None:
+    for sql in there:
+        put(jars, b"classes", sql=sql)
     class_data.make_later(jars)
     assert [command[-1] for command in started] == ["lakebackup_jobs.runtime.class_data_maker"]
 
 
 @pytest.mark.parametrize("content", [b"classes", b""], ids=["there", "tried before"])
 def test_it_is_not_made_again(content: bytes, jars: str, started: list[Any]) -> None:
-    put(jars, content)
+    for sql in (True, False):
+        put(jars, content, sql=sql)
     class_data.make_later(jars)
     assert started == []
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.runtime import jvm
+from lakebackup_jobs.runtime import DAEMON, jvm
 
 SETTINGS = {"spark.master": "local[1]", "spark.driver.extraClassPath": ""}
 
@@ -77,6 +77,21 @@ def test_one_that_a_command_never_used_ends_with_it(java: Path, tmp_path: Path) 
     with pytest.raises(ProcessLookupError):
         os.kill(int(done.stdout), 0)
     assert not list(temporary.iterdir())
+
+
+def test_the_daemon_of_workers_ends_with_a_command_that_ran_no_task(java: Path) -> None:
+    write(java, "read _")
+    started = jvm.Jvm({**SETTINGS, "spark.python.daemon.module": DAEMON}, workers=True)
+    assert started._daemon is not None
+    started.end(10)
+    assert started._daemon.wait(60) == 0
+
+
+def test_a_daemon_that_another_module_is_to_be_is_not_started(java: Path) -> None:
+    write(java, "read _")
+    started = jvm.Jvm({**SETTINGS, "spark.python.daemon.module": "pyspark.daemon"}, workers=True)
+    started.end(10)
+    assert started._daemon is None
 
 
 def test_a_java_that_does_not_start(java: Path) -> None:
