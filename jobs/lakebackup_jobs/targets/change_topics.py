@@ -125,7 +125,7 @@ class ChangeTopics(Target):
             mark=(topic, 0),
             domain=content.plan.domain,
         )
-        return sum(row.entries for row in run_all(job, range(len(files)), content.spark))
+        return sum(row.entries for row in run_all(job, range(len(files)), content.cluster))
 
     def _keep(self, **new: object) -> None:
         self._storage.put(self._known, json.dumps({**self._kept(), **new}).encode(), if_absent=False)
@@ -187,7 +187,7 @@ class ChangeTopics(Target):
         content.write_files(f"{self._storage.uri}/{folder}changes", whole=False)
         found = [one.path for one in self._storage.list(f"{folder}changes/")]
         files = sorted(path for path in found if path.endswith(".parquet"))
-        rows = run_all(_NamelessJob(self._storage.uri, files), range(len(files)), content.spark)
+        rows = run_all(_NamelessJob(self._storage.uri, files), range(len(files)), content.cluster)
         if bare := sorted({table for row in rows for table in json.loads(row.tables)})[:_SHOWN]:
             raise Refused(
                 f"The log of {content.plan.source} does not have the names of tables "

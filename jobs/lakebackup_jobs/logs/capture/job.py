@@ -63,7 +63,7 @@ def run(
     job = LogJob(request, reporter, stop, last_error or LastError())
     try:
         work = Workspace(request, request.name, reporter, spark)
-        work.start_spark()
+        work.start_sql()
         destination_id(job.storage)
         return job.run(work.spark)
     finally:

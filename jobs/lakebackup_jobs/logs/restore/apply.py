@@ -11,6 +11,7 @@ from pyspark.sql import functions as sf
 from lakebackup.formats.logs.events import DEFAULT, DELETES, PUTS, TRUNCATES, WRITE
 from lakebackup.sql_engine.delta.new_table import create_table
 from lakebackup.sql_engine.failures import task_errors
+from lakebackup.sql_engine.worker import session_on
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.lifecycle.tasks.task import run_all
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from lakebackup.plan.logs.restore import LogRestorePlan
+    from lakebackup.sql_engine.worker import Cluster
     from lakebackup_jobs.logs.restore.splits import LogSplits
     from lakebackup_jobs.targets import Held
     from lakebackup_jobs.targets.delta import DeltaTarget
@@ -36,7 +38,7 @@ _TASKS, _BROADCAST = "spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoi
 
 
 @contextmanager
-def sized(spark: SparkSession, raw_bytes: int) -> Iterator[None]:
+def sized(cluster: Cluster, raw_bytes: int) -> Iterator[None]:
     """While the block runs: as many tasks after a shuffle as `raw_bytes` need, and no automatic broadcasts.
 
     Spark would broadcast a side of a join because it takes what tasks read for as small as their numbers;
@@ -46,6 +48,7 @@ def sized(spark: SparkSession, raw_bytes: int) -> Iterator[None]:
     if count == 1:
         yield
         return
+    spark = session_on(cluster)
     tasks, least = spark.conf.get(_TASKS) or "1", spark.conf.get(_BROADCAST) or "-1"
     spark.conf.set(_TASKS, str(max(count, int(tasks))))
     spark.conf.set(_BROADCAST, "-1")
@@ -77,12 +80,16 @@ class Changes:
     already holds. Reading raises Damaged when a committed value is missing from the log.
     """
 
-    spark: SparkSession
+    cluster: Cluster
     splits: LogSplits
     plan: LogRestorePlan
     full: DataFrame | None
     before: Held | None
     after: Held
+
+    @property
+    def spark(self) -> SparkSession:
+        return session_on(self.cluster)
 
     @property
     def commit(self) -> Mapping[str, Any]:
@@ -162,7 +169,7 @@ class Changes:
         """Create the table at a path, if one task can find all rows; whether it did."""
         if not self.is_small:
             return False
-        (done,) = run_all(WriteTable(self.splits, self.plan.tables, path), range(1), self.spark)
+        (done,) = run_all(WriteTable(self.splits, self.plan.tables, path), range(1), self.cluster)
         info = {**self.commit, "operationMetrics": {"numOutputRows": str(done.entries)}}
         create_table(open_storage(path, private=False), arrow_schema(RESULT), [done.added], info)
         return True
@@ -185,7 +192,7 @@ class Changes:
             for left in list(storage.list("")):
                 storage.delete(left.path)
             job = WriteChanges(self.splits, self.plan.tables, path, whole)
-            (done,) = run_all(job, range(1), self.spark)
+            (done,) = run_all(job, range(1), self.cluster)
             return {"entries": done.entries}
         if self.full is not None:
             rows = self.rows().withColumn("type", sf.lit(PUTS))

@@ -48,7 +48,7 @@ def run(
     reader = work.current()
     target = open_target(request.target, partial(_change_topics, request))
     if not request.dry_run:
-        work.start_jvm(sql=True)
+        work.start_jvm()
     before = target.held()
     if upon := _upon(request):
         request = replace(
@@ -78,7 +78,10 @@ def run(
     if request.dry_run:
         return {"dry_run": True, **summary, "parameters": dict(made.parameters)}
     require_restorable(made, allow_gaps=request.allow_gaps)
-    work.start_sql()
+    if made.full or before or upon:
+        work.start_sql()
+    else:
+        work.start_spark()
     name = f"target-{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
     with open_scratch(work, name):
         # Another restore may have finished meanwhile.
@@ -109,7 +112,7 @@ def bring(
     from lakebackup_jobs.logs.restore import apply
     from lakebackup_jobs.logs.restore.splits import write_splits
 
-    spark, reporter = work.spark, work.reporter
+    reporter = work.reporter
     folder = layout.restore_folder(layout.new_backup_id(datetime.now(UTC)))
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
     with recorded_restore(
@@ -125,10 +128,10 @@ def bring(
         splits = write_splits(own.storage, made, folder, keys=keys, checksum=request.checksum)
         reporter.start(made.entries, made.bytes, "restore", "events")
         try:
-            with splits.task_progress().watched(reporter.update), apply.sized(spark, made.raw_bytes):
-                full = _full(spark, reader, made, request)
+            with splits.task_progress().watched(reporter.update), apply.sized(work.cluster, made.raw_bytes):
+                full = _full(work, reader, made, request)
                 written: dict[str, int] = target.write(
-                    apply.Changes(spark, splits, made, full, before, after)
+                    apply.Changes(work.cluster, splits, made, full, before, after)
                 )
         finally:
             splits.clear()
@@ -153,13 +156,13 @@ def _upon(request: LogRestoreRequest) -> Held | None:
 
 
 def _full(
-    spark: SparkSession, reader: CatalogReader, made: LogRestorePlan, request: LogRestoreRequest
+    work: Workspace, reader: CatalogReader, made: LogRestorePlan, request: LogRestoreRequest
 ) -> DataFrame | None:
     from lakebackup_jobs.logs.restore import apply
     from lakebackup_jobs.logs.restore.splits import RESULT
 
     if request.upon is not None:
-        rows = spark.read.format("delta").load(request.upon)
+        rows = work.spark.read.format("delta").load(request.upon)
         if lacks := [column for column in apply.COLUMNS if column not in rows.columns]:
             raise Refused(
                 f"The table at {request.upon} has no columns {', '.join(lacks)}.",
@@ -169,7 +172,9 @@ def _full(
     if made.full is None:
         return None
     root = reader.destinations().uri(made.full.destination)
-    return spark.read.format("delta").load(f"{root}/{layout.full_folder(made.source, made.full.backup_id)}")
+    return work.spark.read.format("delta").load(
+        f"{root}/{layout.full_folder(made.source, made.full.backup_id)}"
+    )
 
 
 def summary_of(made: LogRestorePlan) -> dict[str, Any]:

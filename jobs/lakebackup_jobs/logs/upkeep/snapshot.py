@@ -137,7 +137,7 @@ class LogFull(Derived):
             objects=folder,
             shares=tuple(_shares(work.storage, folder)),
         )
-        run_all(job, range(len(job.shares)), work.spark)
+        run_all(job, range(len(job.shares)), work.cluster)
 
     def manifest(self, draft: InProgress, totals: Totals) -> Manifest:  # noqa: ARG002
         draft, parts, found = self.numbered(draft)
