@@ -73,10 +73,10 @@ def main(argv: list[str] | None = None) -> int:
         "--thousand-backups", type=int, default=2, help="backups of the chains, 100 files each (default: 2)"
     )
     parser.add_argument(
-        "--days", type=int, nargs="+", default=[1, 10, 100], help="of a log's flushes (default: 1 10 100)"
+        "--days", type=int, nargs="*", default=[1, 10, 100], help="of a log's flushes (default: 1 10 100)"
     )
     parser.add_argument(
-        "--weeks", type=int, nargs="+", default=[0, 10, 100], help="of deleted backups (default: 0 10 100)"
+        "--weeks", type=int, nargs="*", default=[0, 10, 100], help="of deleted backups (default: 0 10 100)"
     )
     parser.add_argument(
         "--gigabytes",
@@ -193,8 +193,7 @@ class Run:
 
     def _growth(self) -> Iterator[tuple[str, str]]:
         options = self.options
-        found = growth(self._place, options.days, options.weeks, options.runs)
-        yield "Catalogs that have been at work for long", found
+        yield from growth(self._place, options.days, options.weeks, options.runs)
 
     def _snapshots(self) -> Iterator[tuple[str, str]]:
         with self._session() as session:

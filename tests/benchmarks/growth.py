@@ -18,29 +18,28 @@ from tests.benchmarks.report import markdown
 from lakebackup.store.reader import CatalogReader
 
 WEEKS_KEPT = 30
-HEAD = ["catalog", "question", "rows before", "CPU s", "peak MB", "rows after", "CPU s", "peak MB"]
+HEAD = ["question", "rows before", "CPU s", "peak MB", "rows after", "CPU s", "peak MB"]
 
 
-def growth(folder: Path, days: Sequence[int], weeks: Sequence[int], runs: int) -> str:
-    """Markdown. `days` that a log has been captured; `weeks` of backups that were deleted."""
+def growth(folder: Path, days: Sequence[int], weeks: Sequence[int], runs: int) -> Iterator[tuple[str, str]]:
+    """Markdown tables, each with a title. `days` that a log has been captured; `weeks` of deleted backups."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows: list[list[str]] = []
     for count in days:
         make = partial(growth_data.make_log, days=count)
         name = f"log of {count} days, {growth_data.REGIONS:,} regions"
-        rows += _measured(folder, name, make, "log_regions", ("regions", "stores"), runs)
+        rows = _measured(folder, name, make, "log_regions", ("regions", "stores"), runs)
+        yield name, markdown(HEAD, rows)
     for count in weeks:
         make = partial(growth_data.make_pruned, backups=(WEEKS_KEPT + count) * CHAIN, gone=count * CHAIN)
-        name = f"{WEEKS_KEPT} weeks of backups, {count} deleted"
-        rows += _measured(folder, name, make, "removals", ("restore",), runs)
-    return markdown(HEAD, rows)
+        name = f"{WEEKS_KEPT} weeks of backups, and {count} that were deleted"
+        yield name, markdown(HEAD, _measured(folder, name, make, "removals", ("restore",), runs))
 
 
 def _measured(
     folder: Path, name: str, make: Callable[[Path], None], table: str, questions: Sequence[str], runs: int
 ) -> Iterator[list[str]]:
     place = folder / "growth"
-    progress(f"making a {name}" if name.startswith("log") else f"making {name}")
+    progress(f"making: {name}")
     make(place)
     try:
         figures = [_asked(folder, place, table, questions, runs)]
@@ -52,8 +51,8 @@ def _measured(
     for (question, before), (_, after) in zip(*figures, strict=True):
         if before[-1] != after[-1]:
             raise MeasuringError(f"{name}, {question}: {before[-1]}, then {after[-1]}")
-        yield [name, question, *before[:-1], *after[:-1]]
-    yield [name, f"fold of {table}", "", f"{fold.cpu_s:.1f}", f"{fold.peak_bytes / 1e6:.0f}", "", "", ""]
+        yield [question, *before[:-1], *after[:-1]]
+    yield [f"fold of {table}", "", f"{fold.cpu_s:.1f}", f"{fold.peak_bytes / 1e6:.0f}", "", "", ""]
 
 
 def _asked(

@@ -18,6 +18,7 @@ from tests.support.command_line import quiet
 from tests.support.disks import flip
 
 from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem
+from lakebackup.rows.logs import LogRegion
 from lakebackup.rows.tables import TABLES, as_row, spark_columns
 from lakebackup.rows.upkeep import Audit, Check, Migration
 from lakebackup.rules import layout
@@ -339,20 +340,24 @@ def test_what_duckdb_reads_prunes_by_the_log(spark: SparkSession, root: Path) ->
 
 def rows_of(root: Path) -> dict[str, list[str]]:
     reader = CatalogReader.require(str(root))
-    relations = ("backups", "files", "positions", "scopes")
+    relations = ("backups", "files", "positions", "scopes", "log_regions")
     return {
         r: sorted(map(str, reader.select(f"SELECT * FROM {r}").read_all().to_pylist())) for r in relations
     }
 
 
-def test_tidy_keeps_every_row(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
+def test_tidy_keeps_every_row_that_counts(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
     shutil.copytree(empty_catalog, tmp_path / "catalog")
     storage, writer = open_storage(str(tmp_path)), CatalogWriter(spark, str(tmp_path))
     for number in range(1, 6):
         publish(storage, writer, manifest(number))
+        own = {"backup_id": backup_id(number), "number": number, "source": "prod", "store": "1"}
+        regions = [LogRegion(**own, region=region, resolved_ts=number) for region in ("7", str(number))]
+        writer.append(regions, backup_id(number))
     before = rows_of(tmp_path)
     assert len(before["backups"]) == 5
     writer.merge_small_files(most=4)
+    assert reader_of(tmp_path).count("log_regions") == 6
     files = {table: open_table(f"file://{tmp_path}/catalog/{table}").file_uris() for table in before}
     assert {table: len(found) for table, found in files.items()} == dict.fromkeys(before, 1)
     assert rows_of(tmp_path) == before

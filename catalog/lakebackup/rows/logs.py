@@ -24,8 +24,8 @@ class LogTask(Row):
 class LogRegion(Row):
     """How far a region of a change feed was, once a backup had read it.
 
-    Append-only: of one (source, region) the row with the greatest `number` counts. A `closed` region sends no
-    more; its `successors`, region ids as a JSON list, hold its keys from then on.
+    Of one (source, region) the row with the greatest `number` counts; the others go in time. A `closed`
+    region sends no more; its `successors`, region ids as a JSON list, hold its keys from then on.
     """
 
     backup_id: str
