@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup_jobs.cli.output.errors import report
 from lakebackup_jobs.cli.look import list_
+from lakebackup_jobs.cli.output.errors import report
 from lakebackup_jobs.cli.output.rows import Brief, write
 from lakebackup_jobs.cli.output.short_ids import ShortIds
 from lakebackup_jobs.lifecycle.progress import print_result, reporter
