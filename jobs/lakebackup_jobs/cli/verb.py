@@ -270,13 +270,13 @@ class Call:
         """Run `plan`, which changes nothing, and print what it asked the catalog."""
         explain(plan, self.report.clear, as_json=self.json)
 
-    def short_ids(self) -> ShortIds | None:
+    def short_ids(self, reader: CatalogReader) -> ShortIds | None:
         """Makes ids of backups short, for a terminal; None where they are shown in full."""
         if self.screen is None or self.wide or self.json or self.flags.get("csv"):
             return None
         from lakebackup_jobs.cli.output.short_ids import ShortIds
 
-        return ShortIds(row["backup_id"] for row in self.reader().rows("backup_ids"))
+        return ShortIds(row["backup_id"] for row in reader.rows("backup_ids"))
 
     def show(self, values: Mapping[str, Any]) -> None:
         """Write values for a person, or as one line of JSON; without the events of a run around them."""

@@ -9,7 +9,7 @@ from lakebackup_jobs.cli.flags.options import argument, option
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.REPO)
+@verb(options.REPO, waits="exporting")
 def export(
     call: Call,
     folder: str = argument("FOLDER", "An empty folder, or one to make.", ...),

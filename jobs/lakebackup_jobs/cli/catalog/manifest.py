@@ -56,7 +56,7 @@ def manifest(
         ) from error
 
 
-@verb(options.REPO, options.SOURCE, options.LEASE)
+@verb(options.REPO, options.SOURCE, options.LEASE, waits="planning")
 def import_manifest(
     call: Call,
     file: Path = argument("FILE", "The manifest, as JSON.", ..., show_default=False),

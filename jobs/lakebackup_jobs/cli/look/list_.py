@@ -21,5 +21,6 @@ def list_(call: Call) -> None:
     """
     from lakebackup_jobs.cli.output.rows import Brief
 
-    rows = call.connection().backups().batches()
-    call.write(rows, COLUMNS, Brief(COLUMNS, FIRST_OUT, call.short_ids()))
+    reader = call.reader()
+    brief = Brief(COLUMNS, FIRST_OUT, call.short_ids(reader))
+    call.write(reader.query("list_backups", source=call.settings.source), COLUMNS, brief)

@@ -43,7 +43,7 @@ def show(
     reader = call.reader()
     if tree:
         rows = reader.rows("backup_tree", source=name)
-        short, screen = call.short_ids(), call.screen
+        short, screen = call.short_ids(reader), call.screen
         call.report.clear()
         write_tree(rows, as_json=call.json, screen=screen, short=short)
         return

@@ -8,7 +8,7 @@ from lakebackup_jobs.cli.flags.values import check_target, instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.REPO, options.PLAN, options.KAFKA_CLIENT, options.SOURCE)
+@verb(options.REPO, options.PLAN, options.KAFKA_CLIENT, options.SOURCE, waits="planning")
 def groups(
     call: Call,
     groups: list[str] | None = argument("GROUP", "Groups by name."),

@@ -1,2 +1,2 @@
--- The ids of all backups.
-SELECT backup_id FROM backups ORDER BY backup_id
+-- The ids of all backups, whatever their state.
+SELECT b.backup_id FROM raw_backups AS b ORDER BY b.backup_id

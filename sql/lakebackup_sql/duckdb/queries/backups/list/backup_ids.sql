@@ -1,6 +1,6 @@
--- 89892c6d385d9903 backups
+-- 9e6336cf3db5bba7 raw_backups
 SELECT
-  backup_id
-FROM backups
+  b.backup_id
+FROM raw_backups AS b
 ORDER BY
-  backup_id NULLS FIRST
+  b.backup_id NULLS FIRST
