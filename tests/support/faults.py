@@ -228,7 +228,7 @@ def _watched(steps: Steps) -> Iterator[None]:
         (local.LocalStorage, "delete", away),
         (produce.RestoreProducer, "begin", before("begin transaction", produce.RestoreProducer.begin)),
         (produce.RestoreProducer, "commit", transaction),
-        (replay_task, "RestoreProducer", partial(produce.RestoreProducer, **patient)),
+        (produce, "RestoreProducer", partial(produce.RestoreProducer, **patient)),
         (replay_task, "TRANSACTION_BYTES", 1),  # each file a transaction of its own
         (consume, "copy_range", partial(consume.copy_range, **patient)),
         *(

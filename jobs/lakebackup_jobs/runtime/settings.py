@@ -59,7 +59,7 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
             "spark.driver.extraJavaOptions": f"{java_options} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
             # It would take memory by the machine's size before it collects garbage. A large plan still gets
             # spark.driver.memory.
-            "-XX:ReservedCodeCacheSize=240m -Xms96m -XX:MaxHeapFreeRatio=40",
+            "-XX:ReservedCodeCacheSize=240m -Xms32m -XX:MaxHeapFreeRatio=40",
             # On a cluster the package comes with the tasks, too late for the daemon.
             "spark.python.daemon.module": DAEMON,
             "spark.driver.bindAddress": "127.0.0.1",
