@@ -138,7 +138,7 @@ def covered_by(reader: CatalogReader, source: str, parent: Parent | None) -> lis
 
 
 def region_ends(reader: CatalogReader, source: str, base: str, link: int) -> list[dict[str, Any]]:
-    """The rows of the query region_ends: of the last backups that hold each topic, whose positions are few, or
+    """The rows of the query region_ends: of the last backups that hold each topic, whose positions are few;
     of all backups where one of these lacks a partition."""
     chain = {"source": source, "base": base, "link": link}
     last = reader.rows("region_backups", **chain)
