@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks import catalog_data, catalog_peers
+from tests.benchmarks import catalog_data, catalog_peers, catalog_questions
 from tests.benchmarks.asking import asked
 from tests.benchmarks.catalog_ask import COVERAGE, DAY, QUESTIONS, STEP, WINDOW
 from tests.benchmarks.measure import MeasuringError, of_module, progress
@@ -58,6 +58,28 @@ def catalog(folder: Path, millions: Sequence[int], leaving: int, runs: int) -> s
         ]
         found.append(f"{million} million, one hour of one topic, whole process: {median(cold):.2f} s.")
     return "\n\n".join([markdown(head, rows), *found, *_aims(medians)])
+
+
+def growth(folder: Path, millions: Sequence[int], runs: int, leaving: int) -> str:
+    """Markdown: every kind of question, on DuckDB, and how its CPU seconds grow from the smallest of the
+    catalogs that `catalog` made to the largest."""
+    least, most = min(millions), max(millions)
+    head = [
+        "question",
+        *(f"{n} million: {of}" for n in sorted({least, most}) for of in ("s", "CPU s", "peak MB")),
+    ]
+    rows = []
+    for question in catalog_questions.QUESTIONS:
+        progress(question)
+        row, cpu = [question], []
+        for million in sorted({least, most}):
+            place = folder / f"{million}M-{leaving}"
+            cost, [said] = asked("catalog_questions", "duckdb", place, runs, question, log=folder / "log")
+            seconds, cpu_s = (median(said[of][1:] or said[of]) for of in ("seconds", "cpu"))
+            row += [f"{seconds:.2f}", f"{cpu_s:.2f}", f"{cost.peak_bytes / 1e6:.0f}"]
+            cpu.append(cpu_s)
+        rows.append([*row, f"{cpu[-1] / cpu[0]:.1f}"])
+    return markdown([*head, "growth: CPU"], rows)
 
 
 DUCK, SPARK = "lakebackup, DuckDB", "lakebackup, warm Spark"

@@ -6,6 +6,7 @@ one what changed since the latest of a level below N. A full is level 0 and has 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -133,8 +134,20 @@ def covered_by(reader: CatalogReader, source: str, parent: Parent | None) -> lis
     """How far each partition was backed up, in the chain of `parent` and in others."""
     if parent is None:
         return []
-    rows = reader.rows("region_ends", source=source, base=parent.base, link=parent.link)
-    return [pick(Covered, row) for row in rows]
+    return [pick(Covered, row) for row in region_ends(reader, source, parent.base, parent.link)]
+
+
+def region_ends(reader: CatalogReader, source: str, base: str, link: int) -> list[dict[str, Any]]:
+    """The rows of the query region_ends: of the last backups that hold each topic, whose positions are few;
+    of all backups where one of these lacks a partition."""
+    chain = {"source": source, "base": base, "link": link}
+    last = reader.rows("region_backups", **chain)
+    ids = ",".join(sorted({row["backup_id"] for row in last}))
+    found = reader.rows("region_ends", **chain, backups=ids)
+    counts = Counter((row["scope"], row["epoch"], row["in_chain"]) for row in found)
+    if all(counts[row["scope"], row["epoch"], row["in_chain"]] >= row["regions"] for row in last):
+        return found
+    return reader.rows("region_ends", **chain, backups=None)
 
 
 def falls_short(regions: Iterable[RegionState], covered: Iterable[Covered]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 # A table that is part of the plan has no more rows.
 _FEW_ROWS = 10_000
 _ROWS_AT_ONCE = 10_000
+_LIST = re.compile(r"ARRAY_CONTAINS\(SPLIT\(:(\w+), ','\), ([\w.]+)\)")
 
 
 class SparkEngine(SqlEngine):
@@ -270,7 +272,23 @@ class SparkEngine(SqlEngine):
     def _run(self, name: str, text: str, parameters: dict[str, Any]) -> DataFrame:
         self.asked.append(Asked(self.name, name, text, parameters))
         self._prepare(steps(text))
-        return self._spark.sql(text, args=parameters)
+        return self._spark.sql(*in_lists(text, parameters))
+
+
+def in_lists(text: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A statement whose lists in one parameter (names separated by commas) are lists of parameters: Delta's
+    statistics choose files by `IN`, as DuckDB does by either, and not by ARRAY_CONTAINS."""
+    given = dict(parameters)
+
+    def listed(found: re.Match[str]) -> str:
+        name, column = found.groups()
+        if parameters.get(name) is None:
+            return found[0]
+        values = {f"{name}_{n}": value for n, value in enumerate(parameters[name].split(","))}
+        given.update(values)
+        return f"{column} IN ({', '.join(f':{value}' for value in values)})"
+
+    return _LIST.sub(listed, text), given
 
 
 def run_checked(spark: SparkSession, checked: Checked) -> DataFrame:

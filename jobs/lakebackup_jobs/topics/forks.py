@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Refused
+from lakebackup.plan.parents import region_ends
 from lakebackup.plan.topics.forks import (
     BackupEnd,
     Fork,
@@ -58,7 +59,7 @@ def find(
     newest = reader.one("latest_backup", source=source, level=None)
     if newest is None:
         return None
-    ends = reader.rows("region_ends", source=source, base=newest["base"], link=newest["link"])
+    ends = region_ends(reader, source, newest["base"], newest["link"])
     known = [
         BackupEnd(newest["place"], r["scope"], r["epoch"], r["region"], r["end_position"], r["leader_epoch"])
         for r in ends

@@ -221,8 +221,13 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
             f"The SELECT returns {', '.join(columns)}; a restore needs the column path.",
             hint="Let it return destination and path of rows of `files`; other columns do not matter.",
         )
-    files = reader.choose("selected", "chosen_files" if "destination" in columns else "chosen_paths")
-    rest = files.rows("chosen_rest")
+    (chosen,) = reader.rows("chosen_rows")
+    rows_chosen = chosen.pop("rows_chosen")
+    files = reader.choose(
+        "selected", "chosen_files" if "destination" in columns else "chosen_paths", **chosen
+    )
+    (left,) = files.rows("chosen_left")
+    rest = files.rows("chosen_rest", **left) if left["first_path"] else []
     unknown = [row for row in rest if row["reason"] != "pruned"]
     if unknown:
         raise UsageProblem(
@@ -241,16 +246,16 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
     require_kind(source, TOPICS, [row["source_kind"] for row in sources])
     parts = read_parts(files)
     names = sorted({part.scope for part in parts})
+    of = {"source": source, "scopes": ",".join(names)}
     _refuse_two_histories(parts)
-    bounds: dict[str, Any] = {"source": source, "to_ts": request.to_ts, "scopes": ",".join(names)}
+    bounds: dict[str, Any] = {**of, "to_ts": request.to_ts}
     gone = [
         f"{row['files']} files that the SELECT chose were pruned ({row['prune_id']}), such as {row['path']}"
         for row in rest
     ]
-    (chosen,) = reader.rows("chosen_rows")
-    twice = chosen["rows_chosen"] - sum(row["files"] for row in [*sources, *rest])
+    twice = rows_chosen - sum(row["files"] for row in [*sources, *rest])
     notes = [f"{twice} rows of the SELECT name a file that another row names too"] if twice else []
-    holes = [] if request.partial else [*map(_hole, gone), *map(_break, files.rows("selected_breaks"))]
+    holes = [] if request.partial else [*map(_hole, gone), *map(_break, files.rows("selected_breaks", **of))]
     return RestorePlan(
         source=source,
         from_ts=request.from_ts,
@@ -261,7 +266,7 @@ def _plan_select(request: RestoreRequest, select: str, reader: CatalogReader) ->
         topics=_topics(request, names, files, bounds),
         obstacles=(*_damage(files), *holes),
         notes=(*notes, *(gone if request.partial else [])),
-        reached={(row["scope"], row["region"]): row["reaches"] for row in files.rows("selected_reach")},
+        reached={(row["scope"], row["region"]): row["reaches"] for row in files.rows("selected_reach", **of)},
     )
 
 

@@ -36,6 +36,9 @@ _NAMED = re.compile(r"part-[0-9a-f]{32}-([0-9a-f]{64})\.parquet")
 _KEPT_BYTES = 128 << 20
 _AHEAD = 12
 _ENDING_S = 2.0
+# For so long a file that was found whole counts as whole while it stays the same file: the statements of a
+# plan read the same files one after the other, and hashing is most of what a scan costs.
+_WHOLE_S = 60.0
 _ending = Event()
 # Threads that open a file, most of them Arrow's own.
 _opening: set[int] = set()
@@ -61,6 +64,7 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
         self._root = folder_of(uri)
         self._uri = uri
         self._coming: Iterator[str] = iter(())
+        self._found_whole: dict[str, tuple[tuple[int, ...], float]] = {}
         self._local = fs.LocalFileSystem()
 
     @property
@@ -90,11 +94,15 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
         if self._root is None:
             return pa.BufferReader(self._next(path))
         file = self._root / path
-        data = file.read_bytes()
-        named = _NAMED.fullmatch(file.name)
-        whole = hashlib.sha256(data).hexdigest() == named[1] if named else is_whole(file, data)
-        if not whole:
-            raise OSError(f"checksum of {file} is wrong")
+        mark, now = self.mark(path), time.monotonic()
+        before = self._found_whole.get(path)
+        if before is None or before[0] != mark or now - before[1] > _WHOLE_S:
+            data = file.read_bytes()
+            named = _NAMED.fullmatch(file.name)
+            whole = hashlib.sha256(data).hexdigest() == named[1] if named else is_whole(file, data)
+            if not whole:
+                raise OSError(f"checksum of {file} is wrong")
+            self._found_whole[path] = mark, now
         # A file of Arrow's own: Python bytes freed by one of its threads would stop a process that is ending.
         return self._local.open_input_file(str(file))
 

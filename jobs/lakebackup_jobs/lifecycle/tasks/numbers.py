@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from lakebackup.rows.backups import Scope
     from lakebackup.store.reader import CatalogReader
 
-# So many of the last backups are looked at first.
-_RECENT = 256
+# So many of the last backups are looked at first, and then.
+_RECENT = (8, 256)
 
 
 def latest_number(reader: CatalogReader, source: str) -> int:
     """The number of a source's last backup, 0 without one."""
-    newest = reader.one("latest_number", source=source)
-    return (newest["number"] or 0) if newest else 0
+    (committed,) = reader.rows("latest_number", source=source)
+    number = committed["number"] or 0
+    (departed,) = reader.rows("departed_number", source=source, number=number)
+    return departed["number"] or number
 
 
 def next_backup(reader: CatalogReader, source: str) -> tuple[str, int, int]:
@@ -44,18 +46,29 @@ def newest_files(
     rows of all need not be read.
     """
     epochs = {topic.scope: topic.epoch for topic in topics}
-    recent = 0 if places is None else max(latest_number(reader, source) - _RECENT, 0)
-    found = _newest_files(reader, source, epochs, recent)
-    if recent and places is not None and not places <= {(file.scope, file.region) for file in found}:
-        found = _newest_files(reader, source, epochs, 0)
+    if places is None:
+        return _newest_files(reader, source, epochs, since=0)
+    newest, left, found = latest_number(reader, source), set(places), []
+    for recent in (*_RECENT, newest):
+        scopes = ",".join(sorted({scope for scope, _ in left}))
+        rows = _newest_files(reader, source, epochs, since=max(newest - recent, 0), scopes=scopes)
+        found += [file for file in rows if (file.scope, file.region) in left]
+        left -= {(file.scope, file.region) for file in rows}
+        if not left or recent >= newest:
+            break
     return found
 
 
 def _newest_files(
-    reader: CatalogReader, source: str, epochs: Mapping[str, str], since: int
+    reader: CatalogReader,
+    source: str,
+    epochs: Mapping[str, str],
+    *,
+    since: int,
+    scopes: str | None = None,
 ) -> list[NewestFile]:
-    found = (NewestFile(**row) for row in reader.rows("next_sequence", source=source, since=since))
-    return [file for file in found if epochs.get(file.scope) == file.epoch]
+    rows = reader.rows("next_sequence", source=source, since=since, scopes=scopes)
+    return [NewestFile(**row) for row in rows if epochs.get(row["scope"]) == row["epoch"]]
 
 
 def next_sequences(

@@ -1,5 +1,6 @@
 -- How far each partition was ever backed up: the last position that the backup :link of the chain on :base and those it
 -- needs cover, where the next one continues (in_chain), and the last one of all others, after which a gap may lie.
+-- :backups: the ids, separated by commas, of the only backups that are looked at; null: all.
 SELECT scope, epoch, region, end_position, end_ts, number, backup_id, leader_epoch, in_chain
 FROM (
   SELECT
@@ -14,6 +15,7 @@ FROM (
     FROM raw_positions AS p
     JOIN backups AS b ON p.backup_id = b.backup_id
     WHERE b.source = :source AND p.source = :source AND b.state = 'complete' AND b.intact
+      AND (CAST(:backups AS STRING) IS NULL OR ARRAY_CONTAINS(SPLIT(:backups, ','), p.backup_id))
   ) AS o
 ) AS n
 WHERE n.nth = 1

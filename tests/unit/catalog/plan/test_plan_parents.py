@@ -12,7 +12,7 @@ from tests.support.made_backups import MadeBackups
 from tests.support.rows import backup_row, filled
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.plan.parents import Choice, Mode, check_asked, choose, falls_short
+from lakebackup.plan.parents import Choice, Mode, check_asked, choose, falls_short, region_ends
 from lakebackup.plan.partitions import RegionState
 from lakebackup.plan.topics.backup import Covered
 from lakebackup.rows.backups import Backup, Scope
@@ -241,3 +241,22 @@ def test_a_cumulative_backup_that_would_have_a_hole_is_a_differential(taken: Tak
     assert chosen.instead() is chosen
     with pytest.raises(Refused, match="would have a hole"):
         taken.choice("incr-diff", parent="one").instead()
+
+
+@pytest.mark.parametrize(("regions", "asked"), [(2, ["b7"]), (3, ["b7", None])])
+def test_the_positions_of_all_backups_are_read_only_where_the_last_lacks_a_partition(
+    regions: int, asked: list[str | None]
+) -> None:
+    topic = {"scope": "orders", "epoch": EPOCH, "in_chain": True, "backup_id": "b7"}
+    ends = [{**topic, "region": region} for region in "01"]
+    looked_at = []
+
+    class Reader:
+        def rows(self, name: str, **given: Any) -> list[dict[str, Any]]:
+            if name == "region_backups":
+                return [{**topic, "regions": regions}]
+            looked_at.append(given["backups"])
+            return ends
+
+    assert region_ends(cast("Any", Reader()), "prod", "b1", 7) == ends
+    assert looked_at == asked

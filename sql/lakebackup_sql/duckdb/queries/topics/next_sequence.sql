@@ -1,4 +1,4 @@
--- ceafb747ccbcb1ed raw_files
+-- 5a28b3cfc04a4fdb raw_files
 SELECT
   scope,
   epoch,
@@ -8,7 +8,13 @@ SELECT
   ARG_MAX(entries, added_in) AS entries
 FROM raw_files
 WHERE
-  source = $source AND role = 'data' AND added_in >= $since
+  source = $source
+  AND role = 'data'
+  AND added_in >= $since
+  AND (
+    TRY_CAST($scopes AS TEXT) IS NULL
+    OR ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), scope)
+  )
 GROUP BY
   scope,
   epoch,

@@ -1,4 +1,4 @@
--- 70beb676f3233338 backups raw_positions
+-- 386855edb7b363f9 backups raw_positions
 SELECT
   scope,
   epoch,
@@ -32,7 +32,14 @@ FROM (
     JOIN backups AS b
       ON p.backup_id = b.backup_id
     WHERE
-      b.source = $source AND p.source = $source AND b.state = 'complete' AND b.intact
+      b.source = $source
+      AND p.source = $source
+      AND b.state = 'complete'
+      AND b.intact
+      AND (
+        TRY_CAST($backups AS TEXT) IS NULL
+        OR ARRAY_CONTAINS(STR_SPLIT_REGEX($backups, ','), p.backup_id)
+      )
   ) AS o
 ) AS n
 WHERE

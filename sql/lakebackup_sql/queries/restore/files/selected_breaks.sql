@@ -1,11 +1,10 @@
 -- Where a chosen set of files (relation selected) is not what a topic once held: files of the same chain and generation
 -- left out before or between the chosen ones, or chosen files from chains or generations that hold the same offsets
--- twice.
+-- twice. The files are of the topics :scopes (names separated by commas) of :source.
 WITH chosen AS (
   SELECT
     f.source, f.scope, f.epoch, f.region, f.generation, f.path, f.start_position, f.end_position, b.base, b.link, b.unlinked
-  FROM files AS f
-  JOIN selected AS s ON s.destination = f.destination AND s.path = f.path
+  FROM selected AS f
   JOIN backups AS b ON f.backup_id = b.backup_id
 ),
 edges AS (
@@ -34,6 +33,8 @@ held AS (
   JOIN backups AS b
     ON f.backup_id = b.backup_id AND b.base = e.base AND b.state = 'complete' AND b.link <= e.link
     AND e.link < b.unlinked
+  WHERE f.source = :source
+    AND ARRAY_CONTAINS(SPLIT(:scopes, ','), f.scope)
   GROUP BY e.scope, e.epoch, e.region
 )
 SELECT

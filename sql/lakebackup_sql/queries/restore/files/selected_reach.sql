@@ -1,20 +1,31 @@
 -- Which restore point the files chosen for a restore (relation selected) reach in each partition: the last one of their
--- chain and generation of which they leave nothing out; null when they hold none whole.
+-- chain and generation of which they leave nothing out; null when they hold none whole. They are of the topics :scopes
+-- (names separated by commas) of :source.
 WITH chosen AS (
-  SELECT f.source, f.scope, f.epoch, f.region, f.generation, b.base, f.destination, f.path
-  FROM files AS f
-  JOIN selected AS s ON s.destination = f.destination AND s.path = f.path
+  SELECT f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id, b.base, COUNT(*) AS files
+  FROM selected AS f
   JOIN backups AS b ON f.backup_id = b.backup_id
+  GROUP BY f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id, b.base
 ),
 places AS (SELECT DISTINCT source, scope, epoch, region, generation, base FROM chosen),
-absent AS (
-  SELECT DISTINCT p.source, p.scope, p.epoch, p.region, p.generation, p.base, b.link, b.unlinked
+held AS (
+  SELECT f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id, COUNT(*) AS files
   FROM files AS f
+  WHERE f.source = :source
+    AND ARRAY_CONTAINS(SPLIT(:scopes, ','), f.scope)
+  GROUP BY f.source, f.scope, f.epoch, f.region, f.generation, f.backup_id
+),
+absent AS (
+  SELECT p.source, p.scope, p.epoch, p.region, p.generation, p.base, b.link, b.unlinked
+  FROM held AS h
   JOIN places AS p
-    ON p.source = f.source AND p.scope = f.scope AND p.epoch = f.epoch AND p.region = f.region
-    AND p.generation = f.generation
-  JOIN backups AS b ON f.backup_id = b.backup_id AND p.base = b.base AND b.state = 'complete'
-  LEFT ANTI JOIN chosen AS c ON f.destination = c.destination AND f.path = c.path
+    ON p.source = h.source AND p.scope = h.scope AND p.epoch = h.epoch AND p.region = h.region
+    AND p.generation = h.generation
+  JOIN backups AS b ON h.backup_id = b.backup_id AND p.base = b.base AND b.state = 'complete'
+  LEFT JOIN chosen AS c
+    ON h.source = c.source AND h.scope = c.scope AND h.epoch = c.epoch AND h.region = c.region
+    AND h.generation = c.generation AND h.backup_id = c.backup_id
+  WHERE h.files > COALESCE(c.files, 0)
 ),
 reached AS (
   SELECT p.source, p.scope, p.epoch, p.region, t.covers_to

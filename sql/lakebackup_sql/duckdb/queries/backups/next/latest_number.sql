@@ -1,16 +1,6 @@
--- ffbf437506f8ccd1 backups raw_departures
+-- 8d1d5209a0086bfb backups
 SELECT
-  MAX(n.number) AS number
-FROM (
-  SELECT
-    number
-  FROM backups
-  WHERE
-    source = $source
-  UNION ALL
-  SELECT
-    gone_in AS number
-  FROM raw_departures
-  WHERE
-    source = $source
-) AS n
+  MAX(number) AS number
+FROM backups
+WHERE
+  source = $source

@@ -1,4 +1,4 @@
--- 1c76625cf201ca32 backups files selected
+-- b5abecd2ac759db2 backups files selected
 WITH chosen AS (
   SELECT
     f.source,
@@ -12,9 +12,7 @@ WITH chosen AS (
     b.base,
     b.link,
     b.unlinked
-  FROM files AS f
-  JOIN selected AS s
-    ON s.destination = f.destination AND s.path = f.path
+  FROM selected AS f
   JOIN backups AS b
     ON f.backup_id = b.backup_id
 ), edges AS (
@@ -58,6 +56,8 @@ WITH chosen AS (
     AND b.state = 'complete'
     AND b.link <= e.link
     AND e.link < b.unlinked
+  WHERE
+    f.source = $source AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), f.scope)
   GROUP BY
     e.scope,
     e.epoch,

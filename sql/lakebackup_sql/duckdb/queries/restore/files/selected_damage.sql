@@ -1,12 +1,12 @@
--- bec43dd6b9dda261 faults selected
+-- 49cbf5f614fabd08 faults selected
 SELECT
   f.scope,
   f.region,
   c.path,
   c.outcome,
   c."at"
-FROM faults AS c
-JOIN selected AS f
+FROM selected AS f
+JOIN faults AS c
   ON c.destination = f.destination AND c.path = f.path
 ORDER BY
   f.scope NULLS FIRST,

@@ -1,4 +1,4 @@
--- 5c95fef51844a18e backups files restore_points selected
+-- b41bdd6e9771c17a backups files restore_points selected
 WITH chosen AS (
   SELECT
     f.source,
@@ -6,14 +6,20 @@ WITH chosen AS (
     f.epoch,
     f.region,
     f.generation,
+    f.backup_id,
     b.base,
-    f.destination,
-    f.path
-  FROM files AS f
-  JOIN selected AS s
-    ON s.destination = f.destination AND s.path = f.path
+    COUNT(*) AS files
+  FROM selected AS f
   JOIN backups AS b
     ON f.backup_id = b.backup_id
+  GROUP BY
+    f.source,
+    f.scope,
+    f.epoch,
+    f.region,
+    f.generation,
+    f.backup_id,
+    b.base
 ), places AS (
   SELECT DISTINCT
     source,
@@ -23,8 +29,27 @@ WITH chosen AS (
     generation,
     base
   FROM chosen
+), held AS (
+  SELECT
+    f.source,
+    f.scope,
+    f.epoch,
+    f.region,
+    f.generation,
+    f.backup_id,
+    COUNT(*) AS files
+  FROM files AS f
+  WHERE
+    f.source = $source AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), f.scope)
+  GROUP BY
+    f.source,
+    f.scope,
+    f.epoch,
+    f.region,
+    f.generation,
+    f.backup_id
 ), absent AS (
-  SELECT DISTINCT
+  SELECT
     p.source,
     p.scope,
     p.epoch,
@@ -33,17 +58,24 @@ WITH chosen AS (
     p.base,
     b.link,
     b.unlinked
-  FROM files AS f
+  FROM held AS h
   JOIN places AS p
-    ON p.source = f.source
-    AND p.scope = f.scope
-    AND p.epoch = f.epoch
-    AND p.region = f.region
-    AND p.generation = f.generation
+    ON p.source = h.source
+    AND p.scope = h.scope
+    AND p.epoch = h.epoch
+    AND p.region = h.region
+    AND p.generation = h.generation
   JOIN backups AS b
-    ON f.backup_id = b.backup_id AND p.base = b.base AND b.state = 'complete'
-  ANTI JOIN chosen AS c
-    ON f.destination = c.destination AND f.path = c.path
+    ON h.backup_id = b.backup_id AND p.base = b.base AND b.state = 'complete'
+  LEFT JOIN chosen AS c
+    ON h.source = c.source
+    AND h.scope = c.scope
+    AND h.epoch = c.epoch
+    AND h.region = c.region
+    AND h.generation = c.generation
+    AND h.backup_id = c.backup_id
+  WHERE
+    h.files > COALESCE(c.files, 0)
 ), reached AS (
   SELECT
     p.source,

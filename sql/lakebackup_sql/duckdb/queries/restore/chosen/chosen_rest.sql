@@ -1,4 +1,4 @@
--- fcad36b6ecb7be7c chosen emptied_backups files raw_files raw_removals selected
+-- f0b7f6df9cfa14bd chosen emptied_backups files raw_files raw_removals selected
 SELECT
   r.reason,
   COUNT(*) AS files,
@@ -21,9 +21,11 @@ FROM (
   LEFT JOIN selected AS s
     ON c.path = s.path
   LEFT JOIN raw_files AS f
-    ON c.path = f.path
+    ON c.path = f.path AND f.path BETWEEN $first_path AND $last_path
   LEFT JOIN files AS g
-    ON f.destination = g.destination AND f.path = g.path
+    ON f.destination = g.destination
+    AND f.path = g.path
+    AND g.path BETWEEN $first_path AND $last_path
   LEFT JOIN raw_removals AS m
     ON f.destination = m.destination AND f.path = m.path
   LEFT JOIN emptied_backups AS e

@@ -1,4 +1,5 @@
 -- Files by their path alone (relation chosen: path): a path that several destinations have is none of them.
+-- :first_path, :last_path: as chosen_rows has them.
 SELECT
   f.path,
   MAX(f.source) AS source, MAX(f.scope) AS scope, MAX(f.epoch) AS epoch, MAX(f.region) AS region,
@@ -8,5 +9,6 @@ SELECT
   MAX(f.end_position) AS end_position, MAX(f.min_ts) AS min_ts, MAX(f.max_ts) AS max_ts
 FROM files AS f
 JOIN (SELECT DISTINCT c.path FROM chosen AS c) AS w ON f.path = w.path
+WHERE f.path BETWEEN :first_path AND :last_path
 GROUP BY f.path
 HAVING COUNT(DISTINCT f.destination) = 1

@@ -1,4 +1,4 @@
--- f1d2b37615488985 chosen files
+-- 7449e65e66ec928e chosen files
 SELECT
   f.path,
   MAX(f.source) AS source,
@@ -25,6 +25,8 @@ JOIN (
   FROM chosen AS c
 ) AS w
   ON f.path = w.path
+WHERE
+  f.path BETWEEN $first_path AND $last_path
 GROUP BY
   f.path
 HAVING

@@ -1,4 +1,4 @@
--- dfb56d31c6b36386 chosen files
+-- 29b957ae9ac044d7 chosen files
 SELECT DISTINCT
   f.source,
   f.scope,
@@ -21,3 +21,5 @@ SELECT DISTINCT
 FROM files AS f
 JOIN chosen AS c
   ON f.destination = c.destination AND f.path = c.path
+WHERE
+  f.path BETWEEN $first_path AND $last_path
