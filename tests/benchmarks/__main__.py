@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks import machine
-from tests.benchmarks.catalog import catalog, growth
+from tests.benchmarks.catalog import catalog, every_question
 from tests.benchmarks.chains import chains
 from tests.benchmarks.changelog_capture import capturing
 from tests.benchmarks.changelog_restore import restoring
@@ -191,7 +191,7 @@ class Run:
         folder = options.keep or self._place
         found = catalog(folder, options.millions, options.leaving, options.runs)
         yield "Questions to a catalog of 2,000 backups", found
-        found = growth(folder, options.millions, options.runs, options.leaving)
+        found = every_question(folder, options.millions, options.runs, options.leaving)
         yield "Every kind of question, and how it grows", found
 
     def _growth(self) -> Iterator[tuple[str, str]]:

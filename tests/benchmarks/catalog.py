@@ -60,7 +60,7 @@ def catalog(folder: Path, millions: Sequence[int], leaving: int, runs: int) -> s
     return "\n\n".join([markdown(head, rows), *found, *_aims(medians)])
 
 
-def growth(folder: Path, millions: Sequence[int], runs: int, leaving: int) -> str:
+def every_question(folder: Path, millions: Sequence[int], runs: int, leaving: int) -> str:
     """Markdown: every kind of question, on DuckDB, and how its CPU seconds grow from the smallest of the
     catalogs that `catalog` made to the largest."""
     least, most = min(millions), max(millions)
