@@ -14,7 +14,7 @@ from lakebackup.rules.kinds import KINDS
 from lakebackup.rules.layout import check_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     import pyarrow as pa
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 UNCOUNTED = -1
+#: What an earlier import of a backup may have with another value: its list was longer, or shorter.
+_MAY_DIFFER = ("state", "start_ts")
 _CHAIN = ("kind", "level", "parent", "base", "chain_position", "place", "parent_place")
 
 
@@ -68,7 +70,11 @@ def plan_backups(
         if backup_id in held:
             plan.known.add(backup_id)
             known = held[backup_id]
-            other = [k for k, v in _columns(row).items() if v is not None and k != "state" and v != known[k]]
+            other = [
+                k
+                for k, v in _columns(row).items()
+                if v is not None and k not in _MAY_DIFFER and v != known[k]
+            ]
             if other:
                 why = f"the catalog has backup {backup_id} with another {', '.join(other)}"
                 plan.against.append(_at(row, why))
@@ -166,7 +172,7 @@ def _whole(
 def _of_source(
     plan: BackupsPlan,
     source: str,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Iterable[Mapping[str, Any]],
     held: Mapping[str, Mapping[str, Any]],
     source_kind: str,
     compared: bool,
@@ -175,21 +181,29 @@ def _of_source(
     own = sorted((row for row in held.values() if row["source"] == source), key=lambda row: row["number"])
     kinds = {row["source_kind"] for row in own}
     chain = {row["backup_id"]: row for row in own}
-    newest = own[-1] if own else None
-    last, number = (newest["backup_id"], newest["number"]) if newest else (None, 0)
-    for row in _ordered(rows):
+    number = own[-1]["number"] if own else 0
+    newest = next((row for row in reversed(own) if row["kind"] != "log"), None)
+    last = newest["backup_id"] if newest else None
+    for row in sorted(rows, key=lambda row: (row["end_ts"], row["number"] or 0, row["backup_id"])):
         kind, parent = row["source_kind"] or source_kind, row["parent"]
         if kinds - {kind}:
             why = (
                 f"source {source} is one of kind {', '.join(sorted(kinds))}, not {kind}: give it another name"
             )
             plan.against.append(_at(row, why))
-        elif newest and row["end_ts"] < newest["end_ts"]:
+        elif newest and row["end_ts"] < newest["end_ts"] and row["kind"] != "log":
             why = f"it ended before {newest['backup_id']}, which the catalog has: import in the order of time"
             plan.against.append(_at(row, why))
         elif row["number"] and row["number"] <= number:
             why = f"number {row['number']} does not come after {number}, that of a backup that ended before"
             plan.wrong.append(_at(row, why))
+        elif row["kind"] == "log":
+            if parent is not None or row["start_ts"] is None:
+                why = "a log has no parent, but the times that it covers: give start_ts too"
+                plan.wrong.append(_at(row, why))
+            else:
+                number = row["number"] or number + 1
+                plan.new.append(_filled(row, kind, number, None))
         elif parent is None and row["kind"] not in (None, "full"):
             why = f"a backup of kind {row['kind']} continues another: name that one as parent"
             plan.wrong.append(_at(row, why))
@@ -203,25 +217,6 @@ def _of_source(
             last = made.backup_id
             chain[last] = as_row(made)
             plan.new.append(made)
-
-
-def _ordered(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """In the order of time; of one instant, logs first, and each backup after what it continues."""
-    known = {row["backup_id"]: row for row in rows}
-
-    def depth(row: Mapping[str, Any]) -> int:
-        """How many backups of that instant it continues, one after the other."""
-        seen: set[str] = set()
-        parent = known.get(row["parent"])
-        while parent and parent["end_ts"] == row["end_ts"] and parent["backup_id"] not in seen:
-            seen.add(parent["backup_id"])
-            parent = known.get(parent["parent"])
-        return len(seen)
-
-    def key(row: Mapping[str, Any]) -> tuple[int, int, int, bool, str]:
-        return row["end_ts"], row["number"] or 0, depth(row), row["kind"] != "log", row["backup_id"]
-
-    return sorted(rows, key=key)
 
 
 def _filled(

@@ -198,16 +198,22 @@ def test_what_the_catalog_contradicts_is_reported(given: dict[str, Any], why: st
     assert why in planned(given, held=held(backup("b", 5))).against[0][2]
 
 
-def test_of_one_instant_a_backup_follows_what_it_continues() -> None:
-    plan = planned(backup("a", 2, parent="b", kind="log"), backup("b", 2, parent="c"), backup("c", 2))
-    assert [(b.backup_id, b.kind, b.parent) for b in plan.new] == [
-        ("c", "full", None),
-        ("b", "differential", "c"),
-        ("a", "log", "b"),
+def test_a_log_is_in_no_chain_and_may_come_late() -> None:
+    old = held(backup("a", 1), backup("b", 5))
+    plan = planned(backup("w", 3, kind="log", start_ts=1), backup("c", 6, parent="b"), held=old)
+    found = [(b.backup_id, b.number, b.kind, b.parent, b.base) for b in plan.new]
+    assert found == [("w", 3, "log", None, "w"), ("c", 4, "differential", "b", "b")]
+    for wrong, message in (
+        ({"kind": "log"}, "give start_ts too"),
+        ({"kind": "log", "start_ts": 1, "parent": "b"}, "a log has no parent"),
+        ({"kind": "cumulative"}, "kind cumulative continues another: name that one as parent"),
+    ):
+        (problem,) = planned(backup("x", 7, **wrong), held=old).wrong
+        assert message in problem[2]
+    changed = [backup("a", 1, start_ts=0), backup("b", 5, bytes=7)]
+    assert [row[2] for row in planned(*changed, held=old).against] == [
+        "the catalog has backup b with another bytes"
     ]
-    (problem,) = planned(backup("a", 2, kind="log")).wrong
-    assert problem[2] == "a backup of kind log continues another: name that one as parent"
-    assert len(planned(backup("a", 2, parent="b"), backup("b", 2, parent="a")).wrong) == 2
 
 
 def test_what_a_mirrored_list_lacks_was_deleted_there() -> None:

@@ -147,12 +147,12 @@ def test_backup_history_of_sql_server(made: MadeBackups, tmp_path: Path) -> None
     found = {time: " ".join(names(path_to(reader, "db1.sales", time))) for time in paths}
     assert found == paths
     at = datetime.fromisoformat
-    assert [row[1:] for row in asked(reader, QUESTIONS[1])] == [
+    assert [row[1:] for row in asked(reader, QUESTIONS[2])] == [
         ("restorable", None, at("2026-11-02T22:09:59.999"), at("2026-11-03T23:00:00")),
         ("gap", "chain", at("2026-11-04T06:00:00"), at("2026-11-04T10:04:59.999")),
         ("restorable", None, at("2026-11-04T10:04:59.999"), at("2026-11-04T12:00:00")),
     ]
-    assert len(asked(reader, QUESTIONS[2])) == 11
+    assert len(asked(reader, QUESTIONS[3])) == 11
 
 
 # pgBackRest's own test of its retention: labels in the order in which the backups were taken, an hour apart.
@@ -246,9 +246,13 @@ def test_pgbackrest(made: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFix
         obsolete = asked(made.reader(), "SELECT backup_id FROM obsolete_backups WHERE status = 'OBSOLETE'")
         assert {row[0] for row in obsolete} == set(gone)
     (report,) = said(capsys, "prune", "14", "--source", "demo.repo1", *where)
-    assert {row["backup_id"] for row in report["backups"]} == {*LABELS[:4], *wal[:5]}, "wal[4] ends at `last`"
+    assert {row["backup_id"] for row in report["backups"]} == {*LABELS[:4], *wal[:4]}
     (refused,) = said(capsys, "prune", "--source", "demo.repo1", "--delete", *where, code=5)
     assert "another program (pgbackrest)" in json.dumps(refused)
+    # A differential expired, with the incremental: from the full on, the WAL is one log now.
+    given_stanza(tmp_path, [first, second, third, last], 8 * HOUR)
+    (bridge,) = take(made, "pgbackrest")
+    assert path_to(made.reader(), "demo.repo1", after(3.5)) == [second, bridge]
     # Later, another day's list: what pgBackRest expired is not there any more, and the log goes on.
     given_stanza(tmp_path, LABELS[4:], 9 * HOUR)
     assert take(made, "pgbackrest") == ["wal-000000010000000000000007-00000001000000000000000B"]
@@ -301,6 +305,7 @@ def test_restic(made: MadeBackups, tmp_path: Path) -> None:
     source = "laptop-home-anna-etc"
     assert path_to(reader, source, "2026-11-02 02:00:12.123") == ["00000002"]
     assert path_to(reader, source, "2026-11-02 12:00:00") == []
+    assert [row[2] for row in asked(reader, QUESTIONS[1])] == ["00000003"]
     assert asked(reader, "SELECT DISTINCT kind, parent IS NULL, intact FROM backups ORDER BY 2") == [
         ("full", False, True),
         ("full", True, True),
