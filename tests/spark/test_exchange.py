@@ -241,8 +241,8 @@ def test_manifests_of_another_program_become_lifetimes(
     )
     assert [tuple(row.values()) for row in shown.read_all().to_pylist()] == [
         (1, "full", None, "s1", 3, 3, "restic", True),
-        (2, "differential", "s1", "s1", 1, 2, "restic", True),
-        (3, "differential", "s2", "s1", 2, 4, "restic", True),
+        (2, "full", "s1", "s2", 1, 2, "restic", True),
+        (3, "full", "s2", "s3", 2, 4, "restic", True),
     ]
     # Two days on: only what is new is given, and what was there is known.
     more = lines(tmp_path / f"more.{form}", snapshots(4, 5))
@@ -263,7 +263,16 @@ def test_manifests_of_another_program_become_lifetimes(
         with refused:
             plan_restore(RestoreRequest(str(empty), "dir:x", **asked), CatalogReader.require(str(empty)))
     with refused:
-        prune.run(prune.PruneRequest(str(empty), source="laptop"), reporter=quiet())
+        prune.run(prune.PruneRequest(str(empty), source="laptop", delete=True), reporter=quiet())
+    # The program has forgotten the first two, and has nothing new.
+    left = {"backups": lines(tmp_path / f"left.{form}", snapshots(3, 4, 5))}
+    done = take(spark, empty, given=left, source_kind="restic", mirror=True, dry_run=True)
+    assert done["states"] == {"deleted": 2}
+    done = take(spark, empty, given=left, source_kind="restic", mirror=True)
+    assert (done["backups"], done["states"]) == (0, {"deleted": 2})
+    reader = CatalogReader.require(str(empty))
+    restorable = reader.select("SELECT to_ts FROM coverage WHERE status = 'restorable' ORDER BY to_ts")
+    assert restorable.read_all()["to_ts"].to_pylist() == [3000, 4000, 5000]
     if not again:
         return
     before = all_rows(empty)
@@ -276,7 +285,7 @@ def test_manifests_of_another_program_become_lifetimes(
     )
     assert all_rows(empty) == before
     shutil.rmtree(empty / "catalog")
-    assert rebuild(spark, str(empty)).states == {"complete": 5}
+    assert rebuild(spark, str(empty)).states == {"complete": 3, "deleted": 2}
     assert all_rows(empty) == before
 
 

@@ -1,6 +1,6 @@
 """The kinds of sources, and what the rest of the program must know of each.
 
-A new kind is a line of KINDS, its name in the view own_backups, and a package of its own.
+A new kind is a line of KINDS, its name in the view own_kinds, and a package of its own.
 """
 
 from __future__ import annotations

@@ -30,11 +30,12 @@ from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.upkeep.import_rows import Resolver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebackup.rows.backups import Backup
+    from lakebackup.rows.base import State
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.progress import Reporter
@@ -45,12 +46,14 @@ class ImportRequest(Request):
     """What to import: the folder of an export, or files of rows by what they hold.
 
     `trust_roots`: URIs of other catalogs' destinations whose rows are taken from an export.
-    `given`: paths of `backups`, `files`, `departures` and `manifests`, the backups always.
+    `given`: paths of `backups`, `files`, `departures` and `manifests`, the backups always. `mirror`: other
+    backups of their sources were deleted there.
     """
 
     folder: str | None = None
     given: Mapping[str, str] = field(default_factory=dict)
     source_kind: str = "imported"
+    mirror: bool = False
     trust_roots: tuple[str, ...] = ()
 
 
@@ -75,6 +78,8 @@ def _files(request: ImportRequest) -> dict[str, tuple[ImportFile, ...]]:
             "Give the folder of an export, or name what to import with --backups and --files or --manifests."
         )
     if request.folder:
+        if request.mirror:
+            raise UsageProblem("--mirror is for another program's backups: give it with --backups.")
         folder = open_storage(request.folder)
         index = read_index(folder)
         require_whole(folder, index.files)
@@ -98,6 +103,7 @@ def _identity(request: ImportRequest, files: Mapping[str, tuple[ImportFile, ...]
     """16 hex digits of what is imported, so that the same import is recognized."""
     asked: list[object] = [bool(request.folder), request.source_kind]
     asked += [sorted(request.trust_roots)] if request.trust_roots else []
+    asked += ["mirror"] if request.mirror else []
     digest = hashlib.sha256(json.dumps(asked).encode())
     for table, some in sorted(files.items()):
         for file in some:
@@ -123,10 +129,10 @@ class _Run:
         """What would go in; nothing is written."""
         reader = self.work.existing()
         with closing(self._resolver(reader)) as resolver, task_errors():
-            backups, rows = resolver.resolve()
+            found, rows = resolver.resolve()
             rows, _ = self._trusted(rows, reader)
             counts = {table: frame.count() for table, frame in rows.items()}
-        return {"dry_run": True, **self._summary(backups, counts)}
+        return {"dry_run": True, **self._summary(found.new, counts, found.states)}
 
     def carry_out(self) -> dict[str, Any]:
         """Import what is new."""
@@ -144,9 +150,11 @@ class _Run:
         reader = self.work.reader()
         with closing(self._resolver(reader)) as resolver, ExitStack() as leases:
             with task_errors():
-                backups, rows = resolver.resolve()
+                found, rows = resolver.resolve()
+                backups = found.new
                 rows, taken = self._trusted(rows, reader)
-            for source in sorted({backup.source for backup in backups}):
+            changed = {source for ids in found.states.values() for source in ids.values()}
+            for source in sorted({backup.source for backup in backups} | changed):
                 leases.enter_context(self.work.lease(f"source-{source}"))
             self._still(backups)
             with task_errors():
@@ -155,8 +163,10 @@ class _Run:
                     for table, frame in rows.items()
                     for chunk in write_rows(frame, table, writer.home, self.import_id)
                 ]
+            for state, ids in found.states.items():
+                writer.set_states(tuple(ids), state, actor=holder(), reason="catalog import")
             if not backups and not chunks:
-                return self._summary([], {})
+                return self._summary([], {}, found.states)
             files = {table: [file.uri for file in some] for table, some in self.files.items()}
             given = json.dumps({"given": files, "destinations": taken})
             now = micros(datetime.now(UTC))
@@ -164,7 +174,7 @@ class _Run:
             write_import(writer.home, made)
             sweep(writer.home, made)
             self._publish(writer, made)
-        return self._summary(backups, _counts(made))
+        return self._summary(backups, _counts(made), found.states)
 
     def _publish(self, writer: CatalogWriter, made: Import) -> None:
         append(self.work.spark, writer, made, f"import-{made.import_id}")
@@ -234,9 +244,15 @@ class _Run:
             {row["backup_id"]: row for row in held},
             whole=self.request.folder is not None,
             source_kind=self.request.source_kind,
+            mirror=self.request.mirror,
         )
 
-    def _summary(self, backups: Sequence[Backup], counts: Mapping[str, int]) -> dict[str, Any]:
+    def _summary(
+        self,
+        backups: Sequence[Backup],
+        counts: Mapping[str, int],
+        states: Mapping[State, Collection[str]] | None = None,
+    ) -> dict[str, Any]:
         ordered = sorted(backups, key=attrgetter("source"))
         sources = [(source, list(some)) for source, some in groupby(ordered, attrgetter("source"))]
         shown = [
@@ -251,7 +267,8 @@ class _Run:
         ]
         found = {table: count for table, count in counts.items() if count}
         ids = {"import_id": self.import_id, "backups": len(backups)}
-        return self.work.timed({**ids, **found, "sources": shown})
+        changed = {"states": {state: len(some) for state, some in states.items()}} if states else {}
+        return self.work.timed({**ids, **found, **changed, "sources": shown})
 
 
 def _counts(made: Import) -> dict[str, int]:

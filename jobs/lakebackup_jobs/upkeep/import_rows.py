@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused, UsageProblem
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
-
-    from lakebackup.rows.backups import Backup
 
 _SHOWN = 20
 
@@ -34,12 +33,13 @@ class Resolver:
         *,
         whole: bool,
         source_kind: str,
+        mirror: bool,
     ) -> None:
         from lakebackup.sql_engine.spark import SparkEngine
 
         self._spark, self._files, self._held = spark, files, held
         self._engine = SparkEngine(spark, catalog_uri)
-        self._whole, self._source_kind = whole, source_kind
+        self._whole, self._source_kind, self._mirror = whole, source_kind, mirror
         self._kept: list[DataFrame] = []
 
     def close(self) -> None:
@@ -47,8 +47,8 @@ class Resolver:
         for frame in self._kept:
             frame.unpersist()
 
-    def resolve(self) -> tuple[list[Backup], dict[str, DataFrame]]:
-        """The new backups, and the rows of the other tables; those of no backup may be there already.
+    def resolve(self) -> tuple[BackupsPlan, dict[str, DataFrame]]:
+        """The backups, and the rows of the other tables; those of no backup may be there already.
 
         Raises UsageProblem (rows that make no sense), Refused (rows that the catalog contradicts), each with
         files and lines.
@@ -60,10 +60,9 @@ class Resolver:
         self._raise("backups", sorted(plan.against), Refused)
         self._require_no_conflict(plan, given)
         if self._whole:
-            rows = {table: self._of_new(table, frame, plan) for table, frame in given.items()}
-            return plan.new, rows
+            return plan, {table: self._of_new(table, frame, plan) for table, frame in given.items()}
         rows = self._filled(plan, given) if plan.new else {}
-        return counted(plan.new, self._totals(rows.get("files"))), rows
+        return replace(plan, new=counted(plan.new, self._totals(rows.get("files")))), rows
 
     def _backups(self) -> BackupsPlan:
         reading = ImportRows("backups", self._files.get("backups", ()), self._whole)
@@ -74,7 +73,8 @@ class Resolver:
             whole=self._whole,
             source_kind=self._source_kind,
             listed=MANIFESTS in self._files,
-            chained=MANIFESTS in self._files or "departures" in self._files,
+            compared=MANIFESTS in self._files or "departures" in self._files,
+            mirror=self._mirror,
         )
         wrong = [(r["row_file"], r["row_number"], r["row_problem"]) for r in rows if r["row_problem"]]
         self._raise("backups", sorted([*plan.wrong, *wrong]), UsageProblem)

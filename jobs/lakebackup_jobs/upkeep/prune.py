@@ -27,6 +27,7 @@ from lakebackup.plan.upkeep.prune import (
     TopicsPrune,
     plan_chains,
     plan_expired,
+    plan_imported,
     plan_prune,
     window_of,
 )
@@ -112,7 +113,7 @@ def _source(request: PruneRequest, reader: CatalogReader) -> str:
     if asked is None and known and not reader.rows("list_sources"):
         raise UsageProblem(
             f"The catalog holds several sources, none of which can be restored: {', '.join(sorted(known))}.",
-            hint="Choose one with --source NAME. Backups that another program made are not pruned here.",
+            hint="Choose one with --source NAME. Of another program's backups, this is only a report.",
         )
     kinds = _kinds(reader, asked) if asked else set()
     if CHANGES in kinds:
@@ -120,16 +121,22 @@ def _source(request: PruneRequest, reader: CatalogReader) -> str:
             f"{asked} is a change feed: its log goes from its beginning on.",
             hint=f"Cut it at a time: lakebackup log truncate {asked} --to-time …",
         )
-    if not kinds <= _WHOLE.keys() or not kinds:
-        return only_source(reader, asked)
+    whole = bool(kinds) and kinds <= _WHOLE.keys()
+    if not whole and (request.delete or not _imported(kinds)):
+        return only_source(reader, asked)  # which refuses to delete what another program made
     limited = any(astuple(request.limits))
     if request.topics or request.patterns or (limited and ARCHIVE not in kinds):
-        what = " and ".join(_WHOLE[kind] for kind in sorted(kinds))
+        what = " and ".join(_WHOLE.get(kind) or f"was imported from {kind}" for kind in sorted(kinds))
         raise UsageProblem(
             f"{asked} {what}.",
             hint="Its backups go whole, by policy or by a number of days: lakebackup prune 14.",
         )
     return str(asked)
+
+
+def _imported(kinds: set[str]) -> bool:
+    """Whether another program makes the backups of a source."""
+    return bool(kinds) and not kinds & KINDS.keys()
 
 
 def _kinds(reader: CatalogReader, source: str) -> set[str]:
@@ -215,7 +222,8 @@ def judged(
     kept = tuple(row["backup_id"] for row in reader.rows("prune_kept", source=source))
     if request.topics or request.patterns:
         return (), kept
-    return tuple(Leaving(**row) for row in reader.rows("prune_backups", source=source)), kept
+    question = "prune_imported" if _imported(_kinds(reader, source)) else "prune_backups"
+    return tuple(Leaving(**row) for row in reader.rows(question, source=source)), kept
 
 
 def plan_for(
@@ -232,6 +240,8 @@ def plan_for(
         return plan_expired(reader, source, backups)
     if kinds == {QUEUES}:
         return plan_chains(reader, source, backups)
+    if _imported(kinds):
+        return plan_imported(source, backups)
     return plan_prune(
         reader,
         source,

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: The kind of source whose backups this program makes itself.
+    from lakebackup.rows.base import State
+
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 UNCOUNTED = -1
+#: What an earlier import of a backup may have with another value: its list was longer, or shorter.
+_MAY_DIFFER = ("state", "start_ts")
 _CHAIN = ("kind", "level", "parent", "base", "chain_position", "place", "parent_place")
 
 
@@ -28,11 +31,13 @@ _CHAIN = ("kind", "level", "parent", "base", "chain_position", "place", "parent_
 class BackupsPlan:
     """New backups in the order of their numbers, source by source; ids of those that the catalog has.
 
-    `wrong` and `against`: (file, line, text) of rows that make no sense, and that the catalog contradicts.
+    `states`: ids of backups that get another state, with their sources, by state. `wrong` and `against`:
+    (file, line, text) of rows that make no sense, and that the catalog contradicts.
     """
 
     new: list[Backup] = field(default_factory=list)
     known: set[str] = field(default_factory=set)
+    states: dict[State, dict[str, str]] = field(default_factory=dict)
     wrong: list[tuple[int, int, str]] = field(default_factory=list)
     against: list[tuple[int, int, str]] = field(default_factory=list)
 
@@ -44,12 +49,14 @@ def plan_backups(
     whole: bool,
     source_kind: str,
     listed: bool,
-    chained: bool,
+    compared: bool,
+    mirror: bool = False,
 ) -> BackupsPlan:
     """`rows` as `given` reads them, without problems; `held`: the catalog's backups by id.
 
-    `whole`: rows of an export. `listed`: their files come as manifests. `chained`: a source's backups
-    continue one another in the order of end_ts unless they say otherwise.
+    `whole`: rows of an export. `listed`: their files come as manifests. `compared`: files come as
+    lifetimes, so a backup without a parent is complete, and was compared with the one before it.
+    `mirror`: the rows are all that their sources have.
     """
     plan = BackupsPlan()
     given: dict[str, Mapping[str, Any]] = {}
@@ -63,7 +70,11 @@ def plan_backups(
         if backup_id in held:
             plan.known.add(backup_id)
             known = held[backup_id]
-            other = [k for k, v in _columns(row).items() if v is not None and k != "state" and v != known[k]]
+            other = [
+                k
+                for k, v in _columns(row).items()
+                if v is not None and k not in _MAY_DIFFER and v != known[k]
+            ]
             if other:
                 why = f"the catalog has backup {backup_id} with another {', '.join(other)}"
                 plan.against.append(_at(row, why))
@@ -73,8 +84,30 @@ def plan_backups(
     else:
         for source in sorted({row["source"] for row in fresh}):
             own = [row for row in fresh if row["source"] == source]
-            _of_source(plan, source, own, held, source_kind, chained)
+            _of_source(plan, source, own, held, source_kind, compared)
+        _compare_states(plan, given, held, mirror=mirror)
     return plan
+
+
+def _compare_states(
+    plan: BackupsPlan,
+    given: Mapping[str, Mapping[str, Any]],
+    held: Mapping[str, Mapping[str, Any]],
+    *,
+    mirror: bool,
+) -> None:
+    """Which backups that the catalog has of other programs have another state there."""
+    sources = {row["source"] for row in given.values()}
+    for backup_id, known in held.items():
+        if known["source_kind"] in KINDS or known["source"] not in sources:
+            continue
+        state: State | None
+        if backup_id in given:
+            state = given[backup_id]["state"] or ("complete" if mirror else None)
+        else:
+            state = "deleted" if mirror else None
+        if state and state != known["state"]:
+            plan.states.setdefault(state, {})[backup_id] = known["source"]
 
 
 def numbered_schema() -> pa.Schema:
@@ -120,7 +153,7 @@ def _wrong(
         return f"source_kind {kind} is for backups of this program; bring those with an export's folder"
     chain = [name for name in _CHAIN if row[name] is not None]
     if listed and chain:
-        return f"{', '.join(chain)}: with manifests, a source's backups continue one another; leave it out"
+        return f"{', '.join(chain)}: with manifests every backup is complete; leave it out"
     return None
 
 
@@ -142,64 +175,80 @@ def _of_source(
     rows: Iterable[Mapping[str, Any]],
     held: Mapping[str, Mapping[str, Any]],
     source_kind: str,
-    chained: bool,
+    compared: bool,
 ) -> None:
     """Number and chain the new backups of one source, after those that the catalog has of it."""
     own = sorted((row for row in held.values() if row["source"] == source), key=lambda row: row["number"])
     kinds = {row["source_kind"] for row in own}
-    chain = {row["backup_id"]: (row["base"], row["chain_position"], row["place"]) for row in own}
-    newest = own[-1] if own else None
-    last, number = (newest["backup_id"], newest["number"]) if newest else (None, 0)
+    chain = {row["backup_id"]: row for row in own}
+    number = own[-1]["number"] if own else 0
+    newest = next((row for row in reversed(own) if row["kind"] != "log"), None)
+    last = newest["backup_id"] if newest else None
     for row in sorted(rows, key=lambda row: (row["end_ts"], row["number"] or 0, row["backup_id"])):
         kind, parent = row["source_kind"] or source_kind, row["parent"]
-        if parent is None and chained and row["kind"] != "full":
-            parent = last
         if kinds - {kind}:
             why = (
                 f"source {source} is one of kind {', '.join(sorted(kinds))}, not {kind}: give it another name"
             )
             plan.against.append(_at(row, why))
-        elif newest and row["end_ts"] < newest["end_ts"]:
+        elif newest and row["end_ts"] < newest["end_ts"] and row["kind"] != "log":
             why = f"it ended before {newest['backup_id']}, which the catalog has: import in the order of time"
             plan.against.append(_at(row, why))
         elif row["number"] and row["number"] <= number:
             why = f"number {row['number']} does not come after {number}, that of a backup that ended before"
             plan.wrong.append(_at(row, why))
+        elif row["kind"] == "log":
+            if parent is not None or row["start_ts"] is None:
+                why = "a log has no parent, but the times that it covers: give start_ts too"
+                plan.wrong.append(_at(row, why))
+            else:
+                number = row["number"] or number + 1
+                plan.new.append(_filled(row, kind, number, None))
+        elif parent is None and row["kind"] not in (None, "full"):
+            why = f"a backup of kind {row['kind']} continues another: name that one as parent"
+            plan.wrong.append(_at(row, why))
         elif parent is not None and parent not in chain:
             plan.wrong.append(_at(row, f"its parent {parent!r:.80} is no earlier backup of {source}"))
         else:
-            base, position, place = chain[parent] if parent else (row["backup_id"], -1, None)
-            last, number = row["backup_id"], row["number"] or number + 1
-            chain[last] = (base, position + 1, number)
-            own_place = {
-                "parent": parent,
-                "base": base,
-                "chain_position": position + 1,
-                "parent_place": place,
-            }
-            plan.new.append(_filled(row, kind, {**own_place, "number": number, "place": number}))
+            number = row["number"] or number + 1
+            made = _filled(row, kind, number, chain[parent] if parent else None)
+            if compared and parent is None:
+                made = replace(made, parent=last)
+            last = made.backup_id
+            chain[last] = as_row(made)
+            plan.new.append(made)
 
 
-def _filled(row: Mapping[str, Any], source_kind: str, own: Mapping[str, Any]) -> Backup:
+def _filled(
+    row: Mapping[str, Any], source_kind: str, number: int, parent: Mapping[str, Any] | None
+) -> Backup:
     """A backup with its place in the chain, and defaults for what its row leaves open."""
     at = row["end_ts"] * 1000
-    incremental = own["parent"] is not None
     defaults = {
         **dict.fromkeys(("digest", "isolation", "codec", "created_by"), ""),
         **dict.fromkeys(("files", "bytes", "entries"), UNCOUNTED),
         "source_kind": source_kind,
         "tool": source_kind,
         "destination": f"{source_kind}:{row['source']}",
-        "kind": "differential" if incremental else "full",
-        "level": int(incremental),
+        "kind": "differential" if parent else "full",
+        "level": int(parent is not None),
         "branch": 0,
         "state": "complete",
         "ts_domain": "ms",
+        "start_ts": parent["end_ts"] if parent else None,
         "started_at": at,
         "finished_at": at,
     }
+    place = {
+        "number": number,
+        "place": number,
+        "parent": parent["backup_id"] if parent else None,
+        "base": parent["base"] if parent else row["backup_id"],
+        "chain_position": parent["chain_position"] + 1 if parent else 0,
+        "parent_place": parent["place"] if parent else None,
+    }
     given = {name: value for name, value in _columns(row).items() if value is not None}
-    return Backup(**{**_columns(row), **defaults, **given, **own})
+    return Backup(**{**_columns(row), **defaults, **given, **place})
 
 
 def _at(row: Mapping[str, Any], text: str) -> tuple[int, int, str]:

@@ -348,6 +348,12 @@ def plan_chains(questions: Questions, source: str, backups: Sequence[Leaving]) -
     )
 
 
+def plan_imported(source: str, backups: Sequence[Leaving]) -> PrunePlan:
+    """What is obsolete of a source that another program backs up: a report, nothing is deleted here."""
+    files, size = sum(b.files for b in backups), sum(b.bytes for b in backups)
+    return PrunePlan(source=source, backups=tuple(backups), files=files, bytes=size)
+
+
 def snapshots_released(questions: Questions, source: str) -> tuple[str, ...]:
     """Backups of the snapshots of an engine that are held for its fulls, and on which none stands but those
     in the relation `leaving`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakebackup_jobs.cli.flags import options
-from lakebackup_jobs.cli.flags.options import argument, option
+from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.verb import Call, verb
 
 
@@ -22,6 +22,9 @@ def import_(
     source_kind: str = option(
         "--source-kind NAME", "The program that made these backups, such as restic.", "imported"
     ),
+    mirror: bool = switch(
+        "--mirror", "--backups lists all backups of its sources: others were deleted by the program."
+    ),
     trust_roots: list[str] | None = option(
         "--trust-root URI",
         "Also restore from this destination of the export; repeatable. Default: only --repo.",
@@ -29,7 +32,8 @@ def import_(
 ) -> None:
     """Import the rows of another catalog or program, for SQL queries; all or nothing.
 
-    docs/exchange.md describes the rows. lakebackup neither restores nor prunes backups of other programs.
+    docs/exchange.md describes the rows, docs/inventories.md how to make them. lakebackup neither restores nor
+    deletes backups of other programs.
 
     Examples:
         lakebackup catalog import ./rows --repo ./backups

@@ -1,5 +1,5 @@
 -- Each full with the backups that depend on it, a row for each branch. Backups that went out of sync stay in the row of
--- the branch that they were in.
+-- the branch that they were in. Logs of other programs are in no chain.
 -- branch: 0: that of the full itself
 -- backups: how many they are
 -- first_number: number of the first of them
@@ -26,4 +26,6 @@ SELECT
   min(min(end_time)) OVER (PARTITION BY source, base) AS full_end_time,
   max(CASE WHEN state = 'complete' AND intact THEN end_time END) AS restorable_end_time
 FROM backups
+LEFT JOIN (SELECT source_kind AS own_kind FROM own_kinds) AS k ON source_kind = k.own_kind
+WHERE kind <> 'log' OR k.own_kind IS NOT NULL
 GROUP BY source, base, branch

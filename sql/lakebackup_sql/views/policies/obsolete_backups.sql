@@ -1,11 +1,12 @@
 -- Every backup with what its source's policy makes of it. With a window and a redundancy, a backup is obsolete when
 -- both say so. What a backup needs that is kept is kept too; what depends on one that is obsolete is obsolete. A backup
--- of a snapshot depends on no other, and counts as a full.
+-- of a snapshot depends on no other, and counts as a full. A log of another program depends on none either: it stays when
+-- it holds what came after the earliest backup that stays.
 -- status: KEEP (a person holds it), VALID (it stays), OBSOLETE (lakebackup prune --delete deletes it), DELETED
 -- reason: of KEEP: held; of VALID: no_limit (nothing limits it), window (it is needed to restore to a time in the
 --   recovery window), redundancy (it depends on one of the newest fulls), minimum (without it there would be fewer
 --   fulls than min_redundancy), inherited (it depends on one that is held), needed (by because_of: a backup that
---   depends on it, or an engine's full whose snapshot it is), restored (an engine was restored to it, and was not
+--   depends on it, or an engine's full whose snapshot it is; a log: by the backups before it), restored (an engine was restored to it, and was not
 --   backed up since), unconfirmed; of OBSOLETE: window, redundancy, both, superseded (no restore in the window takes
 --   it), merged (into because_of, which covers all its topics), pruned (see pruned_backups), out_of_sync; of
 --   DELETED: deleted
@@ -62,11 +63,14 @@ known AS (
     e.full_id AS engine_full,
     r.source IS NOT NULL AS restored,
     h.backup_id IS NOT NULL AND b.state <> 'deleted' AS held,
-    b.state = 'complete' AND b.intact AND f.backup_id IS NULL AND g.backup_id IS NULL AND y.backup_id IS NULL AS usable,
+    b.kind = 'log' AND o.source_kind IS NULL AS is_log,
+    b.state = 'complete' AND b.intact AND f.backup_id IS NULL AND g.backup_id IS NULL AND y.backup_id IS NULL
+      AND NOT (b.kind = 'log' AND o.source_kind IS NULL) AS usable,
     CASE WHEN b.ts_domain = 'ms' THEN b.end_ts ELSE CAST(FLOOR(b.finished_at / 1000) AS BIGINT) END AS ended_ms,
     MIN(b.place) OVER (PARTITION BY b.source, b.base) AS base_place,
     p.window_days, p.window_from_ts, p.redundancy, p.min_redundancy
   FROM backups AS b
+  LEFT JOIN own_kinds AS o ON b.source_kind = o.source_kind
   LEFT JOIN merged AS g ON b.backup_id = g.backup_id
   LEFT JOIN pruned_backups AS y ON b.backup_id = y.backup_id
   LEFT JOIN (
@@ -125,6 +129,7 @@ judged AS (
       WHEN l.restored AND l.state = 'complete' THEN 'restored'
       WHEN l.state = 'out_of_sync' OR l.merged_into IS NOT NULL OR l.pruned THEN NULL
       WHEN l.window_days IS NULL AND l.redundancy IS NULL THEN 'no_limit'
+      WHEN l.is_log THEN NULL
       WHEN l.window_days IS NOT NULL
         AND (
           l.window_place IS NULL
@@ -177,4 +182,17 @@ SELECT
     WHEN c.needed THEN c.next_id
     ELSE c.merged_into
   END AS because_of
-FROM (SELECT b.*, COALESCE(b.next_link < b.unlinked, FALSE) AS needed FROM bound AS b) AS c
+FROM (
+  SELECT
+    n.*,
+    CASE
+      WHEN n.is_log THEN COALESCE(
+        n.end_ts > MIN(CASE WHEN NOT n.is_log AND (n.stays IS NOT NULL OR n.depended) THEN n.end_ts END) OVER (
+          PARTITION BY n.source
+        ),
+        TRUE
+      )
+      ELSE n.depended
+    END AS needed
+  FROM (SELECT b.*, COALESCE(b.next_link < b.unlinked, FALSE) AS depended FROM bound AS b) AS n
+) AS c

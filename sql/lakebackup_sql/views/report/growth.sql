@@ -10,7 +10,12 @@
 WITH chain_of AS (
   SELECT
     b.backup_id, b.source, b.source_kind, b.number,
-    CASE WHEN b.source_kind IN ('snapshot', 'changes') THEN '-' ELSE b.base END AS base,
+    CASE
+      WHEN b.source_kind IN ('snapshot', 'changes') THEN '-'
+      -- Of another program, each backup was compared with the one before and depends on none.
+      WHEN MAX(CASE WHEN b.parent_place IS NULL THEN b.parent END) OVER (PARTITION BY b.source) IS NOT NULL THEN '-'
+      ELSE b.base
+    END AS base,
     CAST(timestamp_micros(b.finished_at) AS DATE) AS day, b.files, b.bytes,
     b.state <> 'deleted' AS there
   FROM raw_backups AS b

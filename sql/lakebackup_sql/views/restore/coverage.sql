@@ -4,7 +4,8 @@
 -- (scope '-'), the changes between any two instants of a restorable interval can be restored, up to its end, the
 -- checkpoint; a state as of an instant needs a full, or the feed's first change, in the interval too. Of an engine's
 -- queues, each partition is restorable to the times that the engine is: a full's own instant, and those after what
--- another backup depends on. No backup covers the times between the last of a chain and the next full.
+-- another backup depends on. No backup covers the times between the last of a chain and the next full. A source of another
+-- program (scope '-') is restorable to the times that restore_paths has a path to.
 -- status: restorable; gap: a restore to these times is refused; fork: what was backed up then is not part of the
 --   source's history any more, and a restore to these times restores the history that continued
 -- reason: of a gap: purged (the source deleted records before they were backed up), recreated (the topic was deleted
@@ -173,6 +174,20 @@ logged AS (
   ) AS m
   GROUP BY m.source, m.outcome, m.destination, m.path, m.min_ts
 ),
+-- Of other programs: what can be restored, and what their backups hold that nothing leads to.
+imported AS (
+  SELECT s.source, 'held' AS reason, s.covers_from AS from_ts, s.covers_to AS to_ts
+  FROM restore_spans AS s
+  WHERE s.source_kind <> 'changes'
+  UNION ALL
+  SELECT
+    b.source, 'chain' AS reason,
+    CASE WHEN b.kind = 'log' THEN b.start_ts ELSE b.end_ts - 1 END AS from_ts,
+    b.end_ts AS to_ts
+  FROM backups AS b
+  LEFT ANTI JOIN own_kinds AS k ON b.source_kind = k.source_kind
+  WHERE b.state = 'complete' AND (b.kind = 'log' OR NOT b.intact)
+),
 -- What an engine's backups lack, for the times after from_ts.
 spoiled AS (
   SELECT b.backup_id, x.reason, MIN(x.from_ts) AS from_ts
@@ -224,7 +239,7 @@ marks AS (
   UNION ALL
   SELECT l.source, '-' AS scope, '-' AS epoch, '-' AS region, l.reason, l.from_ts, l.to_ts,
     CAST(NULL AS BIGINT) AS from_position, CAST(NULL AS BIGINT) AS to_position
-  FROM logged AS l
+  FROM (SELECT * FROM logged UNION ALL SELECT * FROM imported) AS l
   UNION ALL
   SELECT h.source, h.scope, h.epoch, h.region, h.reason, h.from_ts, h.to_ts, h.from_position, h.to_position
   FROM held AS h

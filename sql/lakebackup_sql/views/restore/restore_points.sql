@@ -1,7 +1,9 @@
 -- What a topic can be restored to: one row for each backup that holds it. The row covers every time in
 -- (covers_from, covers_to]; epoch is the topic's id then. A snapshot covers its own instant alone. A change feed
 -- is one scope, '-': a flush of its log covers the times from the checkpoint before it (or the floor of a
--- truncated log) to its own, a full for its own instant. A full of an engine's queues covers its own instant; its
+-- truncated log) to its own, a full for its own instant. A source of another program is one scope, '-', too: a log
+-- covers the times from start_ts to its own (those that lack a backup to start from are here too: see coverage and
+-- restore_paths), any other backup its own instant. A full of an engine's queues covers its own instant; its
 -- other backups for the times after what they depend on. Left out: backups that are not whole, and generations that a
 -- prune deleted. Of two that end at the same instant (a backup and its compaction) the later covers it, the
 -- earlier for the times before.
@@ -44,14 +46,15 @@ FROM (
   SELECT
     c.source, '-' AS scope, '-' AS epoch, c.destination, c.backup_id, c.base, c.number, c.place, c.link, c.kind,
     1 AS regions, 0 AS replication, '{}' AS settings, 0 AS generation, c.ts_domain, c.end_ts AS covers_to,
-    CASE WHEN c.kind = 'full' THEN c.end_ts - 1 ELSE GREATEST(c.start_ts, c.low) END AS covers_from,
+    CASE WHEN c.kind = 'log' THEN GREATEST(c.start_ts, c.low) ELSE c.end_ts - 1 END AS covers_from,
     ROW_NUMBER() OVER (PARTITION BY c.source ORDER BY c.end_ts DESC, c.kind DESC, c.place DESC) = 1 AS newest
   FROM (
     SELECT b.*, COALESCE(f.low_position, 0) AS low
     FROM backups AS b
+    LEFT JOIN own_kinds AS k ON b.source_kind = k.source_kind
     LEFT JOIN floors AS f ON b.source = f.source AND f.scope = '-'
-    WHERE b.source_kind = 'changes' AND b.state = 'complete' AND b.intact
+    WHERE COALESCE(k.source_kind, 'changes') = 'changes' AND b.state = 'complete' AND b.intact
   ) AS c
   -- A flush whose checkpoint did not advance, and a compaction, hold nothing that the one before does not cover.
-  WHERE c.kind = 'full' OR c.end_ts > GREATEST(c.start_ts, c.low)
+  WHERE c.kind <> 'log' OR (c.start_ts IS NOT NULL AND c.end_ts > GREATEST(c.start_ts, c.low))
 ) AS p

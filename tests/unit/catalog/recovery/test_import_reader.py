@@ -114,13 +114,20 @@ def backup(backup_id: str, end_ts: int, **more: Any) -> dict[str, Any]:
 
 
 def planned(*rows: dict[str, Any], held: Any = None, **more: bool) -> BackupsPlan:
-    listed, chained = more.get("listed", False), more.get("chained", False)
     given = held or {}
-    return plan_backups(rows, given, whole=False, source_kind="restic", listed=listed, chained=chained)
+    return plan_backups(
+        rows,
+        given,
+        whole=False,
+        source_kind="restic",
+        listed=more.get("listed", False),
+        compared=more.get("compared", False),
+        mirror=more.get("mirror", False),
+    )
 
 
 def held(*rows: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    plan = planned(*rows, chained=True)
+    plan = planned(*rows, compared=True)
     assert not plan.wrong
     return {row.backup_id: as_row(row) for row in counted(plan.new, {})}
 
@@ -133,14 +140,15 @@ def test_numbers_follow_time_and_chains_what_was_said() -> None:
         ("b", 5, "full", 0, None, "b", 0),
         ("c", 6, "differential", 1, "a", "a", 1),
     ]
+    assert [b.start_ts for b in plan.new] == [None, None, 1]
     assert plan.new[0].destination == "restic:laptop"
 
 
-def test_with_lifetimes_backups_continue_one_another() -> None:
+def test_with_lifetimes_backups_are_complete_and_were_compared_with_the_one_before() -> None:
     old = held(backup("a", 1), backup("b", 2))
-    plan = planned(backup("b", 2), backup("c", 3), backup("d", 4, kind="full"), held=old, chained=True)
-    found = [(b.backup_id, b.number, b.parent, b.base, b.chain_position) for b in plan.new]
-    assert found == [("c", 3, "b", "a", 2), ("d", 4, None, "d", 0)]
+    plan = planned(backup("b", 2), backup("c", 3), backup("d", 4, kind="full"), held=old, compared=True)
+    found = [(b.backup_id, b.number, b.kind, b.parent, b.parent_place, b.base) for b in plan.new]
+    assert found == [("c", 3, "full", "b", None, "c"), ("d", 4, "full", "c", None, "d")]
     assert plan.known == {"b"}
 
 
@@ -188,3 +196,33 @@ def test_what_is_given_twice_or_out_of_order_is_reported(given: list[dict[str, A
 )
 def test_what_the_catalog_contradicts_is_reported(given: dict[str, Any], why: str) -> None:
     assert why in planned(given, held=held(backup("b", 5))).against[0][2]
+
+
+def test_a_log_is_in_no_chain_and_may_come_late() -> None:
+    old = held(backup("a", 1), backup("b", 5))
+    plan = planned(backup("w", 3, kind="log", start_ts=1), backup("c", 6, parent="b"), held=old)
+    found = [(b.backup_id, b.number, b.kind, b.parent, b.base) for b in plan.new]
+    assert found == [("w", 3, "log", None, "w"), ("c", 4, "differential", "b", "b")]
+    for wrong, message in (
+        ({"kind": "log"}, "give start_ts too"),
+        ({"kind": "log", "start_ts": 1, "parent": "b"}, "a log has no parent"),
+        ({"kind": "cumulative"}, "kind cumulative continues another: name that one as parent"),
+    ):
+        (problem,) = planned(backup("x", 7, **wrong), held=old).wrong
+        assert message in problem[2]
+    changed = [backup("a", 1, start_ts=0), backup("b", 5, bytes=7)]
+    assert [row[2] for row in planned(*changed, held=old).against] == [
+        "the catalog has backup b with another bytes"
+    ]
+
+
+def test_what_a_mirrored_list_lacks_was_deleted_there() -> None:
+    old = held(backup("a", 1), backup("b", 2, state="deleted"), backup("c", 3), backup("d", 4))
+    old |= held(backup("other", 1, source="desk"))
+    rows = backup("b", 2), backup("c", 3), backup("d", 4, state="out_of_sync"), backup("e", 5)
+    plan = planned(*rows, held=old, mirror=True)
+    assert plan.states == {
+        "deleted": {"a": "laptop"}, "complete": {"b": "laptop"}, "out_of_sync": {"d": "laptop"},
+    }  # fmt: skip
+    assert [b.backup_id for b in plan.new] == ["e"]
+    assert planned(*rows, held=old).states == {"out_of_sync": {"d": "laptop"}}

@@ -1,4 +1,4 @@
--- 6f65e7c2033fa7e9 backups
+-- 7e2e656f5e3253c8 backups own_kinds
 SELECT
   source,
   base,
@@ -15,6 +15,14 @@ SELECT
   MIN(MIN(end_time)) OVER (PARTITION BY source, base) AS full_end_time,
   MAX(CASE WHEN state = 'complete' AND intact THEN end_time END) AS restorable_end_time
 FROM backups
+LEFT JOIN (
+  SELECT
+    source_kind AS own_kind
+  FROM own_kinds
+) AS k
+  ON source_kind = k.own_kind
+WHERE
+  kind <> 'log' OR NOT k.own_kind IS NULL
 GROUP BY
   source,
   base,

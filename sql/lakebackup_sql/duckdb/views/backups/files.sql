@@ -1,4 +1,4 @@
--- 1bdee77180adf59c emptied_backups raw_backups raw_files raw_removals
+-- 0b74c0b0127b84be emptied_backups raw_backups raw_files raw_removals
 SELECT
   f.*,
   TIMESTAMP_MILLIS(
@@ -26,14 +26,28 @@ SELECT
     END
   ) AS resolved_time
 FROM raw_files AS f
-JOIN raw_backups AS b
+JOIN (
+  SELECT
+    k.backup_id
+  FROM raw_backups AS k
+  LEFT JOIN (
+    SELECT DISTINCT
+      parent
+    FROM raw_backups
+    WHERE
+      NOT parent IS NULL AND parent_place IS NULL
+  ) AS c
+    ON k.backup_id = c.parent
+  WHERE
+    k.state IN ('complete', 'out_of_sync')
+    OR (
+      k.state = 'deleted' AND (
+        k.source_kind = 'snapshot' OR NOT c.parent IS NULL
+      )
+    )
+) AS b
   ON b.backup_id = f.backup_id
 ANTI JOIN raw_removals AS r
   ON r.destination = f.destination AND r.path = f.path
 ANTI JOIN emptied_backups AS e
   ON e.backup_id = CASE WHEN f.role <> 'meta' THEN f.backup_id END
-WHERE
-  b.state IN ('complete', 'out_of_sync')
-  OR (
-    b.state = 'deleted' AND b.source_kind = 'snapshot'
-  )

@@ -1,6 +1,6 @@
--- 813585d6b2186922 backups
+-- 11f3e22cec625824 backups own_kinds
 SELECT
   b.*
 FROM backups AS b
-WHERE
-  b.source_kind IN ('kafka', 'couchbase', 'snapshot', 'changes', 'queues')
+SEMI JOIN own_kinds AS k
+  ON b.source_kind = k.source_kind

@@ -1,4 +1,4 @@
--- 74d27a9c30192c54 backups faults holds policies pruned_backups raw_backups raw_queue_points raw_queue_restores raw_scopes restore_points unusable_backups
+-- d915237be6785f7f backups faults holds own_kinds policies pruned_backups raw_backups raw_queue_points raw_queue_restores raw_scopes restore_points unusable_backups
 WITH broken AS (
   SELECT DISTINCT
     backup_id
@@ -107,11 +107,15 @@ WITH broken AS (
     e.full_id AS engine_full,
     NOT r.source IS NULL AS restored,
     NOT h.backup_id IS NULL AND b.state <> 'deleted' AS held,
+    b.kind = 'log' AND o.source_kind IS NULL AS is_log,
     b.state = 'complete'
     AND b.intact
     AND f.backup_id IS NULL
     AND g.backup_id IS NULL
-    AND y.backup_id IS NULL AS usable,
+    AND y.backup_id IS NULL
+    AND NOT (
+      b.kind = 'log' AND o.source_kind IS NULL
+    ) AS usable,
     CASE
       WHEN b.ts_domain = 'ms'
       THEN b.end_ts
@@ -123,6 +127,8 @@ WITH broken AS (
     p.redundancy,
     p.min_redundancy
   FROM backups AS b
+  LEFT JOIN own_kinds AS o
+    ON b.source_kind = o.source_kind
   LEFT JOIN merged AS g
     ON b.backup_id = g.backup_id
   LEFT JOIN pruned_backups AS y
@@ -204,6 +210,8 @@ WITH broken AS (
       THEN NULL
       WHEN l.window_days IS NULL AND l.redundancy IS NULL
       THEN 'no_limit'
+      WHEN l.is_log
+      THEN NULL
       WHEN NOT l.window_days IS NULL
       AND (
         l.window_place IS NULL
@@ -295,7 +303,26 @@ SELECT
   END AS because_of
 FROM (
   SELECT
-    b.*,
-    COALESCE(b.next_link < b.unlinked, FALSE) AS needed
-  FROM bound AS b
+    n.*,
+    CASE
+      WHEN n.is_log
+      THEN COALESCE(
+        n.end_ts > MIN(
+          CASE
+            WHEN NOT n.is_log AND (
+              NOT n.stays IS NULL OR n.depended
+            )
+            THEN n.end_ts
+          END
+        ) OVER (PARTITION BY n.source),
+        TRUE
+      )
+      ELSE n.depended
+    END AS needed
+  FROM (
+    SELECT
+      b.*,
+      COALESCE(b.next_link < b.unlinked, FALSE) AS depended
+    FROM bound AS b
+  ) AS n
 ) AS c

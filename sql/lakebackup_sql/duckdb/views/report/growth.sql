@@ -1,11 +1,17 @@
--- bedebb664e491457 raw_backups raw_departures raw_removals snapshot_files
+-- bf7ec1c9a0aaf7d0 raw_backups raw_departures raw_removals snapshot_files
 WITH chain_of AS (
   SELECT
     b.backup_id,
     b.source,
     b.source_kind,
     b.number,
-    CASE WHEN b.source_kind IN ('snapshot', 'changes') THEN '-' ELSE b.base END AS base,
+    CASE
+      WHEN b.source_kind IN ('snapshot', 'changes')
+      THEN '-'
+      WHEN NOT MAX(CASE WHEN b.parent_place IS NULL THEN b.parent END) OVER (PARTITION BY b.source) IS NULL
+      THEN '-'
+      ELSE b.base
+    END AS base,
     TRY_CAST(TIMESTAMP_MICROS(b.finished_at) AS DATE) AS day,
     b.files,
     b.bytes,

@@ -1,4 +1,4 @@
--- 338d449c34cad27b backups departures emptied_backups faulty_files files floors queue_faults raw_backups raw_files raw_gaps raw_positions raw_queue_points raw_removals raw_scopes restore_points scope_floors
+-- b45184d9d788e76e backups departures emptied_backups faulty_files files floors own_kinds queue_faults raw_backups raw_files raw_gaps raw_positions raw_queue_points raw_removals raw_scopes restore_points restore_spans scope_floors
 WITH whole AS (
   SELECT
     t.source,
@@ -346,6 +346,28 @@ WITH whole AS (
     m.destination,
     m.path,
     m.min_ts
+), imported AS (
+  SELECT
+    s.source,
+    'held' AS reason,
+    s.covers_from AS from_ts,
+    s.covers_to AS to_ts
+  FROM restore_spans AS s
+  WHERE
+    s.source_kind <> 'changes'
+  UNION ALL
+  SELECT
+    b.source,
+    'chain' AS reason,
+    CASE WHEN b.kind = 'log' THEN b.start_ts ELSE b.end_ts - 1 END AS from_ts,
+    b.end_ts AS to_ts
+  FROM backups AS b
+  ANTI JOIN own_kinds AS k
+    ON b.source_kind = k.source_kind
+  WHERE
+    b.state = 'complete' AND (
+      b.kind = 'log' OR NOT b.intact
+    )
 ), spoiled AS (
   SELECT
     b.backup_id,
@@ -466,7 +488,15 @@ WITH whole AS (
     l.to_ts,
     TRY_CAST(NULL AS BIGINT) AS from_position,
     TRY_CAST(NULL AS BIGINT) AS to_position
-  FROM logged AS l
+  FROM (
+    SELECT
+      *
+    FROM logged
+    UNION ALL
+    SELECT
+      *
+    FROM imported
+  ) AS l
   UNION ALL
   SELECT
     h.source,

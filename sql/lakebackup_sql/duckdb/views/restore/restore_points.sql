@@ -1,4 +1,4 @@
--- 8cea3e566f91a25a backups floors raw_scopes scope_floors
+-- 5b59e2d3107d8583 backups floors own_kinds raw_scopes scope_floors
 SELECT
   p.source,
   p.scope,
@@ -89,18 +89,25 @@ FROM (
     0 AS generation,
     c.ts_domain,
     c.end_ts AS covers_to,
-    CASE WHEN c.kind = 'full' THEN c.end_ts - 1 ELSE GREATEST(c.start_ts, c.low) END AS covers_from,
+    CASE WHEN c.kind = 'log' THEN GREATEST(c.start_ts, c.low) ELSE c.end_ts - 1 END AS covers_from,
     ROW_NUMBER() OVER (PARTITION BY c.source ORDER BY c.end_ts DESC, c.kind DESC, c.place DESC) = 1 AS newest
   FROM (
     SELECT
       b.*,
       COALESCE(f.low_position, 0) AS low
     FROM backups AS b
+    LEFT JOIN own_kinds AS k
+      ON b.source_kind = k.source_kind
     LEFT JOIN floors AS f
       ON b.source = f.source AND f.scope = '-'
     WHERE
-      b.source_kind = 'changes' AND b.state = 'complete' AND b.intact
+      COALESCE(k.source_kind, 'changes') = 'changes'
+      AND b.state = 'complete'
+      AND b.intact
   ) AS c
   WHERE
-    c.kind = 'full' OR c.end_ts > GREATEST(c.start_ts, c.low)
+    c.kind <> 'log'
+    OR (
+      NOT c.start_ts IS NULL AND c.end_ts > GREATEST(c.start_ts, c.low)
+    )
 ) AS p

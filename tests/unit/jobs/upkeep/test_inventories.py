@@ -1,0 +1,312 @@
+"""The examples of docs/inventories.md, on inventories as the programs print them.
+
+Their rows, what a restore to a time needs, and what a policy keeps. Without Java: the rows go into the tables
+as an import plans them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from tests.support.command_line import said
+from tests.support.made_backups import MadeBackups
+
+from lakebackup.plan.upkeep.import_backups import counted, plan_backups
+from lakebackup.recovery.import_reader import ImportRows, import_files
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
+
+PAGE = Path(__file__).parents[4] / "docs" / "inventories.md"
+BLOCKS = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+QUESTIONS = [block for block in BLOCKS if not block.startswith("-- ")]
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeBackups:
+    """An empty catalog; the test's folder is where the programs' lists are."""
+    monkeypatch.chdir(tmp_path)
+    return MadeBackups(tmp_path / "repo")
+
+
+def rows_of(table: str, file: str) -> list[dict[str, Any]]:
+    reading = ImportRows(table, tuple(import_files(table, file)), whole=False)
+    rows = list(reading.read(0))
+    assert {row["row_problem"] for row in rows} <= {None}
+    return rows
+
+
+def take(made: MadeBackups, program: str, *, listed: bool = False) -> list[str]:
+    """Run the example of a program and import what it wrote; ids of the new backups."""
+    (example,) = (block for block in BLOCKS if block.startswith(f"-- {program}\n"))
+    with duckdb.connect() as con:
+        con.execute(example)
+    rows = rows_of("backups", "backups.jsonl")
+    held = {row["backup_id"]: row for row in made.reader().rows("every_backup")}
+    plan = plan_backups(
+        rows, held, whole=False, source_kind=program, listed=listed, compared=listed, mirror=True
+    )
+    assert not plan.wrong
+    assert not plan.against
+    new = counted(plan.new, {})
+    writer = CatalogWriter(None, str(made.folder))
+    for state, ids in plan.states.items():
+        writer.set_states(tuple(ids), state, actor="me", reason="catalog import")
+    made.number += 1
+    made.add(*new)
+    return [backup.backup_id for backup in new]
+
+
+def asked(reader: CatalogReader, sql: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in reader.select(sql).read_all().to_pylist()]
+
+
+def path_to(reader: CatalogReader, source: str, time: str) -> list[str]:
+    """The backups that a restore to a time takes, as the page asks for them."""
+    question = QUESTIONS[0].replace("db1.sales", source).replace("2026-11-03 14:05:00", time)
+    return [str(row[2]) for row in asked(reader, question)]
+
+
+# What msdb says of a database, in local time (UTC+1), by the last LSN: a full, logs, a differential
+# while they go on, a full that is a copy only, a full; then a log is lost.
+HISTORY = """
+f1  D  100  110  02T23:00:00  02T23:10:00
+l1  L  100  200  03T03:00:00  03T03:00:40
+l2  L  200  300  03T07:00:00  03T07:00:40
+d1  I  340  350  03T11:00:00  03T11:05:00  f1
+l3  L  300  400  03T13:00:00  03T13:00:40
+l4  L  400  500  03T16:00:00  03T16:00:40
+c1  D  510  520  03T17:00:00  03T17:05:00
+f2  D  550  560  03T23:00:00  03T23:10:00
+l5  L  500  600  04T00:00:00  04T00:00:40
+l7  L  700  800  04T07:00:00  04T07:00:40
+d2  I  840  850  04T11:00:00  04T11:05:00  f2
+l8  L  800  900  04T13:00:00  04T13:00:40
+bad D  910  920  04T14:00:00  04T14:05:00
+d9  I  930  940  04T15:00:00  04T15:05:00  gone
+"""
+
+
+def guid(name: str) -> str:
+    return f"{name.upper():0>8}-0000-4000-8000-000000000000" if name else ""
+
+
+def given_history(folder: Path) -> None:
+    """`backupset.csv` and `backupmediafamily.csv`, as Export-Csv writes them."""
+    header = (
+        "backup_set_uuid,media_set_id,position,server_name,database_name,type,is_copy_only,is_damaged,"
+        "time_zone,first_lsn,last_lsn,differential_base_guid,backup_start_date,backup_finish_date,"
+        "compressed_backup_size"
+    )
+    sets = [header]
+    media = ["media_set_id,family_sequence_number,physical_device_name"]
+    for number, line in enumerate(HISTORY.split("\n")[1:-1]):
+        name, kind, first, last, start, finish, base = (*line.split(), "")[:7]
+        values = [
+            guid(name), number, 1, "db1", "sales", kind, name == "c1", name == "bad", 4,
+            f"{first}000000012345600001", f"{last}000000012345600001", guid(base),
+            f"2026-11-{start}", f"2026-11-{finish}", 1000,
+        ]  # fmt: skip
+        sets.append(",".join(f'"{value}"' for value in values))
+        media += [f'"{number}","{family}","D:\\Backup\\{name}-{family}.bak"' for family in (1, 2)]
+    (folder / "backupset.csv").write_text("\n".join(sets), encoding="utf-8-sig")
+    (folder / "backupmediafamily.csv").write_text("\n".join(media), encoding="utf-8-sig")
+
+
+def names(ids: list[str]) -> list[str]:
+    return [one.split("-")[0].lstrip("0") for one in ids]
+
+
+def test_backup_history_of_sql_server(made: MadeBackups, tmp_path: Path) -> None:
+    given_history(tmp_path)
+    assert names(take(made, "sqlserver")) == [
+        "f1", "l1", "l2", "d1", "l3", "l4", "c1", "f2", "l5", "d2", "l8",
+    ]  # fmt: skip
+    files = rows_of("files", "files.jsonl")
+    reader = made.reader()
+    assert len(files) == 22
+    assert {row["bytes"] for row in files} == {500}
+    paths = {
+        "2026-11-02 22:09:00": "",
+        "2026-11-02 22:10:00": "f1",
+        "2026-11-03 06:00:01": "f1 l1 l2 l3",  # before the differential, by the log that runs through it
+        "2026-11-03 10:05:00": "f1 d1",
+        "2026-11-03 14:05:00": "f1 d1 l3 l4",
+        "2026-11-03 16:30:00": "c1 l5",
+        "2026-11-03 23:00:00": "f2 l5",
+        "2026-11-03 23:00:01": "",
+        "2026-11-04 10:00:00": "",
+        "2026-11-04 11:00:00": "f2 d2 l8",
+        "2026-11-04 12:00:01": "",
+    }
+    found = {time: " ".join(names(path_to(reader, "db1.sales", time))) for time in paths}
+    assert found == paths
+    at = datetime.fromisoformat
+    assert [row[1:] for row in asked(reader, QUESTIONS[2])] == [
+        ("restorable", None, at("2026-11-02T22:09:59.999"), at("2026-11-03T23:00:00")),
+        ("gap", "chain", at("2026-11-04T06:00:00"), at("2026-11-04T10:04:59.999")),
+        ("restorable", None, at("2026-11-04T10:04:59.999"), at("2026-11-04T12:00:00")),
+    ]
+    assert len(asked(reader, QUESTIONS[3])) == 11
+
+
+# pgBackRest's own test of its retention: labels in the order in which the backups were taken, an hour apart.
+LABELS = [
+    "20181119-152138F",
+    "20181119-152800F",
+    "20181119-152800F_20181119-152152D",
+    "20181119-152800F_20181119-152155I",
+    "20181119-152900F",
+    "20181119-152900F_20181119-152600D",
+]
+HOUR = 3600
+BEGIN = 1_542_640_000
+KINDS = {"F": "full", "D": "diff", "I": "incr"}
+
+
+def given_stanza(folder: Path, labels: list[str], stored: int) -> None:
+    """What `info` and `repo-ls` print; each hour has a segment, the newest `stored` seconds after BEGIN."""
+    backups = []
+    for label in labels:
+        number = LABELS.index(label)
+        at, segment = BEGIN + number * HOUR, f"0000000100000000000000{2 + number:02X}"
+        full, kind = label.split("_")[0], KINDS[label[-1]]
+        prior = {"full": None, "diff": full, "incr": LABELS[number - 1]}[kind]
+        backups.append(
+            {
+                "archive": {"start": segment, "stop": segment},
+                "backrest": {"format": 5, "version": "2.54.0"},
+                "database": {"id": 1, "repo-key": 1},
+                "error": False,
+                "info": {"delta": 24_000_000, "repository": {"delta": 2_900_000}, "size": 24_000_000},
+                "label": label,
+                "lsn": {"start": "0/2000028", "stop": "0/2000100"},
+                "prior": prior,
+                "reference": [full] if prior else None,
+                "timestamp": {"start": at - 60, "stop": at},
+                "type": kind,
+            }
+        )
+    last = f"0000000100000000000000{2 + stored // HOUR:02X}"
+    archive = {"database": {"id": 1, "repo-key": 1}, "id": "15-1", "max": last, "min": f"{1:024X}"}
+    info = {
+        "archive": [archive], "backup": backups, "cipher": "none", "name": "demo",
+        "db": [{"id": 1, "repo-key": 1, "system-id": 6569239123849665679, "version": "15"}],
+        "status": {"code": 0, "lock": {"backup": {"held": False}}, "message": "ok"},
+    }  # fmt: skip
+    (folder / "info.json").write_text(json.dumps([info]))
+    segments = {
+        f"demo/15-1/0000000100000000/{1:08X}{0:08X}{2 + hour:08X}-{'ab' * 20}.zst": {
+            "size": 16_000, "time": BEGIN + hour * HOUR, "type": "file",
+        }
+        for hour in range(stored // HOUR + 1)
+    }  # fmt: skip
+    listed = {"demo/15-1": {"type": "path"}, "demo/archive.info": {"size": 1, "time": BEGIN, "type": "file"}}
+    (folder / "archive.json").write_text(json.dumps(listed | segments))
+
+
+def test_pgbackrest(made: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given_stanza(tmp_path, LABELS, 8 * HOUR)
+    new = take(made, "pgbackrest")
+    assert [one for one in new if one in LABELS] == LABELS
+    first, second, diff, incr, third, last = LABELS
+    wal = [one for one in new if one not in LABELS]
+    assert wal[-1] == "wal-000000010000000000000007-00000001000000000000000A"
+
+    reader = made.reader()
+
+    def after(hours: float) -> str:
+        return datetime.fromtimestamp(BEGIN + hours * HOUR, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+    paths = {hours: path_to(reader, "demo.repo1", after(hours)) for hours in (-0.5, 0, 2.5, 3, 3.5, 7.9, 8.1)}
+    assert paths == {
+        -0.5: [],
+        0: [first],
+        2.5: [second, diff, wal[2]],
+        3: [second, diff, incr],
+        3.5: [second, diff, incr, wal[3]],
+        7.9: [third, last, wal[5]],
+        8.1: [],
+    }
+    assert asked(reader, "SELECT count(*) FROM coverage WHERE status = 'restorable'") == [(1,)]
+    # As retention-full of 2 and 1: with a full goes what depends on it, and the WAL up to the next full.
+    repo = str(made.folder)
+    where = ("--repo", repo)
+    for keep, gone in ((2, [first, wal[0]]), (1, [*LABELS[:4], *wal[:4]])):
+        said(capsys, "policy", "set", "demo.repo1", "--redundancy", str(keep), *where)
+        (report,) = said(capsys, "prune", "--source", "demo.repo1", *where)
+        assert {row["backup_id"] for row in report["backups"]} == set(gone)
+        fulls_and_more = len(set(gone) & set(LABELS))
+        assert (report["deleted"], report["bytes"]) == (False, fulls_and_more * 2_900_000)
+        obsolete = asked(made.reader(), "SELECT backup_id FROM obsolete_backups WHERE status = 'OBSOLETE'")
+        assert {row[0] for row in obsolete} == set(gone)
+    (report,) = said(capsys, "prune", "14", "--source", "demo.repo1", *where)
+    assert {row["backup_id"] for row in report["backups"]} == {*LABELS[:4], *wal[:4]}
+    (refused,) = said(capsys, "prune", "--source", "demo.repo1", "--delete", *where, code=5)
+    assert "another program (pgbackrest)" in json.dumps(refused)
+    # A differential expired, with the incremental: from the full on, the WAL is one log now.
+    given_stanza(tmp_path, [first, second, third, last], 8 * HOUR)
+    (bridge,) = take(made, "pgbackrest")
+    assert path_to(made.reader(), "demo.repo1", after(3.5)) == [second, bridge]
+    # Later, another day's list: what pgBackRest expired is not there any more, and the log goes on.
+    given_stanza(tmp_path, LABELS[4:], 9 * HOUR)
+    assert take(made, "pgbackrest") == ["wal-000000010000000000000007-00000001000000000000000B"]
+    reader = made.reader()
+    assert path_to(reader, "demo.repo1", after(8.1)) == [
+        third,
+        last,
+        "wal-000000010000000000000007-00000001000000000000000B",
+    ]
+    assert path_to(reader, "demo.repo1", after(3)) == []
+    obsolete = asked(reader, "SELECT DISTINCT status FROM obsolete_backups")
+    assert sorted(obsolete) == [("DELETED",), ("VALID",)]
+
+
+def given_snapshots(folder: Path, days: int) -> None:
+    """`snapshots.json` and `ls-<id>.jsonl`: a file that stays, one that changes, one that is empty."""
+    found = []
+    for day in range(1, days + 1):
+        at = f"2026-11-{day:02}T03:00:12.123456789+01:00"
+        one = {"time": at, "tree": "c3" * 32, "paths": ["/home/anna", "/etc"], "hostname": "laptop",
+               "username": "anna", "uid": 1000, "gid": 1000, "program_version": "restic 0.17.3",
+               "id": f"{day:064x}", "short_id": f"{day:08x}"}  # fmt: skip
+        found.append(one | {"tags": ["daily"]} if day > 1 else one)
+        node = {"uid": 1000, "gid": 1000, "mode": 420, "permissions": "-rw-r--r--", "message_type": "node",
+                "struct_type": "node"}  # fmt: skip
+        old = "2026-10-01T10:00:00.5+02:00"
+        nodes = [
+            {"name": "anna", "type": "dir", "path": "/home/anna", "mtime": at},
+            {"name": "a", "type": "file", "path": "/home/anna/a", "size": 1000, "mtime": old},
+            {"name": "b", "type": "file", "path": "/home/anna/b", "size": day, "mtime": at},
+            {"name": "c", "type": "file", "path": "/etc/c", "mtime": old},
+        ]
+        lines = [
+            one | {"message_type": "snapshot", "struct_type": "snapshot"},
+            *(row | node for row in nodes),
+        ]
+        (folder / f"ls-{day:08x}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (folder / "snapshots.json").write_text(json.dumps(found))
+
+
+def test_restic(made: MadeBackups, tmp_path: Path) -> None:
+    given_snapshots(tmp_path, 3)
+    assert take(made, "restic", listed=True) == ["00000001", "00000002", "00000003"]
+    assert [(row["path"], row["bytes"]) for row in rows_of("manifests", "files.jsonl")[:3]] == [
+        ("home/anna/a", 1000),
+        ("home/anna/b", 1),
+        ("etc/c", 0),
+    ]
+    reader = made.reader()
+    source = "laptop-home-anna-etc"
+    assert path_to(reader, source, "2026-11-02 02:00:12.123") == ["00000002"]
+    assert path_to(reader, source, "2026-11-02 12:00:00") == []
+    assert [row[2] for row in asked(reader, QUESTIONS[1])] == ["00000003"]
+    assert asked(reader, "SELECT DISTINCT kind, parent IS NULL, intact FROM backups ORDER BY 2") == [
+        ("full", False, True),
+        ("full", True, True),
+    ]
