@@ -127,7 +127,9 @@ def test_nothing_is_visible_before_the_row_of_backups(spark: SparkSession, root:
         rows = reader.select(f"SELECT DISTINCT backup_id FROM {view}").read_all().to_pylist()
         assert rows == [{"backup_id": backup_id(1)}], view
     assert len(open_table(f"file://{root}/catalog/positions").to_pyarrow_table()) == 4
-    assert {row["next_sequence"] for row in reader.rows("next_sequence", source="prod", since=0)} == {2}
+    assert {
+        row["next_sequence"] for row in reader.rows("next_sequence", source="prod", since=0, scopes=None)
+    } == {2}
 
 
 def test_a_commit_that_is_repeated_adds_nothing(spark: SparkSession, root: Path) -> None:
