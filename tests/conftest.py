@@ -55,6 +55,20 @@ def versity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Versity]:
         yield server
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_jvm_of_its_own() -> None:
+    """A test's process starts no JVM, also where a command begins to start one ahead, which may outlive its
+    test: the process could not be attached to the run's afterwards."""
+    from lakebackup.errors import EnvironmentProblem
+    from lakebackup_jobs.runtime import jvm
+
+    class Absent:
+        def address(self) -> tuple[int, str]:
+            raise EnvironmentProblem("A test's process starts no JVM of its own.")
+
+    jvm.start = lambda *_, **__: Absent()  # type: ignore[assignment, return-value]
+
+
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
     """A session of this process's own in the JVM that all processes share."""
@@ -78,7 +92,7 @@ def session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         return cast("SparkSession", request.getfixturevalue("spark"))
     from lakebackup_jobs.runtime import jvm
 
-    monkeypatch.setattr(jvm, "start", lambda *_: pytest.fail("a JVM was started"))
+    monkeypatch.setattr(jvm, "start", lambda *_, **__: pytest.fail("a JVM was started"))
     return None
 
 

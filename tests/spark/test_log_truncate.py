@@ -194,7 +194,7 @@ def test_the_proof_stops_one_that_would_take_too_much(
         """With the value that is committed behind the cut."""
         late = f"source = 'shop' AND cf = 'default' AND backup_id = '{backup_id(2)}'"
         (file,) = seen(root, f"SELECT * FROM files WHERE {late}")
-        more = pick(Removal, {"prune_id": prune_id, "at": 1, "reason": "until", **file})
+        more = pick(Removal, {"prune_id": prune_id, "at": 1, "reason": "until", "files": None, **file})
         return write(deletion, prune_id, replace(removals, more=[*removals.more, more]))
 
     monkeypatch.setattr(Deletion, "_write_removals", too_much)

@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -127,12 +127,16 @@ class _InWorker:
     work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with _watched(self.steps):
+        with self._watched():
             yield from self.work(batches)
 
     def each(self, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
-        with _watched(self.steps):
+        with self._watched():
             yield from cast("PerNumber", self.work).each(numbers)
+
+    def _watched(self) -> AbstractContextManager[None]:
+        """The driver's steps are watched already, also where it does a task's work itself."""
+        return nullcontext() if os.getpid() == self.steps.driver else _watched(self.steps)
 
     def over(self, *args: Any) -> Any:
         return PerNumber.over(cast("Any", self), *args)
