@@ -48,15 +48,17 @@ def newest_files(
     epochs = {topic.scope: topic.epoch for topic in topics}
     if places is None:
         return _newest_files(reader, source, epochs, since=0)
-    newest, left, found = latest_number(reader, source), set(places), []
+    newest, left = latest_number(reader, source), set(places)
+    found: dict[tuple[str, str], NewestFile] = {}
     for recent in (*_RECENT, newest):
         scopes = ",".join(sorted({scope for scope, _ in left}))
         rows = _newest_files(reader, source, epochs, since=max(newest - recent, 0), scopes=scopes)
-        found += [file for file in rows if (file.scope, file.region) in left]
-        left -= {(file.scope, file.region) for file in rows}
+        # Those of a topic's other partitions say how large records of it are.
+        found = {(file.scope, file.region): file for file in rows} | found
+        left -= found.keys()
         if not left or recent >= newest:
             break
-    return found
+    return list(found.values())
 
 
 def _newest_files(

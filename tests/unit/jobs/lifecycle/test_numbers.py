@@ -46,5 +46,12 @@ def test_the_last_backups_are_looked_at_first() -> None:
 def test_earlier_ones_are_looked_at_for_the_topics_that_are_left() -> None:
     reader = Reader(("orders", "0", 999), ("orders", "1", 800), ("rare", "0", 3), ("rare", "1", 999))
     wanted = ("orders", "0"), ("orders", "1"), ("rare", "0"), ("new", "0")
-    assert sequences(reader, *wanted) == {("orders", "0"): 999, ("orders", "1"): 800, ("rare", "0"): 3}
+    # Those of a topic's other partitions come with it: they say how large its records are.
+    found = {("orders", "0"): 999, ("orders", "1"): 800, ("rare", "0"): 3, ("rare", "1"): 999}
+    assert sequences(reader, *wanted) == found
     assert reader.looked_at == [(992, "new,orders,rare"), (744, "new,orders,rare"), (0, "new,rare")]
+
+
+def test_a_partition_without_a_file_leaves_the_newest_of_the_others() -> None:
+    reader = Reader(("orders", "0", 3), ("orders", "0", 999))
+    assert sequences(reader, ("orders", "1")) == {("orders", "0"): 999}
