@@ -199,7 +199,7 @@ class TerminalReporter(Reporter):
                 self.start(None, None, what, "")
 
     def _erase(self) -> None:
-        """Take away what is waited for."""
+        """Erase the line that says what a person waits for."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
 from lakebackup.sql_engine.delta.log import FOLDER, put_summed
+from lakebackup.sql_engine.delta.table import add_actions
 from lakebackup.storage import AlreadyExists
 
 if TYPE_CHECKING:
@@ -26,25 +26,14 @@ def create_table(storage: Storage, schema: pa.Schema, added: Sequence[str], info
     `info`: what the commit records of itself. Raises Refused when there is a table.
     """
     from deltalake import CommitProperties, Schema
-    from deltalake.transaction import AddAction, create_table_with_add_actions
+    from deltalake.transaction import create_table_with_add_actions
 
     name, now = f"{0:020d}.json", int(time.time() * 1000)
-    files = [
-        AddAction(
-            path=file["path"],
-            size=file["size"],
-            partition_values={},
-            modification_time=now,
-            data_change=True,
-            stats=file["stats"],
-        )
-        for file in map(json.loads, added)
-    ]
     with tempfile.TemporaryDirectory(prefix="lakebackup-table-") as folder:
         create_table_with_add_actions(
             folder,
             Schema.from_arrow(schema),
-            files,
+            add_actions(added, now),
             commit_properties=CommitProperties(custom_metadata=dict(info)),
         )
         data = Path(folder, FOLDER, name).read_bytes()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from deltalake import DeltaTable
+    from deltalake.transaction import AddAction
     from duckdb import DuckDBPyConnection
 
     from lakebackup.rows.base import Row
@@ -213,6 +214,23 @@ def outrun(uri: str) -> Busy:
     )
 
 
+def add_actions(added: Sequence[str], now: int) -> list[AddAction]:
+    """What adds files that `write_rows` wrote to a table; `now` in ms since 1970."""
+    from deltalake.transaction import AddAction
+
+    return [
+        AddAction(
+            path=file["path"],
+            size=file["size"],
+            partition_values={},
+            modification_time=now,
+            data_change=True,
+            stats=file["stats"],
+        )
+        for file in map(json.loads, added)
+    ]
+
+
 def commit_once(
     storage: Storage,
     table: str,
@@ -224,7 +242,7 @@ def commit_once(
     """One try at a commit behind a table that was opened; False when another writer was faster."""
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import DeltaError
-    from deltalake.transaction import AddAction, RemoveAction
+    from deltalake.transaction import RemoveAction
 
     behind, now = opened.table, int(time.time() * 1000)
     once = [] if transaction is None else [Transaction(transaction, 1)]
@@ -237,17 +255,7 @@ def commit_once(
         behind.create_write_transaction(
             [
                 *(RemoveAction(path, data_change=True, deletion_timestamp=now) for path in gone),
-                *(
-                    AddAction(
-                        path=file["path"],
-                        size=file["size"],
-                        partition_values={},
-                        modification_time=now,
-                        data_change=True,
-                        stats=file["stats"],
-                    )
-                    for file in map(json.loads, added)
-                ),
+                *add_actions(added, now),
             ],
             "append",
             behind.schema(),

@@ -294,7 +294,7 @@ print(ascii(sys.stderr.getvalue()), file=sys.__stderr__)
     for words, shown in ((["list"], "reading the catalog"), (["verify"], "planning")):
         first, whole = run("-c", program, *words, "--repo", str(folder)).stderr.splitlines()
         assert first == f"\x1b[2m{shown} …\x1b[0m"
-        assert r"\x1b[0m\r\x1b[K" in whole, "it is taken away again"
+        assert r"\x1b[0m\r\x1b[K" in whole, "the line is erased"
 
 
 @pytest.mark.kafka
