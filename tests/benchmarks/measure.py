@@ -36,9 +36,9 @@ class MeasuringError(RuntimeError):
 
 @dataclass(frozen=True)
 class Cost:
-    """Wall seconds, user + system seconds, and the largest sum of resident memory (bytes) of a process tree.
+    """Wall seconds, user + system seconds, and the most memory (bytes) that a process tree holds at once.
 
-    Memory that processes share is counted in each of them.
+    Memory that processes share is counted once: the sum of their proportional set sizes.
     """
 
     seconds: float
@@ -99,11 +99,11 @@ class Tree:
         return [self._process, *found] if self._root else found
 
     def resident(self) -> int:
-        """Bytes resident now."""
+        """Bytes resident now, each page once."""
         total = 0
         for process in self.processes():
             with suppress(psutil.NoSuchProcess):
-                total += process.memory_info().rss
+                total += process.memory_full_info().pss
         return total
 
     def cpu_s(self) -> float:
