@@ -69,7 +69,7 @@ contracts: setup ## which package may import which
 
 docs: setup ## the documentation as a site, in build/site; a broken link is an error
 	@echo "==> docs"
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict -f .ci/mkdocs.yml
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f .ci/mkdocs.yml
 
 lock: ## renew requirements.lock from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --generate-hashes \
