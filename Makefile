@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test suite test-fast test-all coverage bench lint types contracts lock clean
+.PHONY: help setup browser demo test suite test-fast test-all coverage bench lint types contracts docs lock clean
 
 # The first of these that is a Python 3.11 to 3.13; `make PYTHON=...` names another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -33,7 +33,7 @@ demo: setup ## set up, then back up topics from a real broker, lose them and res
 	@$(BIN)/python -m lakebackup_jobs.demo.__main__
 
 test: setup browser lint ## set up, then every check, and every test but the long ones
-	@$(MAKE) --no-print-directory -j 3 types contracts suite
+	@$(MAKE) --no-print-directory -j 3 types contracts docs suite
 
 suite: setup ## the tests of make test, without the checks
 	@echo "==> tests"
@@ -43,7 +43,7 @@ test-fast: setup ## rules and plans as values: no JVM, no server, no browser (un
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not spark and not kafka and not s3 and not browser and not long" \
 		tests/unit tests/contract tests/sql
 
-test-all: setup browser lint types contracts ## every test, the long ones too; SHARD=1/4 runs a quarter. Interrupted, it resumes
+test-all: setup browser lint types contracts docs ## every test, the long ones too; SHARD=1/4 runs a quarter. Interrupted, it resumes
 	@$(SUITE) -m "" --timeout 3600 --times build/times-all$(PART).txt --resume build/passed$(PART).txt $(SHARD:%=--shard %)
 
 coverage: setup ## which lines the tests of make test run; MARKER= measures all tests
@@ -66,6 +66,10 @@ types: setup ## mypy --strict
 contracts: setup ## which package may import which
 	@echo "==> import contracts"
 	@$(BIN)/lint-imports
+
+docs: setup ## the documentation as a site, in build/site; a broken link is an error
+	@echo "==> docs"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f .ci/mkdocs.yml
 
 lock: ## renew requirements.lock from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --generate-hashes \

@@ -440,7 +440,7 @@ def test_dashboard_and_alerts_name_metrics_that_there_are(lab: Lab) -> None:
     assert named <= there
     assert named == there
     documented = (MONITORING / "README.md").read_text()
-    for rule in rules["groups"][0]["rules"]:
+    for rule in rules["groups"][1]["rules"]:
         assert f"| {rule['alert']} |" in documented
     assert CatalogReader.require(str(lab.folder)).rows("log_status", source=None) == []
 

@@ -118,7 +118,7 @@ def require_agreement(tables: Tables, folded: bool) -> None:
     engine = engine_over(tables)
     if folded:  # nothing that is asked below changes, though rows of removals do
         before = asked(engine, "SELECT * FROM coverage ORDER BY ALL")
-        kept = rows(engine, "removals_kept", before=1 << 62, incomplete="")
+        kept = rows(engine, "removals_kept", before=1 << 62, destination="d", incomplete="")
         engine = engine_over({**tables, "removals": kept})
         assert asked(engine, "SELECT * FROM coverage ORDER BY ALL") == before
     intervals = asked(engine, "SELECT region, status, reason, from_ts, to_ts FROM coverage ORDER BY to_ts")

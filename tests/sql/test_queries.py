@@ -478,7 +478,8 @@ def test_removals_that_are_folded_change_no_answer(kind: str, name: str, case: d
     """As `catalog optimize` leaves them a month later."""
     kept = load("queries", "removals_kept")
     folding = on_duckdb(case, {*relations_in(kept), *steps(kept)})
-    folding.define("found", kept, before=1 << 62, incomplete=case["when"].get("unfinished", ""))
+    unfinished = case["when"].get("unfinished", "")
+    folding.define("found", kept, before=1 << 62, destination="d", incomplete=unfinished)
     removals = folding.run("SELECT * FROM found", (), {}).read_all().to_pylist()
     assert _removed(removals) == _removed(case["given"]["removals"])
     folded = {**case, "given": {**case["given"], "removals": removals}}

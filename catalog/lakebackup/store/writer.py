@@ -261,8 +261,11 @@ class CatalogWriter(Catalog):
         restored, and all else that is asked of it, stays the same."""
         parameters = {}
         if table == "removals":
-            before = _now() - _REMOVALS_US
-            parameters = {"before": before, "incomplete": ",".join(incomplete(self.home))}
+            parameters = {
+                "before": _now() - _REMOVALS_US,
+                "destination": destination_id(self.home),
+                "incomplete": ",".join(incomplete(self.home)),
+            }
         with self._lease():
             reader = CatalogReader(self.home.uri, self.catalog_uri).on(self._spark)
             before = reader.count(table)

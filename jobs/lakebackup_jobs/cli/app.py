@@ -108,6 +108,7 @@ _PANELS: Mapping[str, Mapping[str, str | Group]] = {
         **_verbs("keep", "verify"),
     },
     "Look": {
+        "status": "look.status",
         "list": "look.list_",
         **_verbs("look", "show", "files", "diff", "sql", "report"),
         **_group(

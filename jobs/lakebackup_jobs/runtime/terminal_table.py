@@ -27,10 +27,23 @@ _WHOLE = re.compile(r"\d{8}T\d{4,6}(Z(-[0-9a-f]{0,8})?)?|[-+]?[\d.,]+|\d{4}-\d\d
 _STATES = frozenset({"state", "status", "outcome", "intact"})
 _GREEN, _YELLOW, _RED, _DIM, _BOLD = "32", "33", "31", "2", "1"
 _COLOURS: Mapping[str, str] = {
-    **dict.fromkeys(("complete", "running", "ok", "yes", "true", "restorable"), _GREEN),
-    **dict.fromkeys(("out_of_sync", "unconfirmed", "paused", "fork"), _YELLOW),
+    **dict.fromkeys(("complete", "running", "ok", "yes", "true", "restorable", "OK"), _GREEN),
+    **dict.fromkeys(("out_of_sync", "unconfirmed", "paused", "fork", "LATE", "UNVERIFIED"), _YELLOW),
     **dict.fromkeys(
-        ("failed", "missing", "changed", "damaged", "orphan", "gap", "not intact", "no", "false"), _RED
+        (
+            "failed",
+            "missing",
+            "changed",
+            "damaged",
+            "orphan",
+            "gap",
+            "not intact",
+            "no",
+            "false",
+            "DAMAGED",
+            "UNPROTECTED",
+        ),
+        _RED,
     ),
     **dict.fromkeys(("deleted", "stopped"), _DIM),
 }

@@ -21,6 +21,7 @@ from lakebackup_jobs.logs.control.http_gate import Gate, answer_errors
 from lakebackup_jobs.logs.control.metrics import LogCollector, registry
 from lakebackup_jobs.logs.control.status import statuses
 from lakebackup_jobs.logs.task import TaskSettings
+from lakebackup_jobs.query.source_metrics import SourceCollector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,11 +88,12 @@ def _tasks(place: Place) -> APIRouter:
         """Stop the task; `lost`: events of each topic that are not flushed."""
         return control.stop(place, name)
 
-    metrics_of = registry(LogCollector(place.destination, place.catalog))
+    at = place.destination, place.catalog
+    metrics_of = registry(LogCollector(*at), SourceCollector(*at))
 
     @routes.get("/metrics")
     def metrics() -> Response:
-        """Every task, for Prometheus."""
+        """Every task and every source, for Prometheus."""
         return Response(generate_latest(metrics_of), media_type=CONTENT_TYPE_LATEST)
 
     return routes

@@ -87,10 +87,11 @@ class LogCollector(Collector):
         return []
 
 
-def registry(collector: LogCollector) -> CollectorRegistry:
+def registry(*collectors: Collector) -> CollectorRegistry:
     """A registry of these metrics alone."""
     found = CollectorRegistry()
-    found.register(collector)
+    for collector in collectors:
+        found.register(collector)
     return found
 
 

@@ -1,4 +1,4 @@
--- 0030cfc1aec0f80a raw_backups raw_files raw_removals
+-- 86561f7035736194 raw_backups raw_files raw_removals
 WITH emptied AS (
   SELECT
     f.backup_id
@@ -10,7 +10,9 @@ WITH emptied AS (
   LEFT JOIN raw_removals AS r
     ON f.destination = r.destination AND f.path = r.path
   WHERE
-    b.source_kind IN ('kafka', 'changes', 'queues') AND f.role <> 'meta'
+    b.destination = $destination
+    AND b.source_kind IN ('kafka', 'changes', 'queues')
+    AND f.role <> 'meta'
   GROUP BY
     f.backup_id
   HAVING

@@ -1,0 +1,50 @@
+"""`lakebackup status`: what somebody has to look after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.verb import Call, verb
+
+COLUMNS = ("status", "source", "detail", "restorable_time", "due_time", "verified_time", "held_bytes")
+FIRST_OUT = ("held_bytes", "verified_time", "due_time")
+
+
+@verb(options.ROWS, options.SOURCE)
+def status(
+    call: Call,
+    metrics: Path | None = option(
+        "--metrics FILE", "Also write the figures to this file, as OpenMetrics text."
+    ),
+) -> None:
+    """Show for each source whether its backups are OK, LATE, DAMAGED, UNVERIFIED or UNPROTECTED.
+
+    Ends with 0 when all are OK, with 7 when one is DAMAGED, else with 4. The view `status` says what each
+    state means, and docs/monitoring/README.md how to watch them.
+
+    Examples:
+        lakebackup status --repo ./backups
+        lakebackup status --repo ./backups --json | jq -r 'select(.status != "OK") | .source'
+        lakebackup status --repo ./backups --metrics /var/lib/node_exporter/lakebackup.prom
+    """
+    from lakebackup.errors import Damaged, Incomplete, NotFound
+    from lakebackup_jobs.cli.output.rows import Brief
+
+    found = call.reader().query("list_status", source=call.settings.source).read_all()
+    rows = found.select(["source", "status"]).to_pylist()
+    if not rows and call.settings.source:
+        raise NotFound(f"There is no source {call.settings.source!r}.", hint="`lakebackup status` lists all.")
+    call.write(found.to_reader(), COLUMNS, Brief(COLUMNS, FIRST_OUT))
+    if metrics:
+        from lakebackup_jobs.query.source_metrics import write_file
+
+        write_file(metrics, found.to_pylist())
+    if damaged := [row["source"] for row in rows if row["status"] == "DAMAGED"]:
+        raise Damaged(
+            f"Backups of {', '.join(damaged)} are damaged.",
+            hint='`lakebackup sql "SELECT * FROM unusable_backups"` says which; a full replaces them.',
+        )
+    if others := [f"{row['source']} is {row['status']}" for row in rows if row["status"] != "OK"]:
+        raise Incomplete(f"Not all is well: {', '.join(others)}.", hint="The column detail says why.")

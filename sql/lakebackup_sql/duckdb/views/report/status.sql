@@ -1,0 +1,192 @@
+-- cb8d7b36ae730374 backups growth log_tasks missed_runs policies raw_backups raw_checks rpo unprotected_topics unusable_backups
+WITH newest AS (
+  SELECT
+    n.source,
+    n.backup_id,
+    n.base,
+    n.link,
+    n.started_at,
+    n.finished_at,
+    n.bytes
+  FROM (
+    SELECT
+      g.*,
+      ROW_NUMBER() OVER (PARTITION BY g.source ORDER BY g.place DESC, g.number DESC) AS nth
+    FROM backups AS g
+    WHERE
+      g.state = 'complete' AND g.intact
+  ) AS n
+  WHERE
+    n.nth = 1
+), looked_at AS (
+  SELECT
+    backup_id,
+    MAX("at") AS "at"
+  FROM raw_checks
+  WHERE
+    mode <> 'keys' AND NOT backup_id IS NULL
+  GROUP BY
+    backup_id
+), verified AS (
+  SELECT
+    n.source,
+    CASE WHEN COUNT(*) = COUNT(l."at") THEN MIN(l."at") END AS "at"
+  FROM newest AS n
+  JOIN backups AS b
+    ON n.source = b.source
+    AND n.base = b.base
+    AND b.link <= n.link
+    AND n.link < b.unlinked
+  LEFT JOIN looked_at AS l
+    ON b.backup_id = l.backup_id
+  GROUP BY
+    n.source
+), found AS (
+  SELECT
+    s.source,
+    s.source_kind,
+    n.backup_id,
+    n.started_at,
+    n.finished_at,
+    n.bytes,
+    r.restorable_ts,
+    r.restorable_time,
+    r.lag_ms,
+    m.due_ts,
+    COALESCE(m.missed, 0) AS missed,
+    v."at" AS verified_at,
+    COALESCE(u.damaged, 0) AS damaged,
+    COALESCE(t.topics, 0) AS unprotected,
+    COALESCE(g.held_bytes, 0) AS held_bytes,
+    COALESCE(k.state = 'paused' AND NOT k.detail IS NULL, FALSE) AS paused
+  FROM (
+    SELECT
+      source,
+      MAX(source_kind) AS source_kind
+    FROM (
+      SELECT
+        source,
+        source_kind
+      FROM raw_backups
+      UNION ALL
+      SELECT
+        source,
+        TRY_CAST(NULL AS TEXT) AS source_kind
+      FROM policies
+      UNION ALL
+      SELECT
+        source,
+        'changes' AS source_kind
+      FROM log_tasks
+      WHERE
+        state <> 'stopped'
+    ) AS every
+    GROUP BY
+      source
+  ) AS s
+  LEFT JOIN newest AS n
+    ON s.source = n.source
+  LEFT JOIN verified AS v
+    ON s.source = v.source
+  LEFT JOIN log_tasks AS k
+    ON s.source = k.source
+  LEFT JOIN (
+    SELECT
+      source,
+      CASE WHEN COUNT(*) = COUNT(restorable_ts) THEN MIN(restorable_ts) END AS restorable_ts,
+      CASE WHEN COUNT(*) = COUNT(restorable_ts) THEN MIN(restorable_time) END AS restorable_time,
+      CASE WHEN COUNT(*) = COUNT(restorable_ts) THEN MAX(lag_ms) END AS lag_ms
+    FROM rpo
+    WHERE
+      present
+    GROUP BY
+      source
+  ) AS r
+    ON s.source = r.source
+  LEFT JOIN (
+    SELECT
+      source,
+      MIN(last_ts + every_ms) AS due_ts,
+      TRY_CAST(SUM(missed) AS BIGINT) AS missed
+    FROM missed_runs
+    GROUP BY
+      source
+  ) AS m
+    ON s.source = m.source
+  LEFT JOIN (
+    SELECT
+      source,
+      COUNT(DISTINCT backup_id) AS damaged
+    FROM unusable_backups
+    WHERE
+      reason IN ('missing', 'changed', 'damaged', 'trial')
+    GROUP BY
+      source
+  ) AS u
+    ON s.source = u.source
+  LEFT JOIN (
+    SELECT
+      source,
+      COUNT(*) AS topics
+    FROM unprotected_topics
+    GROUP BY
+      source
+  ) AS t
+    ON s.source = t.source
+  LEFT JOIN (
+    SELECT
+      source,
+      ARG_MAX(held_bytes, day) AS held_bytes
+    FROM growth
+    GROUP BY
+      source
+  ) AS g
+    ON s.source = g.source
+)
+SELECT
+  source,
+  source_kind,
+  CASE
+    WHEN damaged > 0
+    THEN 'DAMAGED'
+    WHEN backup_id IS NULL OR unprotected > 0
+    THEN 'UNPROTECTED'
+    WHEN missed > 0 OR paused
+    THEN 'LATE'
+    WHEN verified_at IS NULL
+    THEN 'UNVERIFIED'
+    ELSE 'OK'
+  END AS status,
+  CASE
+    WHEN damaged > 0
+    THEN 'backups with faults: ' || TRY_CAST(damaged AS TEXT)
+    WHEN backup_id IS NULL
+    THEN 'nothing can be restored'
+    WHEN unprotected > 0
+    THEN 'topics without a backup: ' || TRY_CAST(unprotected AS TEXT)
+    WHEN missed > 0
+    THEN 'missed runs: ' || TRY_CAST(missed AS TEXT)
+    WHEN paused
+    THEN 'its log task paused itself'
+    WHEN verified_at IS NULL
+    THEN 'never verified'
+  END AS detail,
+  backup_id,
+  finished_at,
+  TIMESTAMP_MICROS(finished_at) AS finished_time,
+  TRY_CAST(FLOOR((
+    finished_at - started_at
+  ) / NULLIF(1000, 0)) AS BIGINT) AS duration_ms,
+  bytes,
+  restorable_ts,
+  restorable_time,
+  lag_ms,
+  due_ts,
+  TIMESTAMP_MILLIS(due_ts) AS due_time,
+  missed,
+  verified_at,
+  TIMESTAMP_MICROS(verified_at) AS verified_time,
+  damaged,
+  unprotected,
+  held_bytes
+FROM found

@@ -1,0 +1,107 @@
+-- Each source, and whether somebody has to look after it.
+-- status: the worst that is true of it: DAMAGED (backups that no restore can use: `unusable_backups`), UNPROTECTED
+--   (nothing can be restored, or `unprotected_topics` has topics of it), LATE (a run of its policy is missed, or its
+--   log task paused itself), UNVERIFIED (verify never looked at all that its newest backup needs), OK
+-- detail: what that is, in words; null: it is OK
+-- backup_id: its newest backup that can be restored; null: there is none
+-- finished_at: when that ended, microseconds since 1970 UTC
+-- finished_time: finished_at, in UTC
+-- duration_ms: how long it took
+-- bytes: what it wrote
+-- restorable_ts: the newest instant to which all topics that it still has can be restored; null: there is none
+-- restorable_time: restorable_ts, in UTC
+-- lag_ms: from that instant to the present
+-- due_ts: when the next run of its policy is due, or was, ms since 1970 UTC; null: no policy schedules one
+-- due_time: due_ts, in UTC
+-- missed: runs of its policy that were missed
+-- verified_at: until when verify has looked at all that the newest backup needs, microseconds since 1970 UTC; null:
+--   never at all of it
+-- verified_time: verified_at, in UTC
+-- damaged: its backups with a missing, changed or damaged file, or for which a trial restore failed
+-- unprotected: topics in `unprotected_topics`
+-- held_bytes: size of its files in the storage
+WITH newest AS (
+  SELECT n.source, n.backup_id, n.base, n.link, n.started_at, n.finished_at, n.bytes
+  FROM (
+    SELECT g.*, ROW_NUMBER() OVER (PARTITION BY g.source ORDER BY g.place DESC, g.number DESC) AS nth
+    FROM backups AS g
+    WHERE g.state = 'complete' AND g.intact
+  ) AS n
+  WHERE n.nth = 1
+),
+looked_at AS (
+  SELECT backup_id, MAX(at) AS at FROM raw_checks WHERE mode <> 'keys' AND backup_id IS NOT NULL GROUP BY backup_id
+),
+verified AS (
+  SELECT n.source, CASE WHEN COUNT(*) = COUNT(l.at) THEN MIN(l.at) END AS at
+  FROM newest AS n
+  JOIN backups AS b ON n.source = b.source AND n.base = b.base AND b.link <= n.link AND n.link < b.unlinked
+  LEFT JOIN looked_at AS l ON b.backup_id = l.backup_id
+  GROUP BY n.source
+),
+found AS (
+  SELECT
+    s.source, s.source_kind, n.backup_id, n.started_at, n.finished_at, n.bytes, r.restorable_ts, r.restorable_time, r.lag_ms,
+    m.due_ts, COALESCE(m.missed, 0) AS missed, v.at AS verified_at, COALESCE(u.damaged, 0) AS damaged,
+    COALESCE(t.topics, 0) AS unprotected, COALESCE(g.held_bytes, 0) AS held_bytes,
+    COALESCE(k.state = 'paused' AND k.detail IS NOT NULL, FALSE) AS paused
+  FROM (
+    SELECT source, MAX(source_kind) AS source_kind
+    FROM (
+      SELECT source, source_kind FROM raw_backups
+      UNION ALL
+      SELECT source, CAST(NULL AS STRING) AS source_kind FROM policies
+      UNION ALL
+      SELECT source, 'changes' AS source_kind FROM log_tasks WHERE state <> 'stopped'
+    ) AS every
+    GROUP BY source
+  ) AS s
+  LEFT JOIN newest AS n ON s.source = n.source
+  LEFT JOIN verified AS v ON s.source = v.source
+  LEFT JOIN log_tasks AS k ON s.source = k.source
+  LEFT JOIN (
+    SELECT
+      source,
+      CASE WHEN COUNT(*) = COUNT(restorable_ts) THEN MIN(restorable_ts) END AS restorable_ts,
+      CASE WHEN COUNT(*) = COUNT(restorable_ts) THEN MIN(restorable_time) END AS restorable_time,
+      CASE WHEN COUNT(*) = COUNT(restorable_ts) THEN MAX(lag_ms) END AS lag_ms
+    FROM rpo
+    WHERE present
+    GROUP BY source
+  ) AS r ON s.source = r.source
+  LEFT JOIN (
+    SELECT source, MIN(last_ts + every_ms) AS due_ts, CAST(SUM(missed) AS BIGINT) AS missed
+    FROM missed_runs
+    GROUP BY source
+  ) AS m ON s.source = m.source
+  LEFT JOIN (
+    SELECT source, COUNT(DISTINCT backup_id) AS damaged
+    FROM unusable_backups
+    WHERE reason IN ('missing', 'changed', 'damaged', 'trial')
+    GROUP BY source
+  ) AS u ON s.source = u.source
+  LEFT JOIN (SELECT source, COUNT(*) AS topics FROM unprotected_topics GROUP BY source) AS t ON s.source = t.source
+  LEFT JOIN (SELECT source, MAX_BY(held_bytes, day) AS held_bytes FROM growth GROUP BY source) AS g ON s.source = g.source
+)
+SELECT
+  source, source_kind,
+  CASE
+    WHEN damaged > 0 THEN 'DAMAGED'
+    WHEN backup_id IS NULL OR unprotected > 0 THEN 'UNPROTECTED'
+    WHEN missed > 0 OR paused THEN 'LATE'
+    WHEN verified_at IS NULL THEN 'UNVERIFIED'
+    ELSE 'OK'
+  END AS status,
+  CASE
+    WHEN damaged > 0 THEN CONCAT('backups with faults: ', CAST(damaged AS STRING))
+    WHEN backup_id IS NULL THEN 'nothing can be restored'
+    WHEN unprotected > 0 THEN CONCAT('topics without a backup: ', CAST(unprotected AS STRING))
+    WHEN missed > 0 THEN CONCAT('missed runs: ', CAST(missed AS STRING))
+    WHEN paused THEN 'its log task paused itself'
+    WHEN verified_at IS NULL THEN 'never verified'
+  END AS detail,
+  backup_id, finished_at, timestamp_micros(finished_at) AS finished_time,
+  CAST(FLOOR((finished_at - started_at) / 1000) AS BIGINT) AS duration_ms, bytes, restorable_ts, restorable_time, lag_ms,
+  due_ts, timestamp_millis(due_ts) AS due_time, missed, verified_at, timestamp_micros(verified_at) AS verified_time,
+  damaged, unprotected, held_bytes
+FROM found

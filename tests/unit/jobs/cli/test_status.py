@@ -1,0 +1,112 @@
+"""`lakebackup status`: states, exit codes and the metrics file, on catalogs made without a JVM."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from tests.support.command_line import Commands
+from tests.support.made_backups import MadeBackups, Record
+
+from lakebackup.errors import Damaged, EnvironmentProblem, Incomplete, NotFound
+from lakebackup.rows.upkeep import Check, Policy
+from lakebackup_jobs.query.source_metrics import STATES, SourceCollector, metrics_of
+
+MONITORING = Path(__file__).parents[4] / "docs" / "monitoring"
+NOW = time.time_ns() // 1_000_000
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeBackups:
+    """A full of one source that verify has looked at."""
+    made = MadeBackups(tmp_path / "backups")
+    made.add(_check(made, _backup(made, 0, NOW - 4_000)))
+    made.flush()
+    return made
+
+
+def _backup(made: MadeBackups, offset: int, end_ts: int) -> str:
+    return made.backup([[Record(p, offset, end_ts - 1_000, b"k", b"v")] for p in range(8)], end_ts=end_ts)
+
+
+def _check(made: MadeBackups, backup_id: str | None, outcome: str = "ok", path: str = "a") -> Check:
+    return Check(
+        check_id="c", at=1000 * NOW, backup_id=backup_id, destination=made.destination, path=path,
+        mode="hash", outcome=outcome,
+    )  # fmt: skip
+
+
+def test_all_is_well(made: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = Commands(capsys).run("status", "--repo", made.folder)
+    assert (code, err) == (0, "")
+    assert re.search(r"^OK +prod ", out, re.MULTILINE)
+
+
+def test_what_was_never_verified_is_not_ok(made: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
+    _backup(made, 1, NOW - 2_000)
+    made.flush()
+    said = Commands(capsys).fails(Incomplete.exit_code, "status", "--repo", made.folder)
+    assert "prod is UNVERIFIED" in said
+
+
+def test_damage_comes_first_and_has_its_own_code(
+    made: MadeBackups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _backup(made, 1, NOW - 2_000)
+    made.add(Policy(source="nightly", at=1, actor="me", full_schedule="daily", full_every_ms=86_400_000))
+    (first, *_) = made.reader().select("SELECT path FROM files").read_all().to_pylist()
+    made.add(_check(made, None, "damaged", first["path"]))
+    made.flush()
+    commands = Commands(capsys)
+    code, out, err = commands.run("status", "--repo", made.folder, "--json")
+    rows = [json.loads(line) for line in out.splitlines() if '"status"' in line]
+    assert [(row["source"], row["status"]) for row in rows] == [
+        ("prod", "DAMAGED"),
+        ("nightly", "UNPROTECTED"),
+    ]
+    assert code == Damaged.exit_code
+    assert json.loads(err)["message"] == "Backups of prod are damaged."
+    only = commands.fails(Incomplete.exit_code, "status", "--repo", made.folder, "--source", "nightly")
+    assert "nightly is UNPROTECTED" in only
+    assert "no source 'x'" in commands.fails(
+        NotFound.exit_code, "status", "--repo", made.folder, "--source", "x"
+    )
+
+
+def test_the_metrics_file(made: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "lakebackup.prom"
+    assert Commands(capsys).run("status", "--repo", made.folder, "--metrics", file)[0] == 0
+    families = {one.name: one for one in text_string_to_metric_families(file.read_text("utf-8"))}
+    states = {sample.labels["status"]: sample.value for sample in families["lakebackup_status"].samples}
+    assert states == {**dict.fromkeys(STATES, 0), "OK": 1}
+    (lag,) = families["lakebackup_restorable_lag_seconds"].samples
+    assert 4 <= lag.value < 4 + time.time() - NOW / 1000 + 1
+    assert not families["lakebackup_due_timestamp_seconds"].samples
+    assert [one.name for one in tmp_path.iterdir() if one.is_file()] == [file.name]
+    gone = tmp_path / "gone" / "file"
+    said = Commands(capsys).fails(
+        EnvironmentProblem.exit_code, "status", "--repo", made.folder, "--metrics", gone
+    )
+    assert "--metrics" in said
+
+
+def test_dashboard_and_alerts_name_metrics_that_there_are(made: MadeBackups) -> None:
+    there = {family.name for family in SourceCollector(str(made.folder), None).collect()}
+    assert there == {family.name for family in metrics_of([])}
+    board = (MONITORING / "grafana-dashboard.json").read_text("utf-8")
+    rules = yaml.safe_load((MONITORING / "alerts.yml").read_text("utf-8"))
+    page = (MONITORING / "README.md").read_text("utf-8")
+    of_sources = [
+        rule for group in rules["groups"] if group["name"] == "lakebackup" for rule in group["rules"]
+    ]
+    watched = " ".join(rule["expr"] for rule in of_sources)
+    named = set(re.findall(r"lakebackup_(?!log_)\w+", board + watched))
+    assert named <= there
+    assert {f"`{name}`" for name in there} <= set(re.findall(r"`lakebackup_\w+`", page))
+    assert all(f"| {rule['alert']} |" in page for rule in of_sources)
+    assert set(re.findall(r'status="(\w+)"', watched)) == set(STATES) - {"OK"}
