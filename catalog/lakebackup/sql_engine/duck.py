@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     import pyarrow as pa
+    import pyarrow.dataset as ds
     from deltalake import DeltaTable
 
     from lakebackup.sql_engine import EngineName
@@ -271,12 +272,22 @@ class DuckEngine(SqlEngine):
                     if opened is None
                     else small_or_dataset(f"{self._uri}/{table}", opened)
                 )
-            self._connection.register(step, rows)
+            self._add(step, rows)
         else:
             form = "TABLE" if name in _KEPT else "VIEW"
             with self._explained():
                 self._connection.execute(f"CREATE TEMP {form} {_name(step)} AS {to_duckdb(view_text(step))}")
         self._registered.add(step)
+
+    def _add(self, step: str, rows: pa.Table | ds.Dataset) -> None:
+        # Where DuckDB knows that a table has no rows, it leaves out the joins with it and the columns that
+        # only they need: the paths of all files, where none was removed.
+        if getattr(rows, "num_rows", None) != 0:
+            self._connection.register(step, rows)
+            return
+        given = f"none_{step}"
+        self._connection.register(given, rows)
+        self._connection.execute(f"CREATE TEMP VIEW {_name(step)} AS FROM {_name(given)} LIMIT 0")
 
     def open(self, step: str) -> DeltaTable | None:
         """The table of a step, opened once, so that all that is asked sees one version of it."""

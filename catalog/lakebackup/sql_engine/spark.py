@@ -72,6 +72,7 @@ class SparkEngine(SqlEngine):
             require_then(self._uri, as_of)
         self._registered: set[str] = set()
         self._replaced: dict[str, DataFrame] = {}
+        self._narrowed: set[str] = set()  # views in whose place a few of their rows are defined
         self._inlined: dict[str, int | None] = {}
         self._rows: dict[str, pa.Table] = {}  # of those
         self.asked = new_record()
@@ -91,12 +92,16 @@ class SparkEngine(SqlEngine):
         return self._checked("select", check_select(sql, view_columns(now=self._as_of is not None)))
 
     def define(self, relation: str, text: str, **parameters: Any) -> None:
-        rows = self._run(relation, text, parameters)
-        # One in a view's place may read that view.
-        self._name(relation, rows.localCheckpoint() if relation in names("views") else rows)
+        if relation not in names("views"):
+            self._name(relation, self._run(relation, text, parameters))
+            return
+        # It may read the view that it takes the place of, of which nobody else needs the other rows.
+        self._narrowed.add(relation)
+        self._name(relation, self._run(relation, text, parameters).localCheckpoint())
 
     def put_back(self, relation: str) -> None:
         del self._replaced[relation]
+        self._narrowed.discard(relation)
         self._unregister(relation)
 
     def define_checked(self, relation: str, checked: Checked) -> None:
@@ -193,7 +198,8 @@ class SparkEngine(SqlEngine):
             rows = self._table(step) if few is None else few
         elif name in KEPT and self._is_small(step):
             rows = self._kept(step)
-        elif name in KEPT and self._opened is not None:  # nothing that it reads changes
+        elif name in KEPT and self._opened is not None and step not in self._narrowed:
+            # Nothing that it reads changes.
             with task_errors():
                 rows = self._spark.sql(view_text(step)).localCheckpoint()
         else:

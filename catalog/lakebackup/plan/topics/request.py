@@ -105,7 +105,7 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
     if request.select is not None:
         return _plan_select(request, request.select, reader)
     source = _at_backup(request, reader) if request.backup else only_source(reader, request.source)
-    newest = {row["scope"]: row["end_ts"] for row in reader.rows("restore_coverage", source=source)}
+    newest = _newest(request, source, reader)
     names = patterns.select(request.topics, request.patterns, newest)
     refuse_outside(source, names, request.to_ts, newest)
     bounds: dict[str, Any] = {"source": source, "to_ts": request.to_ts, "scopes": ",".join(names)}
@@ -159,6 +159,21 @@ def _plan_records(request: RestoreRequest, select: str, reader: CatalogReader) -
     made = plan_restore(whole, reader.apart())
     obstacles = tuple(one for one in made.obstacles if one.reason != "damage")
     return replace(made, selection=select, parameters={}, to_ts=None, spans=(), obstacles=obstacles)
+
+
+def _newest(request: RestoreRequest, source: str, reader: CatalogReader) -> dict[str, int]:
+    """Topic -> until when it is covered: those that the request names, or all, where it has expressions, or
+    names one that is not there."""
+    if request.topics and not request.patterns and not request.backup:
+        reader.define("restore_points", "topic_points", source=source, scopes=",".join(request.topics))
+        if set(request.topics) <= set(found := _covered(source, reader)):
+            return found
+        reader.put_back("restore_points")
+    return _covered(source, reader)
+
+
+def _covered(source: str, reader: CatalogReader) -> dict[str, int]:
+    return {row["scope"]: row["end_ts"] for row in reader.rows("restore_coverage", source=source)}
 
 
 def _at_backup(request: RestoreRequest, reader: CatalogReader) -> str:

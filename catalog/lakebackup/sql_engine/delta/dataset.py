@@ -32,6 +32,14 @@ _SMALL_BYTES = 4 << 20
 _SMALL_FILES = 64
 # Files that a scan reads at once, each before its rows are asked for.
 _AHEAD = 4
+# Columns in which few values repeat, read as dictionaries: that takes half the time. Not those that the log
+# has statistics of, since DuckDB does not pass on what it asks of a dictionary.
+_REPEATED = frozenset(
+    {
+        "destination", "role", "format", "codec", "key_id", "keys_path", "ts_domain", "cf", "op", "settings",
+        "reason",
+    }
+)  # fmt: skip
 # Of rows of small tables, in memory.
 _KEPT_BYTES = 64 << 20
 
@@ -116,7 +124,8 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
 
     verified = verified_files(uri)
     verifying = ds.ParquetFileFormat(
-        default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+        read_options=ds.ParquetReadOptions(dictionary_columns=_REPEATED),
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True),
     )
     if table.protocol().min_reader_version == 1:
         schema = pa.schema(table.schema().to_arrow())
@@ -126,11 +135,18 @@ def dataset(uri: str, table: DeltaTable) -> ds.Dataset:
         schema = built.schema
         parts = ((part.path, part.partition_expression) for part in built.get_fragments())
     fragments = [verifying.make_fragment(path, verified, holds) for path, holds in parts]
-    schema = _whole(uri, schema)
+    schema = pa.schema([_repeated(field) for field in _whole(uri, schema)])
     found = _unlocked(ds.FileSystemDataset)(fragments, schema, verifying, verified)
     found.read_from = verified.handler
     found.largest = max(table.get_add_actions(flatten=True).column("size_bytes").to_pylist(), default=0)
     return found
+
+
+def _repeated(field: pa.Field) -> pa.Field:
+    import pyarrow as pa
+
+    few = field.name in _REPEATED and pa.types.is_string(field.type)
+    return field.with_type(pa.dictionary(pa.int32(), field.type)) if few else field
 
 
 def _whole(uri: str, schema: pa.Schema) -> pa.Schema:

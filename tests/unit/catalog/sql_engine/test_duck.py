@@ -1,18 +1,23 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.rows import backup_id, backup_row, file_row
 
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
 from lakebackup.sql_engine import relations_in, steps, to_duckdb
 from lakebackup.sql_engine.delta import dataset, verified
-from lakebackup.sql_engine.delta.table import _check
+from lakebackup.sql_engine.delta.table import _check, append
 from lakebackup.sql_engine.duck import DuckEngine, view_columns
+from lakebackup.storage import open_storage
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_sql import area, load, names
 
 SECRET = pa.table({"a": [1]})
@@ -116,6 +121,51 @@ def test_only_what_a_statement_reads_is_opened() -> None:
     }  # fmt: skip
     internal = {view for view in names("views") if area("views", view) == "internal"}
     assert set(view_columns()) == set(names("views")) - internal
+
+
+def test_of_many_files_only_the_needed_columns_and_files_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing was removed, no path; and DuckDB passes a condition on a column with statistics on."""
+    writer = CatalogWriter(None, str(tmp_path))
+    writer.migrate()
+    storage = open_storage(writer.catalog_uri)
+    for number in (1, 2):
+        append(storage, "files", [file_row(number, path=f"f{number}", end_position=1)], f"files of {number}")
+    append(storage, "backups", [backup_row(1), backup_row(2)], "both")
+    monkeypatch.setattr(dataset, "_SMALL_BYTES", 0)  # every table with a row is a dataset
+    read: list[tuple[str, list[str]]] = []
+    as_duckdb_reads = dataset._unlocked
+
+    def watched(kind: type) -> type:
+        class Watched(as_duckdb_reads(kind)):  # type: ignore[misc]
+            def scanner(self, **asked: Any) -> Any:
+                read.extend((part.path, asked["columns"]) for part in self.get_fragments(asked.get("filter")))
+                return super().scanner(**asked)
+
+        return Watched
+
+    monkeypatch.setattr(dataset, "_unlocked", watched)
+
+    def asked(select: str) -> list[dict[str, Any]]:
+        read.clear()
+        engine = DuckEngine(writer.catalog_uri)
+        return engine.run(select, steps("SELECT * FROM files"), {}).read_all().to_pylist()
+
+    assert asked("SELECT COUNT(*) AS files FROM files WHERE role = 'data'") == [{"files": 2}]
+    assert read
+    assert "path" not in {column for _, columns in read for column in columns}
+    (row,) = asked(f"SELECT path, role FROM files WHERE backup_id = '{backup_id(2)}'")
+    assert row == {"path": "f2", "role": "data"}
+    assert len([path for path, columns in read if "path" in columns]) == 1
+
+
+def test_no_column_with_statistics_is_read_as_a_dictionary() -> None:
+    stated = re.compile(r"'delta.dataSkippingStatsColumns' = '([^']*)'")
+    for migration in names("migrations"):
+        for table in names(f"migrations/{migration}"):
+            for found in stated.findall(load(f"migrations/{migration}", table)):
+                assert table == "destinations" or not dataset._REPEATED & set(found.split(","))
 
 
 def test_few_files_are_read_before_their_rows_are_asked_for() -> None:

@@ -1,5 +1,5 @@
 -- Files by their path alone (relation chosen: path): a path that several destinations have is none of them.
--- :first_path, :last_path: as chosen_rows has them.
+-- :first_path, :last_path, :first_scope, :last_scope: as chosen_rows has them.
 SELECT
   f.path,
   MAX(f.source) AS source, MAX(f.scope) AS scope, MAX(f.epoch) AS epoch, MAX(f.region) AS region,
@@ -10,5 +10,6 @@ SELECT
 FROM files AS f
 JOIN (SELECT DISTINCT c.path FROM chosen AS c) AS w ON f.path = w.path
 WHERE f.path BETWEEN :first_path AND :last_path
+  AND (CAST(:first_scope AS STRING) IS NULL OR f.scope BETWEEN :first_scope AND :last_scope)
 GROUP BY f.path
 HAVING COUNT(DISTINCT f.destination) = 1

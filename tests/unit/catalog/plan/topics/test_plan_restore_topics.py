@@ -10,7 +10,7 @@ import pytest
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.rows import filled
 
-from lakebackup.errors import Refused
+from lakebackup.errors import NotFound, Refused
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 from lakebackup.plan.topics.restore import PartRead, RestorePlan, between, require_restorable
 from lakebackup.rows.backups import DataFile, Floor, Removal, Scope
@@ -131,6 +131,19 @@ def test_a_newer_backup_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert [note.split(" of ")[0] for note in plan.notes] == [f"backup {last}", f"backup {lost}"]
     assert "is passed over: it cannot be restored" in plan.notes[0]
     assert plan_restore(replace(request, to_ts=1000), made.planner()).notes == ()
+
+
+def test_a_topic_that_is_not_there_is_named_beside_what_is(tmp_path: Path) -> None:
+    """Only the restore points of the topics that are named are computed, until a name is unknown."""
+    made = MadeBackups(tmp_path)
+    made.backup([[Record(0, 1)]])
+    reader = made.planner()
+    request = RestoreRequest(str(tmp_path), "dir:out", topics=("orders", "order"))
+    with pytest.raises(NotFound, match="'order' does not exist") as found:
+        plan_restore(request, reader)
+    assert "orders" in found.value.hint
+    assert reader.one("list_sources") == {"source": "prod"}
+    assert plan_restore(replace(request, topics=("orders",)), reader).files == 1
 
 
 def test_what_makes_two_requests_the_same_restore() -> None:

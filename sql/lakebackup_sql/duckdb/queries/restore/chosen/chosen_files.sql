@@ -1,4 +1,4 @@
--- 29b957ae9ac044d7 chosen files
+-- 1cc10fddba4c00c1 chosen files
 SELECT DISTINCT
   f.source,
   f.scope,
@@ -23,3 +23,7 @@ JOIN chosen AS c
   ON f.destination = c.destination AND f.path = c.path
 WHERE
   f.path BETWEEN $first_path AND $last_path
+  AND (
+    TRY_CAST($first_scope AS TEXT) IS NULL
+    OR f.scope BETWEEN $first_scope AND $last_scope
+  )

@@ -1,4 +1,4 @@
--- 7449e65e66ec928e chosen files
+-- 4659b961546698b1 chosen files
 SELECT
   f.path,
   MAX(f.source) AS source,
@@ -27,6 +27,10 @@ JOIN (
   ON f.path = w.path
 WHERE
   f.path BETWEEN $first_path AND $last_path
+  AND (
+    TRY_CAST($first_scope AS TEXT) IS NULL
+    OR f.scope BETWEEN $first_scope AND $last_scope
+  )
 GROUP BY
   f.path
 HAVING

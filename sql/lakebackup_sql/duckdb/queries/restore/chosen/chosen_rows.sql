@@ -1,6 +1,13 @@
--- 078b7142efe4b823 chosen
+-- 417629c85cc53655 chosen
 SELECT
   COUNT(*) AS rows_chosen,
   MIN(c.path) AS first_path,
-  MAX(c.path) AS last_path
-FROM chosen AS c
+  MAX(c.path) AS last_path,
+  CASE WHEN MIN(c.topic) <> '' THEN MIN(c.topic) END AS first_scope,
+  CASE WHEN MIN(c.topic) <> '' THEN MAX(c.topic) END AS last_scope
+FROM (
+  SELECT
+    path,
+    REGEXP_EXTRACT(path, '^[^/]+/[0-9a-f]{32}/topics/([^/]+)/partition=', 1) AS topic
+  FROM chosen
+) AS c
