@@ -41,6 +41,7 @@ BROKER = (
     "cold",
     "cost",
     *SETS,
+    "records",
     "compact",
     "merge",
     "memory",
@@ -143,6 +144,13 @@ class Run:
             bench = Bench(self.broker, data, session, self._place, self.options.runs, check)
             yield f"Backup of {data}", bench.backup()
             yield f"Restore of {data}", bench.restore()
+
+    def _records(self) -> Iterator[tuple[str, str]]:
+        data = self._data("records", "small")
+        fill(self.broker.bootstrap, data)
+        with self._session() as session:
+            found = Bench(self.broker, data, session, self._place, self.options.runs).records()
+        yield f"Restore of {data}, plain and by SELECT of records", found
 
     def _compact(self) -> Iterator[tuple[str, str]]:
         data = self._data("compact", "small")

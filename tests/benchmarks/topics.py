@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from tests.benchmarks import ours, peers
@@ -18,6 +19,13 @@ from lakebackup_jobs.demo.broker import Broker
 
 RUST, RUST_AS_IS = "kafka-backup (Rust)", "kafka-backup (Rust), its defaults"
 KCAT, PLAIN = "kcat to /dev/null", "confluent-kafka + fastavro"
+WARM_SELECT, COLD_SELECT = f"{WARM}, --select-records", f"{COLD}, --select-records"
+# As many records and bytes as the topic has: masked without another length.
+SELECT = """
+SELECT partition, key, replace(value, 'c-', 'x-') AS value, headers, ts
+FROM records('{}')
+"""
+OURS = (WARM, COLD, WARM_SELECT, COLD_SELECT)
 
 
 @dataclass
@@ -63,6 +71,24 @@ class Bench:
         unchecked = set(jobs) if self.check else set()
         return self._compared({name: self._to_new_topic(name, job, unchecked) for name, job in jobs.items()})
 
+    def records(self) -> str:
+        """Markdown: a plain restore of a backup, and one by SELECT of all its records with new values."""
+        made = self._backup(self.session.run)
+        if isinstance(made, str):
+            raise MeasuringError(made)
+        jobs: dict[str, Job] = {
+            name: self._to_new_topic(name, partial(self._restore, run, select=select), set())
+            for name, run, select in (
+                (WARM, self.session.run, False),
+                (WARM_SELECT, self.session.run, True),
+                (COLD, self._cold, False),
+                (COLD_SELECT, self._cold, True),
+            )
+        }
+        samples = rounds(jobs, self.runs)
+        pairs = ((WARM_SELECT, WARM), (COLD_SELECT, COLD))
+        return "\n\n".join(table({name: samples[name] for name in pair}, pair[0]) for pair in pairs)
+
     def _compared(self, jobs: dict[str, Job]) -> str:
         samples = rounds(jobs, self.runs)
         return f"{table(samples, WARM)}\n\n{phases(samples[WARM])}"
@@ -95,7 +121,7 @@ class Bench:
                     return sample
                 found = offsets(self.broker.bootstrap, target)
                 # ours is transactional: a commit marker takes an offset too
-                if found < self.data.records or (found > self.data.records and name not in (WARM, COLD)):
+                if found < self.data.records or (found > self.data.records and name not in OURS):
                     raise MeasuringError(f"{found} offsets in {target}, not {self.data.records}")
                 if name in unchecked:
                     self._compare(target)
@@ -109,8 +135,9 @@ class Bench:
         if fingerprint(self.broker.bootstrap, target) != fingerprint(self.broker.bootstrap, self.data.topic):
             raise MeasuringError(f"{target} does not hold what {self.data.topic} holds")
 
-    def _restore(self, run: Run, target: str) -> Sample | str:
-        return run(ours.restore_topics(self.broker.bootstrap, self.data.topic, self._ours, target))
+    def _restore(self, run: Run, target: str, *, select: bool = False) -> Sample | str:
+        words = ours.restore_topics(self.broker.bootstrap, self.data.topic, self._ours, target)
+        return run([*words, "--select-records", SELECT.format(self.data.topic)] if select else words)
 
     def _restore_rust(self, target: str, *, defaults: bool = False) -> Sample | str:
         create_topic(self.broker.bootstrap, target)

@@ -81,7 +81,9 @@ def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
     with pytest.raises(Refused, match=rf"is behind: {backup_id(4)} is complete"):
         CatalogWriter(spark, str(root)).prepare()
     shutil.rmtree(root / "catalog")
-    result = rebuild(spark, str(root))
+    told: list[tuple[int, int]] = []
+    result = rebuild(spark, str(root), told=lambda *amounts: told.append(amounts))
+    assert told == [(0, 4), (4, 4)]
     assert {table: rows_of(root, table) for table in TABLES} == before
     assert result.states == {"complete": 3, "out_of_sync": 1}
     assert (result.files, result.audit, result.problems) == (10, 1, [])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups, Record
 from tests.unit.catalog.sql_engine.test_guard import FUNCTIONS, plain
 
@@ -70,7 +71,7 @@ def test_it_is_what_duckdb_gives(tmp_path: Path, spark: SparkSession, cli: Comma
     told = [
         [
             (topic.totals() | {"files_opened": None}, topic.rows.read_all().to_pylist())
-            for topic in run(request, spark=one)
+            for topic in run(request, spark=one, reporter=quiet())
         ]
         for one in (None, spark)
     ]

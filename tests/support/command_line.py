@@ -22,6 +22,35 @@ def quiet(err: io.StringIO | None = None) -> Reporter:
     return Reporter(io.StringIO(), err or io.StringIO())
 
 
+@dataclass
+class Stage:
+    """A stage of a run as it was reported, and how much of it was done in the end."""
+
+    what: str
+    unit: str
+    total: int | None
+    total_bytes: int | None
+    done: int = 0
+    done_bytes: int = 0
+
+
+class Counting(Reporter):
+    """A reporter that keeps the stages and their amounts."""
+
+    def __init__(self) -> None:
+        super().__init__(io.StringIO(), io.StringIO())
+        self.stages: list[Stage] = []
+
+    def start(
+        self, total: int | None, total_bytes: int | None, what: str = "", unit: str = "records"
+    ) -> None:
+        self.stages.append(Stage(what, unit, total, total_bytes))
+
+    def update(self, done: int, done_bytes: int) -> None:
+        stage = self.stages[-1]
+        stage.done, stage.done_bytes = max(stage.done, done), max(stage.done_bytes, done_bytes)
+
+
 @dataclass(frozen=True)
 class Commands:
     """Gives them, on a session if there is one, and takes what they print."""

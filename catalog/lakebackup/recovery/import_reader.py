@@ -10,9 +10,9 @@ import json
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.rows.tables import ARROW_SCHEMAS, Column, columns
@@ -20,7 +20,7 @@ from lakebackup.sql_engine.worker import PerNumber, in_batches
 from lakebackup.storage import Storage, open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -131,11 +131,15 @@ class ImportRows(PerNumber):
 
     def read(self, number: int) -> Iterator[dict[str, Any]]:
         """The rows of a file, each with its number and its problem, if any."""
-        for place, row, problem in read(self.files[number]):
+        for place, row, problem in read(self.files[number], partial(self.counted, number)):
             made = dict.fromkeys(self._types)
             if row is not None:
                 problem = self._row_problem(row, made)
             yield {**made, "row_file": number, "row_number": place, "row_problem": problem}
+
+    def counted(self, number: int, stream: BinaryIO) -> BinaryIO:  # noqa: ARG002 (a subclass does)
+        """The stream of a file, or one around it that counts what is read."""
+        return stream
 
     @cached_property
     def _types(self) -> dict[str, Column]:
@@ -204,10 +208,13 @@ def _out_of_bounds(row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def read(file: ImportFile) -> Iterator[tuple[int, dict[str, Any] | None, str | None]]:
+def read(
+    file: ImportFile, counted: Callable[[BinaryIO], BinaryIO]
+) -> Iterator[tuple[int, dict[str, Any] | None, str | None]]:
     """Each row of a file with its number, from 1; or, instead of an unreadable row, the problem."""
     folder, name = _split_uri(file.uri)
-    with folder.open(name) as stream:
+    with folder.open(name) as opened:
+        stream = counted(opened)
         yield from _json_lines(stream) if file.form == "jsonl" else _parquet(stream)
 
 

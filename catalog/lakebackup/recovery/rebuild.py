@@ -63,11 +63,16 @@ class Rebuilt:
 
 
 def rebuild(
-    spark: SparkSession, destination: str, catalog: str | None = None, derive: Derive | None = None
+    spark: SparkSession,
+    destination: str,
+    catalog: str | None = None,
+    derive: Derive | None = None,
+    told: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Rebuilt:
     """Fill the empty or missing catalog of a destination from its sidecars and its audit log.
 
-    `derive` adds what only the data files hold.
+    `derive` adds what only the data files hold. `told` hears how many of the backups' manifests are done, and
+    how many there are.
 
     A backup without the marker `complete` becomes `unconfirmed`, one with `deleted` is deleted; a change of
     state in the audit log holds for complete ones. A backup whose manifest is torn or disagrees with its
@@ -86,7 +91,7 @@ def rebuild(
     for table in _FILLED:
         if _rows(writer, table):  # of a rebuild that did not finish
             writer.replace_frame(table, spark.createDataFrame([], spark_columns(table)))
-    return _Rebuild(spark, writer, derive).run()
+    return _Rebuild(spark, writer, derive, told).run()
 
 
 def _rows(writer: CatalogWriter, table: str) -> bool:
@@ -94,8 +99,15 @@ def _rows(writer: CatalogWriter, table: str) -> bool:
 
 
 class _Rebuild:
-    def __init__(self, spark: SparkSession, writer: CatalogWriter, derive: Derive | None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        writer: CatalogWriter,
+        derive: Derive | None,
+        told: Callable[[int, int], None],
+    ) -> None:
         self.spark, self.writer, self.storage, self.derive = spark, writer, writer.home, derive
+        self.told, self.read = told, 0
         self.run_id = secrets.token_hex(4)  # rows of a dead rebuild were removed before
         self.result = Rebuilt()
         self.states: dict[str, State] = {}
@@ -105,11 +117,14 @@ class _Rebuild:
     def run(self) -> Rebuilt:
         self._audit()
         self._prunes()
+        total = sum(1 for _ in _places(self.storage))
+        self.told(0, total)
         manifests = self._manifests()
         backups: list[Backup] = []
         while batch := list(islice(manifests, _BATCH)):
             good = self._agreeing(batch)
             if not good:
+                self.told(self.read, total)
                 continue
             if not backups:
                 self._name_destination(good[0].backup.destination)
@@ -119,6 +134,7 @@ class _Rebuild:
             if self.derive:
                 self.derive(self.writer, good, transaction)
             backups += [self._as_marked(m.backup) for m in good]
+            self.told(self.read, total)
         backups = self._resolved([*backups, *self._imports(backups)])
         for backup in backups:
             self.result.states[backup.state] = self.result.states.get(backup.state, 0) + 1
@@ -223,7 +239,8 @@ class _Rebuild:
         )
 
     def _readable(self) -> Iterator[sidecar.Manifest]:
-        for source, backup_id in _places(self.storage):
+        for number, (source, backup_id) in enumerate(_places(self.storage), 1):
+            self.read = number
             path = layout.manifest_path(source, backup_id)
             try:
                 found = sidecar.read_manifest(self.storage, path)

@@ -180,7 +180,7 @@ class _ImportedExport:
     def write(self, work: Workspace) -> dict[str, Any]:
         """Copy the files in tasks, which check their SHA-256."""
         data = [row for row in self.rows if row["role"] != "schema"]
-        work.reporter.start(None, sum(row["bytes"] for row in data), "export")
+        storage, reporter, cluster = self.staged.storage, work.reporter, work.cluster
         prefix = f"{self.chain.last['source']}/archive/"
         roots = self.reader.destinations()
         pairs: list[tuple[Mapping[str, Any], str]] = [(row, row["path"].removeprefix(prefix)) for row in data]
@@ -188,10 +188,17 @@ class _ImportedExport:
         for row in newest_designs(self.rows):
             within = row["path"].removeprefix(prefix).removeprefix(folder_of(self.chain, row["backup_id"]))
             pairs.append((row, f"{newest}/{within.lstrip('/')}".lstrip("/")))
-        for destination in sorted({row["destination"] for row, _ in pairs}):
-            files = tuple((r["path"], r["sha256"], to) for r, to in pairs if r["destination"] == destination)
-            job = archive_task.CopyJob(roots.uri(destination), self.staged.storage.uri, files, private=False)
-            run_all(job, range(len(files)), work.cluster, archive_task.MOST_TASKS)
+        size = sum(row["bytes"] for row, _ in pairs)
+        reporter.start(len(pairs), size, "export", "files")
+        with TaskProgress(storage, WORK).watched(reporter.update):
+            for destination in sorted({row["destination"] for row, _ in pairs}):
+                files = tuple(
+                    (r["path"], r["sha256"], to) for r, to in pairs if r["destination"] == destination
+                )
+                uri = roots.uri(destination)
+                job = archive_task.CopyJob(uri, storage.uri, files, private=False, folder=WORK)
+                run_all(job, range(len(files)), cluster, archive_task.MOST_TASKS)
+        reporter.update(len(pairs), size)
         self.staged.finish(
             {folder_of(self.chain, b["backup_id"]): b["end_ts"] / 1000 for b in self.chain.backups}
         )
@@ -246,10 +253,11 @@ class _TopicsExport:
             write_lines(storage, split_path(WORK, counts.total()), [path, *map(asdict, files)])
             counts[key] += 1
             expected += sum(file.entries for file in files)
+        cluster = work.cluster
         reporter.start(expected, None, "export")
         job, numbers = WriteJob(storage.uri, self.reader.destinations()), range(counts.total())
         with TaskProgress(storage, WORK).watched(reporter.update):
-            rows = run_all(job, numbers, work.cluster, archive_task.MOST_TASKS)
+            rows = run_all(job, numbers, cluster, archive_task.MOST_TASKS)
         entries, size = sum(row.entries for row in rows), sum(row.bytes for row in rows)
         reporter.update(entries, size)
         self._write_json(counts, rows)

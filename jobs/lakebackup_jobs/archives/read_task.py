@@ -16,10 +16,11 @@ from lakebackup.errors import Damaged
 from lakebackup.formats.archives.cbb import scan
 from lakebackup.formats.archives.chain import ArchiveFile
 from lakebackup.storage import open_storage
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -44,20 +45,30 @@ def as_file(storage: Storage, path: str) -> Iterator[Path]:
         yield copy
 
 
-def copy(source: Storage, path: str, sha256: str, target: Storage, to: str) -> int:
-    """Copy an object, and commit it only if it is what it was; returns its bytes. Raises Damaged."""
+def copy(
+    source: Storage,
+    path: str,
+    sha256: str,
+    target: Storage,
+    to: str,
+    count: Callable[[int, int], None] = lambda _files, _bytes: None,
+) -> int:
+    """Copy an object, and commit it only if it is what it was; returns its bytes, after `count` got the file
+    and the bytes of each piece. Raises Damaged."""
     digest, size = hashlib.sha256(), 0
     with target.writer() as writer, source.open(path) as stream:
         while piece := stream.read(_PIECE):
             digest.update(piece)
             size += len(piece)
             writer.write(piece)
+            count(0, len(piece))
         if digest.hexdigest() != sha256:
             raise Damaged(
                 f"{path} is not what it was: its SHA-256 differs.",
                 hint="Nothing of it was taken. Run this again when nothing writes to it.",
             )
         writer.commit(to, if_absent=False)
+    count(1, 0)
     return size
 
 
@@ -95,7 +106,10 @@ def check(spark: SparkSession, uri: str, paths: Sequence[str]) -> dict[str, Arch
 
 @dataclass(frozen=True, slots=True)
 class CopyJob(Task):
-    """Copies a file (path, sha256, to) from one place to another; see `open_storage` for `private`."""
+    """Copies a file (path, sha256, to) from one place to another; see `open_storage` for `private`.
+
+    `folder`: below it, at the target, tasks report what they have copied.
+    """
 
     COLUMNS = "bytes BIGINT, error STRING"
 
@@ -103,8 +117,11 @@ class CopyJob(Task):
     target: str
     files: tuple[tuple[str, str, str], ...]
     private: bool = True
+    folder: str | None = None
 
     def run(self, number: int) -> Mapping[str, Any]:
         path, sha256, to = self.files[number]
         target = open_storage(self.target, private=self.private)
-        return {"bytes": copy(open_storage(self.uri), path, sha256, target, to)}
+        source, told = open_storage(self.uri), TaskProgress(target, self.folder) if self.folder else None
+        count = (told.counter(hashlib.sha256(to.encode()).hexdigest()[:16]),) if told else ()
+        return {"bytes": copy(source, path, sha256, target, to, *count)}

@@ -25,9 +25,10 @@ from lakebackup.sql_engine.worker import PerNumber, task_number
 from lakebackup.storage import open_storage
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.export import chain_of, newest_designs, select_buckets
-from lakebackup_jobs.lifecycle.atomic_dir import Staged
+from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
 from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema, guarded, raise_first
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.splits import batched
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_sql import load
@@ -153,15 +154,17 @@ def _write(work: Workspace, plan: _Plan, reader: CatalogReader, staged: Staged) 
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
-    work.reporter.start(sum(row["entries"] for row in plan.files), None, "restore", "mutations")
-    read = ReadJob(reader.destinations(), tuple(plan.files), plan.limits)
-    rows = read.over(work.spark, range(len(plan.files)), ROWS, archive_task.MOST_TASKS)
+    spark, mutations = work.spark, sum(row["entries"] for row in plan.files)
+    work.reporter.start(mutations, None, "restore", "mutations")
+    read = ReadJob(reader.destinations(), tuple(plan.files), plan.limits, staged.storage.uri)
+    rows = read.over(spark, range(len(plan.files)), ROWS, archive_task.MOST_TASKS)
     document = Window.partitionBy("scope", "vbucket", "key").orderBy(sf.desc("seqno"), sf.desc("place"))
     newest = rows.withColumn("newest", sf.row_number().over(document)).where("newest = 1 AND NOT deleted")
     ordered = newest.drop("newest").sortWithinPartitions("scope", "vbucket", "seqno", "key")
-    with task_errors():
+    with TaskProgress(staged.storage, WORK).watched(work.reporter.update), task_errors():
         written = ordered.mapInArrow(DocumentsJob(staged.storage.uri), DOCUMENTS).collect()  # a row a file
     raise_first(row.error for row in written)
+    work.reporter.update(mutations, 0)
     return sum(row.entries for row in written)
 
 
@@ -177,18 +180,25 @@ class ReadJob(PerNumber):
     """The mutations of a file that count.
 
     `limits`: of each backup and (bucket, vbucket), the sequence number from which on a later backup tells.
+    `progress_uri`: the folder where tasks report how many mutations they have read.
     """
 
     roots: Roots
     files: tuple[Mapping[str, Any], ...]
     limits: Mapping[str, Mapping[tuple[str, int], int]]
+    progress_uri: str
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         few = (lambda _: 1, _BATCH), (lambda row: len(row["value"]), _BATCH_BYTES)
+        count = TaskProgress(open_storage(self.progress_uri, private=False), WORK).counter(str(number))
+        left = self.files[number]["entries"]
         for some in batched(self.read(number), *few):
+            count(len(some), 0)
+            left -= len(some)
             yield pa.RecordBatch.from_pylist(some, arrow_schema(ROWS))
+        count(left, 0)  # those that a later backup has
 
     def read(self, number: int) -> Iterator[dict[str, Any]]:
         """The rows of one file, after its SHA-256 was found to be the catalog's. Raises Damaged."""

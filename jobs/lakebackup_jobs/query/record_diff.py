@@ -6,6 +6,7 @@ chain the files after the older one are read, and of the older only those that c
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebackup.plan.diff import DiffRequest
+    from lakebackup_jobs.lifecycle.progress import Reporter
 
 # More than these do not fit DuckDB's memory for certain, and Spark is quicker.
 MOST_RECORDS = 3_000_000
@@ -55,7 +57,9 @@ class TopicDiff:
         return totals | {"files_opened": totals.pop("opened")}
 
 
-def run(request: DiffRequest, *, spark: SparkSession | None = None) -> Iterator[TopicDiff]:
+def run(
+    request: DiffRequest, *, spark: SparkSession | None = None, reporter: Reporter
+) -> Iterator[TopicDiff]:
     """Compare topic after topic; take a topic's rows before the next one's.
 
     By the engine that was asked for; `auto` is DuckDB, or Spark where many records must be read or a session
@@ -75,7 +79,7 @@ def run(request: DiffRequest, *, spark: SparkSession | None = None) -> Iterator[
         require_kind_of(reader, source, TOPICS)
     for scope in sorted({row["scope"] for row in found}):
         points = {row["backup_id"]: row for row in found if row["scope"] == scope}
-        yield _topic(request, reader, scope, points.get(ids[0]), points.get(ids[1]), spark)
+        yield _topic(request, reader, scope, points.get(ids[0]), points.get(ids[1]), spark, reporter)
 
 
 def _topic(
@@ -85,6 +89,7 @@ def _topic(
     a: Mapping[str, Any] | None,
     b: Mapping[str, Any] | None,
     spark: SparkSession | None,
+    reporter: Reporter,
 ) -> TopicDiff:
     continued = a is not None and b is not None and _continues(a, b)
     before = _plan(scope, a or b, nothing=a is None)
@@ -97,7 +102,7 @@ def _topic(
         request.engine == "auto" and (spark is not None or size > MOST_RECORDS)
     )
     engine = _on_spark(request, reader, spark) if by_spark else reader
-    with given(engine, new):
+    with given(engine, new), _watched(reporter, new, by_spark=by_spark):
         engine.define("newest_b", "record_newest")
     if continued and not by_spark:  # Spark would read the newer files twice for it
         keys = engine.rows("record_keys", most=_MOST_KEYS + 1)
@@ -105,7 +110,7 @@ def _topic(
             found = frozenset(bytes.fromhex(row["key_hex"]) for row in keys)
             before = replace(before, wanted=Wanted(keys=found))
     old = old or Records(reader, before)
-    with given(engine, old):
+    with given(engine, old), _watched(reporter, old, by_spark=by_spark):
         engine.define("newest_a", "record_newest")
     changed = engine.choose("record_changed", "record_changes", scope=scope, continued=continued)
     totals = next(iter(changed.rows("record_change_totals")), {})
@@ -116,6 +121,17 @@ def _topic(
         opened=None if by_spark else new.reading.opened + old.reading.opened,
         rows=changed.query("record_change_rows"),
     )
+
+
+@contextmanager
+def _watched(reporter: Reporter, records: Records, *, by_spark: bool) -> Iterator[None]:
+    """Report how much of the records' files was read; of Spark's tasks it is not known."""
+    if by_spark:
+        reporter.wait("comparing")
+    else:
+        reporter.start(records.files.count, records.files.bytes, "comparing", "files")
+        records.told = reporter.update
+    yield
 
 
 def _on_spark(request: DiffRequest, reader: CatalogReader, spark: SparkSession | None) -> CatalogReader:

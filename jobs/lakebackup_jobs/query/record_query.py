@@ -194,6 +194,9 @@ class Records:
     """The records of one `records(…)`: their files, as DuckDB chose them, and what was read of these."""
 
     def __init__(self, reader: CatalogReader, plan: RecordsPlan) -> None:
+        #: Hears how many files, and of how many bytes, were read or ruled out so far.
+        self.told: Callable[[int, int], None] | None = None
+        self._done = self._done_bytes = 0
         self.plan = plan  # not the reader, whose DuckDB holds this
         self.error: LakebackupError | None = None
         self.job = _job(reader, plan)
@@ -220,6 +223,7 @@ class Records:
                     self.reading.opened += 1
                     self.reading.opened_bytes += file.bytes
                     yield from self.job.read(file, reader)
+                    self._finished(file)
         except LakebackupError as error:
             self.error = error
             raise
@@ -233,6 +237,14 @@ class Records:
         for file, may_hold in _ahead(pool, self.job.may_hold, self.files, lambda _: 1, _FILTERS_AHEAD):
             if may_hold:
                 yield file
+            else:
+                self._finished(file)
+
+    def _finished(self, file: RecordFile) -> None:
+        self._done += 1
+        self._done_bytes += file.bytes
+        if self.told:
+            self.told(self._done, self._done_bytes)
 
 
 class _Files:
@@ -245,7 +257,7 @@ class _Files:
         from lakebackup_jobs.kafka.format.read_records import RecordFile
 
         self._kind = RecordFile
-        self.count = self.entries = self.null_keys = 0
+        self.count = self.bytes = self.entries = self.null_keys = 0
         handle, path = tempfile.mkstemp(prefix="lakebackup-")
         os.close(handle)
         try:
@@ -253,6 +265,7 @@ class _Files:
                 for batch in rows:
                     writer.write_batch(batch)
                     self.count += batch.num_rows
+                    self.bytes += pc.sum(batch["bytes"]).as_py() or 0
                     self.entries += pc.sum(batch["entries"]).as_py() or 0
                     self.null_keys += pc.sum(batch["null_keys"]).as_py() or 0
             self._file = pa.ipc.open_file(pa.memory_map(path))

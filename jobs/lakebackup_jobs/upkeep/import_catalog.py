@@ -148,8 +148,10 @@ class _Run:
             counts = dict.fromkeys((chunk.table for chunk in made.chunks), 0) if not new else _counts(made)
             return self._summary(new, counts)
         reader = self.work.reader()
-        with closing(self._resolver(reader)) as resolver, ExitStack() as leases:
-            with task_errors():
+        folder = layout.import_folder(self.import_id)
+        with closing(self._resolver(reader, folder)) as resolver, ExitStack() as leases:
+            self.work.reporter.start(None, self._bytes(), "reading", "")
+            with self.work.task_progress(folder).watched(self.work.reporter.update), task_errors():
                 found, rows = resolver.resolve()
                 backups = found.new
                 rows, taken = self._trusted(rows, reader)
@@ -157,6 +159,7 @@ class _Run:
             for source in sorted({backup.source for backup in backups} | changed):
                 leases.enter_context(self.work.lease(f"source-{source}"))
             self._still(backups)
+            self.work.reporter.wait("writing the rows")
             with task_errors():
                 chunks = [
                     chunk
@@ -235,7 +238,17 @@ class _Run:
                 f"Other backups came in for {', '.join(taken[:5])} meanwhile.", hint="Run the import again."
             )
 
-    def _resolver(self, reader: CatalogReader | None) -> Resolver:
+    def _bytes(self) -> int:
+        """The size of the files that tasks read."""
+        size = 0
+        for table, files in self.files.items():
+            for file in files if table != "backups" else ():
+                folder, _, name = file.uri.rpartition("/")
+                size += open_storage(folder or ".").stat(name).bytes
+        return size
+
+    def _resolver(self, reader: CatalogReader | None, folder: str | None = None) -> Resolver:
+        """`folder`: where tasks report what they have read; a dry run writes nothing."""
         held = reader.rows("every_backup") if reader else []
         return Resolver(
             self.work.spark,
@@ -245,6 +258,7 @@ class _Run:
             whole=self.request.folder is not None,
             source_kind=self.request.source_kind,
             mirror=self.request.mirror,
+            progress=(self.work.storage.uri, folder) if folder else None,
         )
 
     def _summary(

@@ -2,24 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import io
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.plan.upkeep.import_backups import BackupsPlan, counted, numbered, plan_backups
 from lakebackup.recovery.import_reader import MANIFESTS, ImportFile, ImportRows, import_spark_schema
 from lakebackup.rows.tables import OF_BACKUPS, spark_columns
+from lakebackup.storage import open_storage
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _SHOWN = 20
+_BUFFER = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedRows(ImportRows):
+    """The same; tasks report below `folder` of the place at `uri` the bytes that they have read."""
+
+    uri: str
+    folder: str
+
+    def counted(self, number: int, stream: BinaryIO) -> BinaryIO:
+        progress = TaskProgress(open_storage(self.uri), self.folder)
+        count = progress.counter(f"{self.table}-{number:06d}")
+        return cast("BinaryIO", io.BufferedReader(_Counted(stream, count), _BUFFER))
+
+
+class _Counted(io.RawIOBase):
+    """A stream that counts the bytes which are read from it."""
+
+    def __init__(self, stream: BinaryIO, count: Callable[[int, int], None]) -> None:
+        self._stream, self._count = stream, count
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        self._count(0, len(data))
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
 
 
 class Resolver:
-    """One import's rows. `held`: the catalog's backups by id; `whole`: the files are those of an export.
+    """One import's rows. `held`: the catalog's backups by id; `whole`: the files are those of an export;
+    `progress`: a place and a folder there, where tasks report the bytes that they have read.
 
     Frames are kept on Spark's disks until `close`.
     """
@@ -34,6 +77,7 @@ class Resolver:
         whole: bool,
         source_kind: str,
         mirror: bool,
+        progress: tuple[str, str] | None = None,
     ) -> None:
         from lakebackup.sql_engine.spark import SparkEngine
 
@@ -41,6 +85,7 @@ class Resolver:
         self._engine = SparkEngine(spark, catalog_uri)
         self._whole, self._source_kind, self._mirror = whole, source_kind, mirror
         self._kept: list[DataFrame] = []
+        self._progress = progress
 
     def close(self) -> None:
         """Release the frames."""
@@ -82,7 +127,11 @@ class Resolver:
 
     def _given(self, table: str, known: frozenset[str]) -> DataFrame:
         files = self._files[table]
-        reading = ImportRows(table, files, self._whole, known if table in (*OF_BACKUPS, MANIFESTS) else None)
+        among = known if table in (*OF_BACKUPS, MANIFESTS) else None
+        reading = ImportRows(table, files, self._whole, among)
+        if self._progress:
+            uri, folder = self._progress
+            reading = CountedRows(table, files, self._whole, among, uri=uri, folder=folder)
         return self._keep(reading.over(self._spark, range(len(files)), import_spark_schema(table)))
 
     def _require_sound(self, given: Mapping[str, DataFrame]) -> None:

@@ -33,9 +33,14 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
     from lakebackup.recovery.rebuild import rebuild
     from lakebackup_jobs.topics.tasks.decode import decode_again
 
+    def told(done: int, total: int) -> None:
+        if not done:
+            reporter.start(total, None, "rebuild", "backups")
+        reporter.update(done, 0)
+
     work = Workspace(request, "", reporter, spark)
     derive = partial(decode_again, work.spark, schema_topics=request.schema_topics)
-    rebuilt = rebuild(work.spark, request.destination, request.catalog, derive)
+    rebuilt = rebuild(work.spark, request.destination, request.catalog, derive, told)
     for problem in rebuilt.problems:
         reporter.warning(problem)
     counts = {"backups": rebuilt.states, "files": rebuilt.files, "audit": rebuilt.audit}

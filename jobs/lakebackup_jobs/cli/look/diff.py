@@ -70,9 +70,14 @@ def _changes(call: Call, request: DiffRequest) -> FileDiff:
 
 
 def _compared(call: Call, request: DiffRequest) -> Iterator[TopicDiff]:
+    import sys
+
+    from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.query.record_diff import run
 
-    return run(request, spark=call.planner())
+    # The first line of --json are the totals, not events.
+    report = Reporter(sys.stdout, sys.stderr) if call.json else call.report
+    return run(request, spark=call.planner(), reporter=report)
 
 
 def _write_records(call: Call, request: DiffRequest) -> None:

@@ -15,6 +15,9 @@ from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.plan.upkeep.import_backups import BackupsPlan, counted, plan_backups
 from lakebackup.recovery.import_reader import ImportRows, import_files, import_schema
 from lakebackup.rows.tables import as_row
+from lakebackup.storage import open_storage
+from lakebackup_jobs.lifecycle.tasks import progress
+from lakebackup_jobs.upkeep.import_rows import CountedRows
 
 FILE = {"backup_id": "s1", "path": "a", "bytes": 1}
 
@@ -22,6 +25,25 @@ FILE = {"backup_id": "s1", "path": "a", "bytes": 1}
 def rows_of(table: str, path: Path, backups: frozenset[str] | None = None) -> list[dict[str, Any]]:
     given = ImportRows(table, tuple(import_files(table, str(path))), whole=False, backups=backups)
     return [row for number in range(len(given.files)) for row in given.read(number)]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_a_task_reports_the_bytes_that_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    file, rows = tmp_path / f"rows.{form}", [FILE | {"path": f"{n}-{n * n}"} for n in range(20_000)]
+    if form == "jsonl":
+        file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    given = import_files("files", str(file))
+    reading = CountedRows("files", tuple(given), whole=False, uri=str(tmp_path / "to"), folder="imports/1/")
+    assert [row["path"] for row in reading.read(0)] == [row["path"] for row in rows]
+    records, read = progress.TaskProgress(open_storage(str(tmp_path / "to")), "imports/1/").total()
+    # Of a Parquet file the footer is read first, and again with what is near it.
+    assert records == 0
+    assert file.stat().st_size <= read <= 1.5 * file.stat().st_size + 2 * 65_536
 
 
 def problem_of(table: str, path: Path, text: str) -> str | None:

@@ -27,11 +27,35 @@ from lakebackup.rows.tables import as_row
 from lakebackup.storage import open_storage
 from lakebackup_jobs.archives import export as archive_export
 from lakebackup_jobs.archives.export import ArchiveExportRequest
+from lakebackup_jobs.archives.read_task import CopyJob
 from lakebackup_jobs.archives.restore import ReadJob, line
 from lakebackup_jobs.archives.write_task import cas_of
+from lakebackup_jobs.lifecycle.atomic_dir import WORK
+from lakebackup_jobs.lifecycle.tasks import progress
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 
 FULL, MONDAY, TUESDAY, WEDNESDAY = (f"2014-02-0{day}T020000Z" for day in (2, 3, 4, 5))
+
+
+def test_tasks_report_what_they_have_read_and_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    docs = [Doc(b"a", seqno=1, vbucket=7), Doc(b"b", seqno=2, vbucket=7)]
+    write_cbb(tmp_path / "shop" / "data-0000.cbb", docs)
+    storage, (found,) = open_storage(str(tmp_path)), (tmp_path / "shop").rglob("*.cbb")
+    path = str(found.relative_to(tmp_path))
+    file = {
+        "destination": "d", "path": path, "sha256": storage.sha256(path), "backup_id": "1",
+        "scope": "default", "entries": 2,
+    }  # fmt: skip
+    # A later backup has b, or what came after it: of the two mutations one counts.
+    read = ReadJob(roots_of(d=storage.uri), (file,), {"1": {("default", 7): 2}}, f"{storage.uri}/to")
+    assert [row.num_rows for row in read.rows(0)] == [1]
+    told = progress.TaskProgress(open_storage(f"{storage.uri}/to"), WORK)
+    assert told.total() == (2, 0)
+    told.clear()
+    copy = CopyJob(storage.uri, f"{storage.uri}/to", ((path, file["sha256"], "copy"),), folder=WORK)
+    assert copy.run(0) == {"bytes": found.stat().st_size}
+    assert told.total() == (1, found.stat().st_size)
 
 
 def plan(root: Path, held: list[dict[str, Any]] | None = None) -> list[PlannedBackup]:
@@ -433,7 +457,7 @@ def test_a_chain_of_topics_goes_out_and_comes_back_the_same(
     order = [p.backup.backup_id for p in planned]
     limits = takeovers([as_row(row) for p in planned for row in p.positions], order)
     data = tuple(as_row(file) for p in planned for file in p.files if file.role == "data")
-    job = ReadJob(roots_of(d=f"file://{tmp}/dest"), data, limits)
+    job = ReadJob(roots_of(d=f"file://{tmp}/dest"), data, limits, str(tmp))
     newest: dict[tuple[int, bytes], dict[str, Any]] = {}
     for row in sorted(
         (row for number in range(len(data)) for row in job.read(number)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.support.command_line import Counting, quiet
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.plan.diff import DiffRequest
@@ -28,7 +29,7 @@ def difference(made: MadeBackups, a: str, b: str) -> list[tuple[dict[str, Any], 
     made.flush()
     return [
         (topic.totals(), [(row["change"], row["key"]) for row in topic.rows.read_all().to_pylist()])
-        for topic in run(DiffRequest(str(made.folder), a, b))
+        for topic in run(DiffRequest(str(made.folder), a, b), reporter=quiet())
     ]
 
 
@@ -55,6 +56,22 @@ def test_of_one_chain_only_what_came_after_is_read(tmp_path: Path) -> None:
     assert (totals["added"], totals["gone"], totals["changed"]) == (1, 1, 1)
     assert rows == [("changed", "a"), ("added", "b"), ("gone", "d")]
     assert difference(made, first, first)[0][1] == []
+
+
+def test_how_much_of_the_files_was_compared_is_reported(tmp_path: Path) -> None:
+    made = MadeBackups(tmp_path)
+    first = made.backup([records(0, ("a", "1")), records(0, ("0", "1"), ("z", "1"), partition=1)])
+    last = made.backup([records(1, ("a", "2"))])
+    made.flush()
+    sizes = [path.stat().st_size for path in sorted(tmp_path.rglob("*.data"))]
+    report = Counting()
+    list(run(DiffRequest(str(tmp_path), first, last), reporter=report))
+    new, old = report.stages
+    assert (new.what, new.unit, new.total) == ("comparing", "files", 1)
+    assert (new.done, new.done_bytes) == (1, new.total_bytes)
+    # Of those before, one is ruled out by its key filter, and counts as done too.
+    assert (old.total, old.total_bytes) == (2, sum(sizes) - (new.total_bytes or 0))
+    assert (old.done, old.done_bytes) == (2, old.total_bytes)
 
 
 def test_of_two_chains_and_of_topics_that_come_and_go(tmp_path: Path) -> None:
