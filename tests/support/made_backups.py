@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import fastavro
 import pyarrow as pa
@@ -84,7 +85,7 @@ class MadeBackups:
     def flush(self) -> None:
         """Commit the rows that are held, a commit a table, those of `backups` last."""
         for table, rows in sorted(self._rows.items(), key=lambda held: held[0] == "backups"):
-            append(self.catalog, table, rows, f"{table}-{self.number}")
+            append(self.catalog, table, rows, uuid4().hex)
         self._rows = {}
 
     def add(self, *rows: Row) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,7 +31,8 @@ from lakebackup.sql_engine.guard.allowed import (
     WORDS,
     refused,
 )
-from lakebackup.sql_engine.guard.place import nearest, span_of, word, wrong
+from lakebackup.sql_engine.guard.characters import check_characters
+from lakebackup.sql_engine.guard.place import nearest, place_of, span_of, whole, word, wrong
 from lakebackup.sql_engine.guard.records import COLUMNS, USAGE, arguments, is_call, take_calls
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from lakebackup.sql_engine.guard.records import RecordsCall
 
-_MAX_CHARACTERS = 64 * 1024
 _MAX_TOKENS = 10_000
 _MAX_DEPTH = 120
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -54,10 +53,10 @@ _OPTION_WORDS = {
     "db": "a database before a name",
     "kind": "this word",
     "method": "this kind of join",
+    "hint": "a hint",
     "hints": "a hint",
 }
-_ESCAPE = re.compile(r"\\(?:\\|(?!['\"nrt\\]))")
-_RAW = re.compile(r"""\b[rR]('[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*")""")
+_HINT = re.compile(r"/\*\+.*?\*/", re.DOTALL)
 _SHOW = re.compile(r"\s*show\s+(?:tables|views)\s*;?\s*", re.IGNORECASE)
 _DESCRIBE = re.compile(r"\s*(?:describe|desc)\s+(?:table\s+)?`?(\w+)`?(\([^()]*\))?\s*;?\s*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"\s*explain(?=[\s(])", re.IGNORECASE)
@@ -117,25 +116,28 @@ def check_select(sql: str, relations: Mapping[str, Sequence[str]], *, records: b
     if asked := _DESCRIBE.fullmatch(sql):
         return check_select(_described(sql, asked[1], relations, records=records), {})
     explained = _EXPLAIN.match(sql)
-    given = sql
-    if explained:  # places stay what they are
-        sql = " " * explained.end() + sql[explained.end() :]
+    text = sql
+    if explained:  # places and lines stay what they are
+        text = re.sub(r"\S", " ", explained[0]) + sql[explained.end() :]
     known = _Known(relations)
-    _characters(sql)
+    check_characters(sql)
     try:
-        tree = _parse(sql)
+        tree = _parse(text, sql)
         calls = _records(tree, sql, allowed=records)
         known.own |= {call.relation: set(COLUMNS) for call in calls}
         used = _Check(tree, known, sql).run() - {call.relation for call in calls}
         spark, duckdb, foreign = _texts(tree, sql)
-        _Check(_parse(spark), known, spark).run()
+        try:
+            _Check(_parse(spark, spark), known, spark).run()
+        except UsageProblem as error:  # it quotes what was written for Spark, not what the person wrote
+            raise wrong(sql, whole(sql), error.message.partition("\n")[0], error.hint) from error
     except SqlglotError as error:
-        raise _unreadable(sql, error) from error
+        raise _unreadable(text, sql, error) from error
     except RecursionError as error:
-        raise UsageProblem(
-            "The SQL is nested too deeply.", hint="Use IN, a CTE or a join instead."
+        raise wrong(
+            sql, whole(sql), "The SQL is nested too deeply.", "Use IN, a CTE or a join instead."
         ) from error
-    return Checked(spark, duckdb, tuple(sorted(used)), calls, explained is not None, given, foreign)
+    return Checked(spark, duckdb, tuple(sorted(used)), calls, explained is not None, sql, foreign)
 
 
 def _values(columns: str, rows: Iterable[tuple[str, ...]]) -> str:
@@ -242,18 +244,18 @@ def _near(name: str, known: Iterable[str]) -> str:
     return nearest(name, (one.lower() for one in known), f"There are: {', '.join(sorted(known))}."[:600])
 
 
-def _unreadable(sql: str, error: SqlglotError) -> UsageProblem:
+def _unreadable(text: str, sql: str, error: SqlglotError) -> UsageProblem:
     from sqlglot.errors import ParseError, UnsupportedError
 
     if not isinstance(error, ParseError) or not error.errors:
         if isinstance(error, UnsupportedError):
-            return UsageProblem("The SQL holds what only one engine knows, and cannot be run.")
-        return UsageProblem("The SQL cannot be read.", hint="A text, a name or a comment is not closed.")
+            return wrong(sql, whole(sql), "The SQL holds what only one engine knows, and cannot be run.")
+        return wrong(sql, whole(sql), "The SQL cannot be read.", "A text, a name or a comment is not closed.")
     found = error.errors[0]
     before = str(found.get("start_context") or "")
-    end = sql.find(before) + len(before) if before else 0
+    end = text.find(before) + len(before) if before else 0
     what = str(found.get("highlight") or "")
-    at = sql.find(what, max(end, 0)) if what else -1
+    at = text.find(what, max(end, 0)) if what else -1
     span = (at, at + len(what) - 1) if at >= 0 else (max(len(sql.rstrip()) - 1, 0),) * 2
     said = str(found.get("description") or "")
     missing = re.match(r"Expecting ([^A-Za-z\s])", said)
@@ -308,25 +310,8 @@ def _records(tree: exp.Expr, sql: str, *, allowed: bool) -> tuple[RecordsCall, .
     return take_calls(tree)
 
 
-def _characters(sql: str) -> None:
-    if len(sql) > _MAX_CHARACTERS:
-        raise UsageProblem(f"The SQL has {len(sql)} characters; at most {_MAX_CHARACTERS} are read.")
-    # Of pairs, so that what stands behind one is not taken for an escape; raw text has none.
-    plain = _RAW.sub("", sql).replace("\\\\", "")
-    if found := _ESCAPE.search(plain):
-        at = sql.find(found[0] + plain[found.end() : found.end() + 1])
-        raise wrong(
-            sql,
-            (at, at + 1),
-            "The SQL holds a backslash that engines do not read alike.",
-            r"In a pattern, write [0-9] for a digit, or a raw text: r'\d+'.",
-        )
-    for character in sql:
-        if unicodedata.category(character) in ("Cc", "Cf", "Cs") and character not in "\t\r\n":
-            raise UsageProblem(f"The SQL holds the invisible character U+{ord(character):04X}.")
-
-
-def _parse(sql: str) -> exp.Expr:
+def _parse(text: str, sql: str) -> exp.Expr:
+    """The syntax tree of a text; errors show `sql`, whose places are the same."""
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import ErrorLevel, SqlglotError
@@ -335,7 +320,7 @@ def _parse(sql: str) -> exp.Expr:
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     from lakebackup.sql_engine.guard.dialect import Asked
 
-    tokens = sqlglot.tokenize(sql, dialect=Asked)
+    tokens = sqlglot.tokenize(text, dialect=Asked)
     while tokens and tokens[-1].token_type is sqlglot.TokenType.SEMICOLON:
         tokens.pop()
     if not tokens:
@@ -363,11 +348,11 @@ def _parse(sql: str) -> exp.Expr:
             "Or SHOW TABLES, DESCRIBE a table, EXPLAIN a SELECT. Nothing else, and no second statement.",
         )
     try:
-        found = sqlglot.parse(sql, dialect=Asked, error_level=ErrorLevel.IMMEDIATE)
+        found = sqlglot.parse(text, dialect=Asked, error_level=ErrorLevel.IMMEDIATE)
     except (SqlglotError, RecursionError):
         raise
     except Exception as error:  # the parser stumbles over some wrong SQL
-        raise UsageProblem("The SQL cannot be read.", hint="Write it as Spark SQL.") from error
+        raise wrong(sql, whole(sql), "The SQL cannot be read.", "Write it as Spark SQL.") from error
     # A comment after the last semicolon makes one more, empty statement.
     (tree,) = (statement for statement in found if statement and not isinstance(statement, exp.Semicolon))
     return tree
@@ -456,12 +441,24 @@ class _Check:
                 self._refuse(node, "this is not allowed")
             if key.rstrip("_") in options or (function and kind not in OPTIONS):
                 continue
-            self._refuse(node, f"{_OPTION_WORDS.get(key.rstrip('_'), _words(key))} is not allowed here")
+            self._option(node, key.rstrip("_"), value)
         if isinstance(node, exp.Func):
             if isinstance(node.parent, exp.Dot) and node.arg_key == "expression":
                 self._refuse(node, "a function has no name in front of it")
             self._size(node)
         self._values(node, kind)
+
+    def _option(self, node: exp.Expr, name: str, value: object) -> NoReturn:
+        """Refuse an option by the word that was written for it, if it is one that was."""
+        from sqlglot import exp
+
+        words = _words(name)
+        said = _OPTION_WORDS.get(name) or (words if word(self.sql, words) else "this")
+        first = value[0] if isinstance(value, list) else value
+        own = place_of(self.sql, first) if isinstance(first, exp.Expr) else None
+        hint = _HINT.search(self.sql) if name == "hint" else None
+        place = (hint.start(), hint.end() - 1) if hint else word(self.sql, words) or own
+        self._refuse(node, f"{said} is not allowed here", place)
 
     def _size(self, node: exp.Func) -> None:
         """Few words must not make gigabytes."""
@@ -582,10 +579,10 @@ class _Check:
     def _unknown(self, node: exp.Expr, what: str, name: str, known: Iterable[str]) -> NoReturn:
         raise wrong(self.sql, span_of(node), f"There is no {what} {name[:60]}.", _near(name, known))
 
-    def _refuse(self, node: exp.Expr, why: str) -> NoReturn:
+    def _refuse(self, node: exp.Expr, why: str, place: tuple[int, int] | None = None) -> NoReturn:
         raise wrong(
             self.sql,
-            span_of(node),
+            place or place_of(self.sql, node),
             f"The SQL may not be run: {why}.",
             "Allowed is one SELECT over the relations, with joins, subqueries, WITH, windows, UNION.",
         )

@@ -47,6 +47,24 @@ def span_of(node: exp.Expr) -> tuple[int, int] | None:
     return (min(one["start"] for one in found), max(one["end"] for one in found)) if found else None
 
 
+def place_of(sql: str, node: exp.Expr) -> tuple[int, int]:
+    """The place of a node in `sql`: its own, else where its text is last, else that of what it is part of."""
+    if span := span_of(node):
+        return span
+    # A path into JSON is a text, of which its parts have no text of their own.
+    for dialect in () if type(node).__name__.startswith("JSONPath") else ("spark", None):
+        written = node.sql(dialect=dialect, comments=False)
+        at = sql.lower().rfind(written.lower())
+        if written and at >= 0:
+            return at, at + len(written) - 1
+    return place_of(sql, node.parent) if node.parent else whole(sql)
+
+
+def whole(sql: str) -> tuple[int, int]:
+    """The place of what no smaller one is known of: the statement."""
+    return len(sql) - len(sql.lstrip()), len(sql.rstrip()) - 1
+
+
 def word(sql: str, name: str) -> tuple[int, int] | None:
     """The place of a name."""
     found = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, re.IGNORECASE)

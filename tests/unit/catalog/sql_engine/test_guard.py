@@ -56,6 +56,19 @@ def test_an_attack_is_refused(case: dict[str, str]) -> None:
     with pytest.raises(UsageProblem, match=re.escape(case["why"])) as refused:
         check_select(case["sql"], RELATIONS)
     assert len(str(refused.value)) < 2000
+    if case["why"] != "There is no SQL":
+        assert is_shown(refused.value.message, case["sql"])
+
+
+def is_shown(message: str, sql: str) -> bool:
+    """Whether an error quotes a line of the person's own text and marks a place in it."""
+    found = re.search(r"\nline (\d+): (.*)\n( +)(\^+)$", message)
+    if found is None:
+        return False
+    line = re.split(r"[\r\n]", sql)[int(found[1]) - 1]
+    seen = "".join(character if character.isprintable() else " " for character in line)
+    start = len(found[3]) - len(f"line {found[1]}: ")
+    return found[2] in seen and 0 <= start < start + len(found[4]) <= len(found[2])
 
 
 @pytest.mark.parametrize("case", ALLOWED, ids=lambda case: case["sql"][:60])
