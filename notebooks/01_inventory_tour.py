@@ -3,7 +3,8 @@
 # MAGIC # Inventory: what is there
 # MAGIC A tour of the catalog: backups, chains, topics, files, and what verify last saw of them.
 # MAGIC
-# MAGIC `destination` is the folder that the backups are kept in, such as a volume. The next cells install what the
+# MAGIC It runs on Databricks, in Jupyter (`%run FILE destination=./backups`) and in plain Python (`python FILE destination=./backups`).
+# MAGIC `destination` is the folder that the backups are kept in, such as a volume. The next cells install on Databricks what the
 # MAGIC notebook needs beside the cluster's own Spark; skip them where the library is on the cluster.
 
 # COMMAND ----------
@@ -20,14 +21,17 @@
 
 # COMMAND ----------
 
-dbutils.widgets.text("destination", "/Volumes/main/default/backups", "Where the backups are kept")
+import lakebackup
+from lakebackup_jobs.query import notebook
+
+asked = notebook.parameters(
+    globals(),
+    destination="/Volumes/main/default/backups",
+)
 
 # COMMAND ----------
 
-import lakebackup
-
-con = lakebackup.connect(dbutils.widgets.get("destination"), engine=spark)
-con.register()
+con = lakebackup.connect(asked.destination)
 
 # COMMAND ----------
 
@@ -36,11 +40,14 @@ con.register()
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT source, number, backup_id, kind, state, intact, end_time, files, entries, bytes
-# MAGIC FROM backups
-# MAGIC ORDER BY source, number DESC
-# MAGIC LIMIT 1000
+notebook.show(
+    con.sql("""
+SELECT source, number, backup_id, kind, state, intact, end_time, files, entries, bytes
+FROM backups
+ORDER BY source, number DESC
+LIMIT 1000
+""")
+)
 
 # COMMAND ----------
 
@@ -49,11 +56,14 @@ con.register()
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT source, base, backups, first_number, last_number, files, entries, bytes, intact
-# MAGIC FROM chains
-# MAGIC ORDER BY source, last_number DESC
-# MAGIC LIMIT 1000
+notebook.show(
+    con.sql("""
+SELECT source, base, backups, first_number, last_number, files, entries, bytes, intact
+FROM chains
+ORDER BY source, last_number DESC
+LIMIT 1000
+""")
+)
 
 # COMMAND ----------
 
@@ -71,7 +81,7 @@ chains = catalog.rows("report_chains", chains=24)
 marks, breaks = catalog.rows("report_marks", steps=400), catalog.rows("report_breaks")
 for source in sorted({row["source"] for row in chains}):
     of = [[row for row in rows if row["source"] == source] for rows in (chains, marks, breaks)]
-    displayHTML(f"<h4>{source}</h4>" + charts.to_svg(charts.timeline(*of)))
+    notebook.show(charts.to_svg(charts.timeline(*of)), f"chains-{source}")
 
 # COMMAND ----------
 
@@ -80,10 +90,13 @@ for source in sorted({row["source"] for row in chains}):
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT source, destination, backups, files, entries, bytes, raw_bytes, oldest_time, newest_time, pruned_bytes
-# MAGIC FROM storage_by_source
-# MAGIC ORDER BY bytes DESC
+notebook.show(
+    con.sql("""
+SELECT source, destination, backups, files, entries, bytes, raw_bytes, oldest_time, newest_time, pruned_bytes
+FROM storage_by_source
+ORDER BY bytes DESC
+""")
+)
 
 # COMMAND ----------
 
@@ -92,13 +105,16 @@ for source in sorted({row["source"] for row in chains}):
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT source, scope, count(*) AS files, sum(entries) AS records, sum(bytes) AS bytes, min(min_time) AS from_time,
-# MAGIC   max(max_time) AS to_time
-# MAGIC FROM files
-# MAGIC GROUP BY source, scope
-# MAGIC ORDER BY bytes DESC
-# MAGIC LIMIT 100
+notebook.show(
+    con.sql("""
+SELECT source, scope, count(*) AS files, sum(entries) AS records, sum(bytes) AS bytes, min(min_time) AS from_time,
+  max(max_time) AS to_time
+FROM files
+GROUP BY source, scope
+ORDER BY bytes DESC
+LIMIT 100
+""")
+)
 
 # COMMAND ----------
 
@@ -107,8 +123,11 @@ for source in sorted({row["source"] for row in chains}):
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT source, backup_id, reason, fault_backup_id, faults, path, detail, found_time
-# MAGIC FROM unusable_backups
-# MAGIC ORDER BY source, number DESC
-# MAGIC LIMIT 1000
+notebook.show(
+    con.sql("""
+SELECT source, backup_id, reason, fault_backup_id, faults, path, detail, found_time
+FROM unusable_backups
+ORDER BY source, number DESC
+LIMIT 1000
+""")
+)

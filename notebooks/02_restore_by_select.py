@@ -3,7 +3,8 @@
 # MAGIC # Restore by SELECT
 # MAGIC A SELECT chooses the files, a dry run tells what would come back, and the same request brings it back.
 # MAGIC
-# MAGIC `destination` is the folder that the backups are kept in, such as a volume. The next cells install what the
+# MAGIC It runs on Databricks, in Jupyter (`%run FILE destination=./backups`) and in plain Python (`python FILE destination=./backups`).
+# MAGIC `destination` is the folder that the backups are kept in, such as a volume. The next cells install on Databricks what the
 # MAGIC notebook needs beside the cluster's own Spark; skip them where the library is on the cluster.
 
 # COMMAND ----------
@@ -20,18 +21,21 @@
 
 # COMMAND ----------
 
-dbutils.widgets.text("destination", "/Volumes/main/default/backups", "Where the backups are kept")
-dbutils.widgets.text("topic", "orders", "Topic")
-dbutils.widgets.text("target", "delta:/Volumes/main/default/restored/orders", "Restore to")
-dbutils.widgets.text("as_topic", "", "Under another name")
-dbutils.widgets.dropdown("really", "no", ["no", "yes"], "Carry it out")
+import lakebackup
+from lakebackup_jobs.query import notebook
+
+asked = notebook.parameters(
+    globals(),
+    destination="/Volumes/main/default/backups",
+    topic="orders",
+    target="delta:/Volumes/main/default/restored/orders",
+    as_topic="",
+    really="no",
+)
 
 # COMMAND ----------
 
-import lakebackup
-
-con = lakebackup.connect(dbutils.widgets.get("destination"), engine=spark)
-con.register("files", "backups", "restore_points")
+con = lakebackup.connect(asked.destination, engine=globals().get("spark", "duckdb"))
 
 # COMMAND ----------
 
@@ -40,12 +44,15 @@ con.register("files", "backups", "restore_points")
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT backup_id, number, kind, regions, generation, covers_to
-# MAGIC FROM restore_points
-# MAGIC WHERE scope = :topic
-# MAGIC ORDER BY number DESC
-# MAGIC LIMIT 100
+notebook.show(
+    con.sql(f"""
+SELECT backup_id, number, kind, regions, generation, covers_to
+FROM restore_points
+WHERE scope = '{asked.topic}'
+ORDER BY number DESC
+LIMIT 100
+""")
+)
 
 # COMMAND ----------
 
@@ -55,7 +62,6 @@ con.register("files", "backups", "restore_points")
 
 # COMMAND ----------
 
-topic = dbutils.widgets.get("topic")
 select = f"""
 SELECT f.destination, f.path, f.region, f.start_position, f.end_position, f.entries, f.bytes, f.min_time, f.max_time
 FROM files AS f
@@ -63,9 +69,9 @@ JOIN backups AS b ON f.backup_id = b.backup_id
 JOIN restore_points AS p
   ON f.source = p.source AND f.scope = p.scope AND f.epoch = p.epoch AND f.generation = p.generation
   AND b.base = p.base AND b.number <= p.number
-WHERE p.newest AND f.scope = '{topic}'
+WHERE p.newest AND f.scope = '{asked.topic}'
 """
-display(con.sql(f"SELECT * FROM ({select}) AS chosen ORDER BY region, start_position LIMIT 1000").spark())
+notebook.show(con.sql(f"SELECT * FROM ({select}) AS chosen ORDER BY region, start_position LIMIT 1000"))
 
 # COMMAND ----------
 
@@ -74,22 +80,23 @@ display(con.sql(f"SELECT * FROM ({select}) AS chosen ORDER BY region, start_posi
 
 # COMMAND ----------
 
-asked = {
-    "to": dbutils.widgets.get("target"),
+restore = {
+    "to": asked.target,
     "select": select,
-    "maps": {topic: dbutils.widgets.get("as_topic") or topic},
+    "maps": {asked.topic: asked.as_topic or asked.topic},
 }
-plan = con.plan_restore(**asked)
-plan
+plan = con.plan_restore(**restore)
+print(f"{plan.files} files, {plan.bytes:,} bytes, {plan.entries:,} records")
+print(plan.refused or "It can be carried out.", plan.hint)
 
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC Set the widget `really` to `yes` to carry it out.
+# MAGIC Set `really` to `yes` to carry it out.
 
 # COMMAND ----------
 
 done = None
-if dbutils.widgets.get("really") == "yes":
-    done = con.restore(**asked)
-done
+if asked.really == "yes":
+    done = con.restore(**restore)
+print(done or "Nothing was restored.")

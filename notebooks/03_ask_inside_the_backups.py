@@ -4,7 +4,8 @@
 # MAGIC `records('topic')` is the records that the backups hold, as a relation. Nothing is restored: only files that can hold the answer are
 # MAGIC opened, and each is verified first.
 # MAGIC
-# MAGIC `destination` is the folder that the backups are kept in, such as a volume. The next cells install what the
+# MAGIC It runs on Databricks, in Jupyter (`%run FILE destination=./backups`) and in plain Python (`python FILE destination=./backups`).
+# MAGIC `destination` is the folder that the backups are kept in, such as a volume. The next cells install on Databricks what the
 # MAGIC notebook needs beside the cluster's own Spark; skip them where the library is on the cluster.
 
 # COMMAND ----------
@@ -21,17 +22,20 @@
 
 # COMMAND ----------
 
-dbutils.widgets.text("destination", "/Volumes/main/default/backups", "Where the backups are kept")
-dbutils.widgets.text("topic", "orders", "Topic")
-dbutils.widgets.text("key", "4711", "Key")
+import lakebackup
+from lakebackup_jobs.query import notebook
+
+asked = notebook.parameters(
+    globals(),
+    destination="/Volumes/main/default/backups",
+    topic="orders",
+    key="4711",
+)
 
 # COMMAND ----------
 
-import lakebackup
-
-topic, key = dbutils.widgets.get("topic"), dbutils.widgets.get("key").replace("'", "''")
-con = lakebackup.connect(dbutils.widgets.get("destination"), engine=spark)
-
+topic, key = asked.topic, asked.key.replace("'", "''")
+con = lakebackup.connect(asked.destination, engine=globals().get("spark", "duckdb"))
 
 # COMMAND ----------
 
@@ -40,13 +44,13 @@ con = lakebackup.connect(dbutils.widgets.get("destination"), engine=spark)
 
 # COMMAND ----------
 
-display(
+notebook.show(
     con.sql(f"""
 SELECT partition, kafka_offset, time, key, value, backup_id, path
 FROM records('{topic}')
 WHERE key = '{key}'
 ORDER BY partition, kafka_offset
-""").spark()
+""")
 )
 
 # COMMAND ----------
@@ -56,14 +60,14 @@ ORDER BY partition, kafka_offset
 
 # COMMAND ----------
 
-display(
+notebook.show(
     con.sql(f"""
 SELECT partition, count(*) AS records, min(kafka_offset) AS first_offset, max(kafka_offset) AS last_offset,
   min(time) AS from_time, max(time) AS to_time
 FROM records('{topic}')
 GROUP BY partition
 ORDER BY partition
-""").spark()
+""")
 )
 
 # COMMAND ----------
@@ -73,7 +77,7 @@ ORDER BY partition
 
 # COMMAND ----------
 
-display(
+notebook.show(
     con.sql(f"""
 SELECT key, value, time
 FROM (
@@ -84,5 +88,5 @@ FROM (
 WHERE age = 1 AND value IS NOT NULL
 ORDER BY key
 LIMIT 1000
-""").spark()
+""")
 )

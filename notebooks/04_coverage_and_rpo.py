@@ -3,7 +3,8 @@
 # MAGIC # Coverage and RPO
 # MAGIC Which times every topic can be restored to, where the gaps are, and how far the newest restorable time is behind.
 # MAGIC
-# MAGIC `destination` is the folder that the backups are kept in, such as a volume. The next cells install what the
+# MAGIC It runs on Databricks, in Jupyter (`%run FILE destination=./backups`) and in plain Python (`python FILE destination=./backups`).
+# MAGIC `destination` is the folder that the backups are kept in, such as a volume. The next cells install on Databricks what the
 # MAGIC notebook needs beside the cluster's own Spark; skip them where the library is on the cluster.
 
 # COMMAND ----------
@@ -20,14 +21,17 @@
 
 # COMMAND ----------
 
-dbutils.widgets.text("destination", "/Volumes/main/default/backups", "Where the backups are kept")
+import lakebackup
+from lakebackup_jobs.query import notebook
+
+asked = notebook.parameters(
+    globals(),
+    destination="/Volumes/main/default/backups",
+)
 
 # COMMAND ----------
 
-import lakebackup
-
-con = lakebackup.connect(dbutils.widgets.get("destination"), engine=spark)
-con.register("coverage", "rpo", "last_success", "unusable_backups")
+con = lakebackup.connect(asked.destination)
 
 # COMMAND ----------
 
@@ -36,11 +40,14 @@ con.register("coverage", "rpo", "last_success", "unusable_backups")
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT source, scope, present, restorable_time, round(lag_ms / 60000, 1) AS lag_minutes, covered_time
-# MAGIC FROM rpo
-# MAGIC ORDER BY present DESC, lag_ms DESC
-# MAGIC LIMIT 1000
+notebook.show(
+    con.sql("""
+SELECT source, scope, present, restorable_time, round(lag_ms / 60000, 1) AS lag_minutes, covered_time
+FROM rpo
+ORDER BY present DESC, lag_ms DESC
+LIMIT 1000
+""")
+)
 
 # COMMAND ----------
 
@@ -49,10 +56,13 @@ con.register("coverage", "rpo", "last_success", "unusable_backups")
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT source, kind, backup_id, end_time, round(age_ms / 60000, 1) AS age_minutes, files, entries, bytes
-# MAGIC FROM last_success
-# MAGIC ORDER BY source, kind
+notebook.show(
+    con.sql("""
+SELECT source, kind, backup_id, end_time, round(age_ms / 60000, 1) AS age_minutes, files, entries, bytes
+FROM last_success
+ORDER BY source, kind
+""")
+)
 
 # COMMAND ----------
 
@@ -68,7 +78,7 @@ catalog.define("covered", "report_covered")
 intervals = catalog.rows("report_intervals", topics=40, steps=400)
 for source in sorted({row["source"] for row in intervals}):
     of = [row for row in intervals if row["source"] == source]
-    displayHTML(f"<h4>{source}</h4>" + charts.to_svg(charts.coverage(of)))
+    notebook.show(charts.to_svg(charts.coverage(of)), f"coverage-{source}")
 
 # COMMAND ----------
 
@@ -77,12 +87,15 @@ for source in sorted({row["source"] for row in intervals}):
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT source, scope, region, status, reason, from_time, to_time, from_position, to_position
-# MAGIC FROM coverage
-# MAGIC WHERE status <> 'restorable'
-# MAGIC ORDER BY to_time DESC, source, scope, region
-# MAGIC LIMIT 1000
+notebook.show(
+    con.sql("""
+SELECT source, scope, region, status, reason, from_time, to_time, from_position, to_position
+FROM coverage
+WHERE status <> 'restorable'
+ORDER BY to_time DESC, source, scope, region
+LIMIT 1000
+""")
+)
 
 # COMMAND ----------
 
@@ -91,12 +104,15 @@ for source in sorted({row["source"] for row in intervals}):
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT source, scope,
-# MAGIC   sum(CASE WHEN status = 'restorable' THEN to_ts - from_ts ELSE 0 END) / 3600000.0 AS restorable_hours,
-# MAGIC   sum(CASE WHEN status = 'gap' THEN to_ts - from_ts ELSE 0 END) / 3600000.0 AS lost_hours
-# MAGIC FROM coverage
-# MAGIC WHERE from_ts IS NOT NULL
-# MAGIC GROUP BY source, scope
-# MAGIC ORDER BY lost_hours DESC, source, scope
-# MAGIC LIMIT 1000
+notebook.show(
+    con.sql("""
+SELECT source, scope,
+  sum(CASE WHEN status = 'restorable' THEN to_ts - from_ts ELSE 0 END) / 3600000.0 AS restorable_hours,
+  sum(CASE WHEN status = 'gap' THEN to_ts - from_ts ELSE 0 END) / 3600000.0 AS lost_hours
+FROM coverage
+WHERE from_ts IS NOT NULL
+GROUP BY source, scope
+ORDER BY lost_hours DESC, source, scope
+LIMIT 1000
+""")
+)

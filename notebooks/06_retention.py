@@ -3,7 +3,8 @@
 # MAGIC # Retention
 # MAGIC What the policies keep and let go of, and why; whether the schedules are kept; what was deleted.
 # MAGIC
-# MAGIC `destination` is the folder that the backups are kept in, such as a volume. The next cells install what the
+# MAGIC It runs on Databricks, in Jupyter (`%run FILE destination=./backups`) and in plain Python (`python FILE destination=./backups`).
+# MAGIC `destination` is the folder that the backups are kept in, such as a volume. The next cells install on Databricks what the
 # MAGIC notebook needs beside the cluster's own Spark; skip them where the library is on the cluster.
 
 # COMMAND ----------
@@ -20,21 +21,27 @@
 
 # COMMAND ----------
 
-dbutils.widgets.text("destination", "/Volumes/main/default/backups", "Where the backups are kept")
-
-# COMMAND ----------
-
 import lakebackup
+from lakebackup_jobs.query import notebook
 
-con = lakebackup.connect(dbutils.widgets.get("destination"), engine=spark)
-con.register("policies", "holds", "missed_runs", "obsolete_backups", "removals", "audit")
+asked = notebook.parameters(
+    globals(),
+    destination="/Volumes/main/default/backups",
+)
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT source, full_schedule, incremental_schedule, window_days, redundancy, min_redundancy, actor, time
-# MAGIC FROM policies
-# MAGIC ORDER BY source
+con = lakebackup.connect(asked.destination)
+
+# COMMAND ----------
+
+notebook.show(
+    con.sql("""
+SELECT source, full_schedule, incremental_schedule, window_days, redundancy, min_redundancy, actor, time
+FROM policies
+ORDER BY source
+""")
+)
 
 # COMMAND ----------
 
@@ -43,23 +50,29 @@ con.register("policies", "holds", "missed_runs", "obsolete_backups", "removals",
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT source, status, reason, count(*) AS backups, sum(files) AS files, sum(bytes) AS bytes,
-# MAGIC   min(end_time) AS oldest, max(end_time) AS newest
-# MAGIC FROM obsolete_backups
-# MAGIC GROUP BY source, status, reason
-# MAGIC ORDER BY source, status, reason
+notebook.show(
+    con.sql("""
+SELECT source, status, reason, count(*) AS backups, sum(files) AS files, sum(bytes) AS bytes,
+  min(end_time) AS oldest, max(end_time) AS newest
+FROM obsolete_backups
+GROUP BY source, status, reason
+ORDER BY source, status, reason
+""")
+)
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT o.source, o.number, o.backup_id, o.kind, o.level, o.end_time, o.status, o.reason, o.because_of,
-# MAGIC   h.reason AS held_because, h.until_time
-# MAGIC FROM obsolete_backups AS o
-# MAGIC LEFT JOIN holds AS h
-# MAGIC   ON o.backup_id = h.backup_id
-# MAGIC ORDER BY o.source, o.number DESC
-# MAGIC LIMIT 1000
+notebook.show(
+    con.sql("""
+SELECT o.source, o.number, o.backup_id, o.kind, o.level, o.end_time, o.status, o.reason, o.because_of,
+  h.reason AS held_because, h.until_time
+FROM obsolete_backups AS o
+LEFT JOIN holds AS h
+  ON o.backup_id = h.backup_id
+ORDER BY o.source, o.number DESC
+LIMIT 1000
+""")
+)
 
 # COMMAND ----------
 
@@ -68,11 +81,14 @@ con.register("policies", "holds", "missed_runs", "obsolete_backups", "removals",
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT source, run, schedule, last_time, missed, round(lag_ms / 60000) AS lag_minutes,
-# MAGIC   lag_ms > every_ms AS more_than_promised
-# MAGIC FROM missed_runs
-# MAGIC ORDER BY missed DESC, source, run
+notebook.show(
+    con.sql("""
+SELECT source, run, schedule, last_time, missed, round(lag_ms / 60000) AS lag_minutes,
+  lag_ms > every_ms AS more_than_promised
+FROM missed_runs
+ORDER BY missed DESC, source, run
+""")
+)
 
 # COMMAND ----------
 
@@ -81,9 +97,12 @@ con.register("policies", "holds", "missed_runs", "obsolete_backups", "removals",
 
 # COMMAND ----------
 
-# MAGIC %sql
-# MAGIC SELECT source, prune_id, time, reason, sum(coalesce(files, 1)) AS files, sum(bytes) AS bytes
-# MAGIC FROM removals
-# MAGIC GROUP BY source, prune_id, time, reason
-# MAGIC ORDER BY time DESC
-# MAGIC LIMIT 1000
+notebook.show(
+    con.sql("""
+SELECT source, prune_id, time, reason, sum(coalesce(files, 1)) AS files, sum(bytes) AS bytes
+FROM removals
+GROUP BY source, prune_id, time, reason
+ORDER BY time DESC
+LIMIT 1000
+""")
+)

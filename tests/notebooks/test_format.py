@@ -13,13 +13,13 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.py"))
 
 
 def test_they_are_all_there() -> None:
-    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06"]
+    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06", "07"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_they_are_notebooks_of_databricks_and_of_no_machine(path: Path) -> None:
     found = cells(path)
-    assert {"%md", "%pip", "%sql" if path.stem[:2] != "03" else "%python"} <= {word for word, _ in found}
+    assert {word for word, _ in found} == {"%md", "%pip", "%restart_python", "%python"}
     for word, text in found:
         if word == "%python":
             ast.parse(text)

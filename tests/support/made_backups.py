@@ -6,7 +6,7 @@ import io
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -93,6 +93,11 @@ class MadeBackups:
         self._planner = None
         for row in rows:
             self._rows.setdefault(table_of(type(row)), []).append(row)
+
+    def change(self, table: str, change: Callable[[Any], Row]) -> None:
+        """Change the rows of a table that are held."""
+        self._planner = None
+        self._rows[table] = [*map(change, self._rows[table])]
 
     def backup(
         self,

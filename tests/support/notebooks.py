@@ -1,21 +1,26 @@
-"""Runs a notebook in Databricks' source format: `spark`, `dbutils`, `display` and `displayHTML` are given.
+"""Runs a notebook in Databricks' source format, with what the place gives it: on Databricks `spark`,
+`dbutils` and IPython, in Jupyter IPython alone.
 
-Format: Databricks documentation, "Export and import Databricks notebooks" (source files) and "Notebook
-widgets" (`:name` in SQL is the widget's value).
+Format: Databricks documentation, "Export and import Databricks notebooks" (source files).
 """
 
 from __future__ import annotations
 
 import re
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 HEADER, BREAK, MAGIC = "# Databricks notebook source", "# COMMAND ----------", "# MAGIC"
 _IGNORED = ("%md", "%pip", "%restart_python")
@@ -45,33 +50,43 @@ def cells(path: Path) -> list[tuple[str, str]]:
     return found
 
 
-def run(path: Path, spark: SparkSession, **given: str) -> Shown:
-    """Run all cells in order; `given` are values that somebody typed into the widgets."""
+def run(path: Path, spark: SparkSession | None = None, **given: str) -> Shown:
+    """Run all cells in order. On Databricks where there is a session, and `given` are typed into the widgets;
+    else in Jupyter, and they are words of `%run`."""
     shown = Shown()
 
-    def widget(name: str, value: str = "", *_: Any) -> None:
+    def widget(name: str, value: str) -> None:
         shown.widgets[name] = given.get(name, value)
 
-    def show(frame: DataFrame) -> None:
-        shown.tables.append([row.asDict(recursive=True) for row in frame.collect()])
-
-    widgets = SimpleNamespace(text=widget, dropdown=widget, combobox=widget, get=shown.widgets.__getitem__)
-    shown.names = {
-        "__name__": path.stem,
-        "spark": spark,
-        "dbutils": SimpleNamespace(widgets=widgets),
-        "display": show,
-        "displayHTML": shown.pages.append,
-    }
-    for number, (word, text) in enumerate(cells(path), 1):
-        if word == "%python":
-            exec(compile(text, f"{path.name}, cell {number}", "exec"), shown.names)
-        elif word == "%sql":
-            show(spark.sql(text, args=_asked(text, shown.widgets)))
-        else:
-            assert word in _IGNORED, f"{path.name}, cell {number}: {word} is not known"
+    shown.names = {"__name__": "__main__"}
+    if spark is not None:
+        widgets = SimpleNamespace(text=widget, get=shown.widgets.__getitem__)
+        shown.names |= {"spark": spark, "dbutils": SimpleNamespace(widgets=widgets)}
+    words = [] if spark else [f"{name}={value}" for name, value in given.items()]
+    with mock.patch.object(sys, "argv", [path.name, *words]), _ipython(shown):
+        for number, (word, text) in enumerate(cells(path), 1):
+            if word == "%python":
+                exec(compile(text, f"{path.name}, cell {number}", "exec"), shown.names)
+            else:
+                assert word in _IGNORED, f"{path.name}, cell {number}: {word} is not known"
     return shown
 
 
-def _asked(text: str, widgets: Mapping[str, str]) -> dict[str, str]:
-    return {name: widgets[name] for name in re.findall(r"(?<![:\w]):([a-z_]+)", text)}
+@contextmanager
+def _ipython(shown: Shown) -> Iterator[None]:
+    """The little of IPython that a notebook uses; IPython is no dependency."""
+
+    def display(what: Any) -> None:
+        if isinstance(what, str):
+            shown.pages.append(what)
+        else:
+            assert "<table" in what._repr_html_()
+            shown.tables.append(what.rows())
+
+    ipython, displays = ModuleType("IPython"), ModuleType("IPython.display")
+    ipython.__dict__.update(get_ipython=lambda: shown, display=displays)
+    displays.__dict__.update(HTML=str, display=display)
+    with pytest.MonkeyPatch.context() as patch:  # of these two alone: a notebook imports others
+        patch.setitem(sys.modules, "IPython", ipython)
+        patch.setitem(sys.modules, "IPython.display", displays)
+        yield
