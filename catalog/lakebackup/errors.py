@@ -61,7 +61,7 @@ class EnvironmentProblem(LakebackupError):
 
 
 class TooLarge(EnvironmentProblem):
-    """A query needs more memory than DuckDB may use; Spark can still run it."""
+    """A query needs more memory than its engine may use."""
 
 
 class Damaged(LakebackupError):

@@ -154,7 +154,7 @@ class Connection:
             from lakebackup.sql_engine.spark import streamed
 
             frame = record_query.select_on_spark(spark, reader, select, as_of=self._as_of)
-            return Result(streamed(frame), frame=frame)
+            return Result(streamed(frame, select), frame=frame)
 
         seconds = _seconds(timeout)
         if self._spark is None:

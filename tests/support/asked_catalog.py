@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from tests.support.catalogs import made_backup, made_position
 from tests.support.made_backups import MadeBackups, Record
@@ -32,6 +33,11 @@ def questions() -> dict[str, str]:
         r"\*\*(.+?)\*\*[^`]*?(?:`[^`]+`[^`]*)*```sql\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL
     )
     return dict(found)
+
+
+def settled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without what counts the time up to now."""
+    return [{name: row[name] for name in row if not re.search("age|ago|lag", name)} for row in rows]
 
 
 def made_catalog(folder: Path) -> MadeBackups:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lakebackup import errors
-from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError
+from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, TooLarge
+from lakebackup.sql_engine.guard.place import of_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +18,13 @@ _TORN = re.compile(
     r"(?:Checksum error|CRC checksum|FAILED_READ_FILE|[^\n]*is not a Parquet file)[^\n]{0,300}"
 )
 _DIED = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure")
+# A text, a list or a recursion that the JVM has no room for.
+_TOO_LARGE = re.compile(
+    r"OutOfMemoryError|OUT_OF_MEMORY|StackOverflowError|COLLECTION_SIZE_LIMIT_EXCEEDED|NegativeArraySize"
+    r"|exceed(?:s|ing|ed)? the array size limit|maxResultSize|KRYO_BUFFER_OVERFLOW"
+)
+# What lies at the bottom of a Java exception's text.
+_CAUSE = re.compile(r"^(?:: |Caused by: )[\w.$]+: (.+)$", re.MULTILINE)
 _OURS = re.compile(r"lakebackup\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
@@ -39,6 +47,40 @@ def task_errors() -> Iterator[None]:
         if torn := _TORN.search(str(error)):
             raise damaged_table("the catalog", torn[0]) from None
         raise
+
+
+@contextmanager
+def select_errors(sql: str) -> Iterator[None]:
+    """Around what a person's SELECT makes Spark do: as `task_errors`, and what Spark has against it comes out
+    as UsageProblem with its place in `sql`, or as TooLarge."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        with _unlogged(), task_errors():
+            yield
+    except (PySparkException, Py4JJavaError) as error:
+        text = str(error)
+        if _TOO_LARGE.search(text):
+            raise TooLarge(
+                "The query needs more memory than Spark has.",
+                hint="Ask for fewer rows or columns, or give Spark more: spark.driver.memory.",
+            ) from error
+        causes = _CAUSE.findall(text)
+        raise of_engine(sql, causes[-1] if causes else text) from error
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Without the log of PySpark, which writes each error, with the whole plan, to standard error."""
+    from pyspark.logger import PySparkLogger
+
+    log = PySparkLogger.getLogger("SQLQueryContextLogger")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def passed_on(error: LakebackupError) -> OSError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,9 +75,11 @@ class Limits:
             return
         self._fired = True
         patience = time.monotonic() + _GRACE_S
-        self._interrupt()
-        while not over.wait(_AGAIN_S):
-            self._interrupt()  # again: the query may have been about to start
+        while True:
+            with suppress(Exception):  # the engine is gone, and with it the query
+                self._interrupt()  # again and again: the query may have been about to start
+            if over.wait(_AGAIN_S):
+                return
             if self._give_up and time.monotonic() >= patience:
                 self._give_up(self._timed_out())
                 return

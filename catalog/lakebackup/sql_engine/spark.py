@@ -24,7 +24,7 @@ from lakebackup.sql_engine import (
 from lakebackup.sql_engine.delta.as_of import open_then, require_then
 from lakebackup.sql_engine.delta.log import folder_of, prefetch
 from lakebackup.sql_engine.delta.table import newest_version
-from lakebackup.sql_engine.failures import task_errors
+from lakebackup.sql_engine.failures import select_errors, task_errors
 from lakebackup.sql_engine.limits import Limits
 from lakebackup_sql import load, names
 
@@ -105,7 +105,7 @@ class SparkEngine(SqlEngine):
         self._unregister(relation)
 
     def define_checked(self, relation: str, checked: Checked) -> None:
-        with Limits(self._spark.interruptAll, memory=False).running(), task_errors():
+        with Limits(self._spark.interruptAll, memory=False).running(), select_errors(checked.given):
             checked.selected("spark")
             self._name(relation, self._checked(relation, checked).localCheckpoint())
 
@@ -299,25 +299,20 @@ def in_lists(text: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]
 
 def run_checked(spark: SparkSession, checked: Checked) -> DataFrame:
     """The rows of a person's SELECT. Raises UsageProblem, with the place in it that Spark does not take."""
-    from pyspark.errors import AnalysisException, ParseException
-
-    from lakebackup.sql_engine.guard.place import of_engine
-
-    try:
+    with select_errors(checked.given):
         return spark.sql(checked.text("spark"))
-    except (AnalysisException, ParseException) as error:
-        raise of_engine(checked.given, error) from error
 
 
-def streamed(frame: DataFrame) -> pa.RecordBatchReader:
-    """The rows of a DataFrame, some at a time."""
+def streamed(frame: DataFrame, given: str | None = None) -> pa.RecordBatchReader:
+    """The rows of a DataFrame, some at a time. `given`: the person's SELECT whose rows they are, see
+    `select_errors`."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
     schema = to_arrow_schema(frame.schema)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with task_errors():
+        with task_errors() if given is None else select_errors(given):
             rows = frame.toLocalIterator()
             while some := [row.asDict(recursive=True) for row in islice(rows, _ROWS_AT_ONCE)]:
                 yield pa.RecordBatch.from_pylist(some, schema)

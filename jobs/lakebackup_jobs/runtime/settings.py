@@ -60,6 +60,8 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
             # It would take memory by the machine's size before it collects garbage. A large plan still gets
             # spark.driver.memory.
             "-XX:ReservedCodeCacheSize=240m -Xms32m -XX:MaxHeapFreeRatio=40",
+            # A task that runs out of memory fails alone: Spark would end the JVM, and this is the only one.
+            "spark.executor.killOnFatalError.depth": "0",
             # On a cluster the package comes with the tasks, too late for the daemon.
             "spark.python.daemon.module": DAEMON,
             "spark.driver.bindAddress": "127.0.0.1",

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.hostile import RELATIONS, statements
 
 from lakebackup.errors import LakebackupError, UsageProblem
 from lakebackup.sql_engine.duck import DuckEngine
@@ -22,13 +23,10 @@ from lakebackup.sql_engine.guard.macros import MACROS
 from lakebackup.sql_engine.limits import Limits
 from lakebackup.store.writer import CatalogWriter
 
-RELATIONS = {
-    "files": ["destination", "path", "backup_id", "bytes", "min_ts", "max_ts", "scope", "at"],
-    "backups": ["backup_id", "number", "state", "end_ts"],
-}
 ATTACKS: list[dict[str, str]] = yaml.safe_load(Path(__file__).with_name("guard_attacks.yml").read_text())
 FUNCTIONS: list[list[str]] = yaml.safe_load(Path(__file__).with_name("guard_functions.yml").read_text())
 HOSTILE: list[str] = yaml.safe_load(Path(__file__).with_name("guard_hostile.yml").read_text())
+LARGE = [pytest.param(sql, marks=pytest.mark.long) for sql in statements() if sql not in HOSTILE]
 ALLOWED: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("guard_allowed.yml").read_text())
 
 
@@ -159,7 +157,7 @@ def test_describe_shows_columns_and_their_types() -> None:
     assert "('kafka_offset', 'BIGINT')" in check_select("DESC records", {}, records=True).duckdb
 
 
-@pytest.mark.parametrize("sql", HOSTILE)
+@pytest.mark.parametrize("sql", [*HOSTILE, *LARGE])
 def test_hostile_sizes_end(sql: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With an answer or an error of our own, in bounded time and memory."""
     from lakebackup.sql_engine import limits
@@ -168,7 +166,7 @@ def test_hostile_sizes_end(sql: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     engine = DuckEngine(str(tmp_path))
     row = {name: ["a1/b'c"] for name in RELATIONS["files"]} | {"bytes": [10]}
     engine.give("files", pa.table(row | {"at": pa.array([0], pa.timestamp("us"))}))
-    began = time.monotonic()
+    began = time.process_time()
     try:
         checked = check_select(sql, RELATIONS)
         with Limits(engine.interrupt, seconds=0.3).running():
@@ -176,7 +174,7 @@ def test_hostile_sizes_end(sql: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
                 del batch
     except LakebackupError:
         pass
-    assert time.monotonic() - began < 8
+    assert time.process_time() - began < 8
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ Made by hand, without a broker.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
-from tests.support.asked_catalog import ENDS, made_catalog, questions
+from tests.support.asked_catalog import ENDS, made_catalog, questions, settled
 from tests.support.command_line import quiet, said
 from tests.support.made_backups import MadeBackups
 
@@ -66,12 +65,7 @@ def test_a_connection_answers_as_the_command_line(
     connection = lakebackup.connect(str(made.folder))
     for question in questions().values():
         told = [json.loads(json_line(row)) for row in connection.sql(question)]
-        assert _settled(told) == _settled(said(capsys, "sql", question, "--repo", str(made.folder))), question
-
-
-def _settled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows without what counts the time up to now."""
-    return [{name: row[name] for name in row if not re.search("age|ago|lag", name)} for row in rows]
+        assert settled(told) == settled(said(capsys, "sql", question, "--repo", str(made.folder))), question
 
 
 def test_there_are_questions_and_every_one_has_an_answer(made: MadeBackups) -> None:
