@@ -346,6 +346,7 @@ def samples(text: str) -> dict[tuple[str, str, str], float]:
         (s.name, s.labels["task"], s.labels.get("reason", "")): s.value
         for family in text_string_to_metric_families(text)
         for s in family.samples
+        if "task" in s.labels
     }
 
 
@@ -365,7 +366,9 @@ def test_verbs_over_http(api: httpx.Client, lab: Lab, topic: Callable[..., str])
         assert (again.status_code, again.json()["error"]) == (409, "Failed")
         assert again.json()["task"]["stores"][0]["ok"]
         assert api.post("/log/tasks/lab/resume").json()["state"] == "running"
-        found = samples(api.get("/metrics").text)
+        text = api.get("/metrics").text
+        assert 'lakebackup_status{source="lab",status="UNVERIFIED"} 1.0' in text
+        found = samples(text)
         assert found["lakebackup_log_checkpoint_ts", "lab", ""] == feed.now
         assert found["lakebackup_log_at_work", "lab", ""] == 1
         assert found["lakebackup_log_events_total", "lab", ""] > 20
