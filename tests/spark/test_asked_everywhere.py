@@ -69,6 +69,13 @@ def thrift(place: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
+def client(spark: SparkSession, thrift: str) -> Iterator[Jdbc]:
+    """A client that asks all questions."""
+    with Jdbc(spark, thrift) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
 def remote() -> Iterator[SparkSession]:
     """A session on `lakebackup serve connect`."""
     from pyspark.sql.connect.session import SparkSession as Remote
@@ -167,12 +174,9 @@ def test_a_session_answers_alike(
 @pytest.mark.long
 @ROOT_ONLY
 @each_question
-def test_a_jdbc_client_is_answered_alike(
-    question: str, spark: SparkSession, thrift: str, answers: dict[str, Any]
-) -> None:
+def test_a_jdbc_client_is_answered_alike(question: str, client: Jdbc, answers: dict[str, Any]) -> None:
     sql = questions()[question]
-    with Jdbc(spark, thrift) as client:
-        same(sql, told(client.rows(sql)), answers[question])
+    same(sql, told(client.rows(sql)), answers[question])
 
 
 @pytest.mark.parametrize("kind", ["session", pytest.param("remote", marks=pytest.mark.long)])

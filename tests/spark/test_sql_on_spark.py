@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,10 @@ from tests.support.made_backups import MadeBackups, Record
 from tests.unit.catalog.sql_engine.test_guard import FUNCTIONS, plain
 
 import lakebackup
-from lakebackup.errors import Damaged, TimedOut
+from lakebackup.errors import Damaged, LakebackupError, TimedOut, TooLarge, UsageProblem
 from lakebackup.plan.diff import DiffRequest
 from lakebackup.sql_engine.guard.check import check_select
-from lakebackup.sql_engine.spark import streamed
+from lakebackup.sql_engine.spark import run_checked, streamed
 from lakebackup_jobs.query import record_query as ask
 from lakebackup_jobs.query.record_diff import run
 
@@ -140,6 +141,26 @@ def test_what_is_allowed_runs_on_spark(case: dict[str, Any], session: SparkSessi
         row[:] = [float(value) if isinstance(value, Decimal) else value for value in row]
     if "rows" in case:
         assert rows == case["rows"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "said"),
+    [
+        ("SELECT bytes / (bytes - 10) AS x FROM files", UsageProblem, "Division by zero"),
+        ("SELECT CAST(path AS INT) AS x FROM files", UsageProblem, "cannot be cast"),
+        ("SELECT array_repeat(path, bytes) AS x FROM files", UsageProblem, "\nline 1: SELECT array_repeat"),
+        ("SELECT sequence(1, bytes * 1000000000000) AS x FROM files", TooLarge, "more memory than Spark has"),
+        ("SELECT repeat('a', 100000) RLIKE '^(a|a)*$' AS x FROM files", TooLarge, "more memory"),
+    ],
+)
+def test_an_error_on_spark_is_ours_and_said_once(
+    sql: str, kind: type[LakebackupError], said: str, session: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    checked = check_select(sql, {name: session.table(name).columns for name in VIEWS})
+    with pytest.raises(kind, match=re.escape(said)) as failed:
+        streamed(run_checked(session, checked), sql).read_all()
+    assert not re.search(r"java|py4j|SQLSTATE|\[[A-Z_.]+\]", failed.value.message)
+    assert capfd.readouterr().err == ""
 
 
 LONG = """

@@ -126,6 +126,8 @@ def _settings(scratch: Path, host: str, port: int) -> dict[str, str]:
         "spark.hadoop.hive.server2.thrift.port": str(port),
         "spark.hadoop.hive.server2.enable.doAs": "false",
         "spark.hadoop.hive.server2.logging.operation.enabled": "false",
+        # Hive's metastore, which there is none of, is looked for when a client leaves.
+        "spark.hadoop.hive.hmshandler.retry.attempts": "0",
         "spark.hadoop.hive.exec.scratchdir": str(scratch / "hive"),
     }
 
