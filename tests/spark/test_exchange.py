@@ -103,10 +103,13 @@ def test_what_was_exported_comes_back_the_same(
     assert foreign_destinations(own, open_storage(str(root))) == frozenset()
     for place in (root, empty):
         CatalogWriter(spark, str(place)).fold("removals")
-    again = take(spark, empty, folder=str(out), trust_roots=(str(root),))
-    assert again["backups"] == 0
-    assert all_rows(empty) == all_rows(root)
-    assert len(rows_of(empty, "removals")) == 1
+    for place in (root, empty):
+        again = take(spark, place, folder=str(out), trust_roots=(str(root),))
+        assert again["backups"] == 0
+    folded, held = all_rows(root), all_rows(empty)
+    # Which prunes of the other destination are complete is not known there.
+    assert (len(folded.pop("removals")), len(held.pop("removals"))) == (1, 2)
+    assert folded == held
     assert len(rows_of(empty, "audit")) == 2
     before = {table: rows_of(empty, table) for table in (*all_rows(empty), "audit")}
     shutil.rmtree(empty / "catalog")
