@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
@@ -117,7 +118,7 @@ class _Rebuild:
     def run(self) -> Rebuilt:
         self._audit()
         self._prunes()
-        total = sum(1 for _ in _places(self.storage))
+        total = len(self.places)
         self.told(0, total)
         manifests = self._manifests()
         backups: list[Backup] = []
@@ -238,8 +239,13 @@ class _Rebuild:
             f"existed, and {other.backup_id} has its number, {other.number}."
         )
 
+    @cached_property
+    def places(self) -> list[tuple[str, str]]:
+        """Source and id of what looks like a backup; listed once, in object storage by many requests."""
+        return list(_places(self.storage))
+
     def _readable(self) -> Iterator[sidecar.Manifest]:
-        for number, (source, backup_id) in enumerate(_places(self.storage), 1):
+        for number, (source, backup_id) in enumerate(self.places, 1):
             self.read = number
             path = layout.manifest_path(source, backup_id)
             try:

@@ -6,15 +6,11 @@ script and no address in it, and it forbids the browser to load anything.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import EnvironmentProblem
 from lakebackup.rules.times import format_ts
 from lakebackup_jobs.lifecycle.progress import human_bytes
 from lakebackup_jobs.runtime.terminal_text import all_visible
@@ -121,22 +117,6 @@ def page(found: Mapping[str, Any]) -> str:
         bad=any(finding["kind"] == "bad" for finding in found["findings"]),
         tool=version("lakebackup"),
     )
-
-
-def write(text: str, target: Path) -> None:
-    """Put the page there, whole or not at all. Raises EnvironmentProblem."""
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=target.absolute().parent, prefix=f".{target.name}-", delete=False
-        ) as file:
-            Path(file.name).chmod(0o644)
-            file.write(text)
-        Path(file.name).replace(target)
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"The report cannot be written to {target}: {os.strerror(error.errno or 0)}.",
-            hint="Name a file in a folder that exists and can be written.",
-        ) from error
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.openmetrics.exposition import generate_latest
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 
-from lakebackup.errors import EnvironmentProblem
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.query.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from prometheus_client.core import Metric
@@ -37,61 +36,43 @@ _GAUGES = {
 
 @dataclass(frozen=True, eq=False)
 class SourceCollector(Collector):
-    """The sources of a destination. Each scrape reads the catalog, so that every process reports the same."""
+    """Gauges of rows of the view `status`, which each scrape asks for; what is null has none."""
 
-    destination: str
-    catalog: str | None
+    rows: Callable[[], Iterable[Mapping[str, Any]]]
 
     def collect(self) -> Iterable[Metric]:
-        """One scrape. Raises NotFound, EnvironmentProblem: the scrape fails."""
-        return metrics_of(
-            CatalogReader.require(self.destination, self.catalog).rows("list_status", source=None)
+        """One scrape. Raises what asking for the rows does: the scrape fails."""
+        rows = list(self.rows())
+        state = GaugeMetricFamily(
+            "lakebackup_status", "1: the source has this status", labels=["source", "status"]
         )
+        for row in rows:
+            for one in STATES:
+                state.add_metric([row["source"], one], float(row["status"] == one))
+        yield state
+        for name, (what, column, unit) in _GAUGES.items():
+            gauge = GaugeMetricFamily(f"lakebackup_{name}", what, labels=["source"])
+            for row in rows:
+                if row[column] is not None:
+                    gauge.add_metric([row["source"]], float(row[column]) / unit)
+            yield gauge
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is read before the first scrape."""
         return []
 
 
-def metrics_of(rows: Iterable[Mapping[str, Any]]) -> Iterable[Metric]:
-    """The metrics of rows of the view `status`; what is null has none."""
-    rows = list(rows)
-    state = GaugeMetricFamily(
-        "lakebackup_status", "1: the source has this status", labels=["source", "status"]
+def of_catalog(destination: str, catalog: str | None) -> SourceCollector:
+    """The sources of a destination, read at each scrape, so that every process reports the same.
+
+    A scrape raises NotFound, EnvironmentProblem.
+    """
+    return SourceCollector(
+        lambda: CatalogReader.require(destination, catalog).rows("list_status", source=None)
     )
-    for row in rows:
-        for one in STATES:
-            state.add_metric([row["source"], one], float(row["status"] == one))
-    yield state
-    for name, (what, column, unit) in _GAUGES.items():
-        gauge = GaugeMetricFamily(f"lakebackup_{name}", what, labels=["source"])
-        for row in rows:
-            if row[column] is not None:
-                gauge.add_metric([row["source"]], float(row[column]) / unit)
-        yield gauge
 
 
 def write_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows of the view `status` as OpenMetrics text; a reader sees the old file or the new one.
-
-    Raises EnvironmentProblem when it cannot be written.
-    """
-    registry = CollectorRegistry()
-    registry.register(_Rows(rows))
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(generate_latest(registry))  # type: ignore[no-untyped-call]
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise EnvironmentProblem(
-            f"--metrics: {path} cannot be written: {error.strerror or error}.", hint="Name another file."
-        ) from None
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows(Collector):
-    rows: Sequence[Mapping[str, Any]]
-
-    def collect(self) -> Iterable[Metric]:
-        return metrics_of(self.rows)
+    """Write rows of the view `status` as OpenMetrics text. Raises EnvironmentProblem when it cannot."""
+    text = generate_latest(SourceCollector(lambda: rows)).decode()  # type: ignore[no-untyped-call]
+    write_whole(text, path, "--metrics: the figures")

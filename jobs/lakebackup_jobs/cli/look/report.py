@@ -29,7 +29,9 @@ def report(
     now = instant(call.flags["as_of"]) or time.time_ns() // 1_000_000
     found = job.facts(call.reader(), now)
     if html:
-        job.write(job.page(found), html)
+        from lakebackup_jobs.query.whole_file import write_whole
+
+        write_whole(job.page(found), html, "The report")
     if call.json:
         call.show(found)
     elif html:

@@ -33,14 +33,14 @@ def status(
     from lakebackup_jobs.cli.output.rows import Brief
 
     found = call.reader().query("list_status", source=call.settings.source).read_all()
-    rows = found.select(["source", "status"]).to_pylist()
+    rows = found.to_pylist()
     if not rows and call.settings.source:
         raise NotFound(f"There is no source {call.settings.source!r}.", hint="`lakebackup status` lists all.")
     call.write(found.to_reader(), COLUMNS, Brief(COLUMNS, FIRST_OUT))
     if metrics:
         from lakebackup_jobs.query.source_metrics import write_file
 
-        write_file(metrics, found.to_pylist())
+        write_file(metrics, rows)
     if damaged := [row["source"] for row in rows if row["status"] == "DAMAGED"]:
         raise Damaged(
             f"Backups of {', '.join(damaged)} are damaged.",

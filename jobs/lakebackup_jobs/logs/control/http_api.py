@@ -21,7 +21,7 @@ from lakebackup_jobs.logs.control.http_gate import Gate, answer_errors
 from lakebackup_jobs.logs.control.metrics import LogCollector, registry
 from lakebackup_jobs.logs.control.status import statuses
 from lakebackup_jobs.logs.task import TaskSettings
-from lakebackup_jobs.query.source_metrics import SourceCollector
+from lakebackup_jobs.query.source_metrics import of_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,7 +89,7 @@ def _tasks(place: Place) -> APIRouter:
         return control.stop(place, name)
 
     at = place.destination, place.catalog
-    metrics_of = registry(LogCollector(*at), SourceCollector(*at))
+    metrics_of = registry(LogCollector(*at), of_catalog(*at))
 
     @routes.get("/metrics")
     def metrics() -> Response:

@@ -33,11 +33,12 @@ looked_at AS (
   SELECT backup_id, MAX(at) AS at FROM raw_checks WHERE mode <> 'keys' AND backup_id IS NOT NULL GROUP BY backup_id
 ),
 verified AS (
-  SELECT n.source, CASE WHEN COUNT(*) = COUNT(l.at) THEN MIN(l.at) END AS at
+  SELECT n.source, MIN(l.at) AS at
   FROM newest AS n
   JOIN backups AS b ON n.source = b.source AND n.base = b.base AND b.link <= n.link AND n.link < b.unlinked
   LEFT JOIN looked_at AS l ON b.backup_id = l.backup_id
   GROUP BY n.source
+  HAVING COUNT(*) = COUNT(l.at)
 ),
 found AS (
   SELECT
@@ -60,14 +61,11 @@ found AS (
   LEFT JOIN verified AS v ON s.source = v.source
   LEFT JOIN log_tasks AS k ON s.source = k.source
   LEFT JOIN (
-    SELECT
-      source,
-      CASE WHEN COUNT(*) = COUNT(restorable_ts) THEN MIN(restorable_ts) END AS restorable_ts,
-      CASE WHEN COUNT(*) = COUNT(restorable_ts) THEN MIN(restorable_time) END AS restorable_time,
-      CASE WHEN COUNT(*) = COUNT(restorable_ts) THEN MAX(lag_ms) END AS lag_ms
+    SELECT source, MIN(restorable_ts) AS restorable_ts, MIN(restorable_time) AS restorable_time, MAX(lag_ms) AS lag_ms
     FROM rpo
     WHERE present
     GROUP BY source
+    HAVING COUNT(*) = COUNT(restorable_ts)
   ) AS r ON s.source = r.source
   LEFT JOIN (
     SELECT source, MIN(last_ts + every_ms) AS due_ts, CAST(SUM(missed) AS BIGINT) AS missed

@@ -15,7 +15,7 @@ from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import Damaged, EnvironmentProblem, Incomplete, NotFound
 from lakebackup.rows.upkeep import Check, Policy
-from lakebackup_jobs.query.source_metrics import STATES, SourceCollector, metrics_of
+from lakebackup_jobs.query.source_metrics import STATES, SourceCollector, of_catalog
 
 MONITORING = Path(__file__).parents[4] / "docs" / "monitoring"
 NOW = time.time_ns() // 1_000_000
@@ -96,8 +96,8 @@ def test_the_metrics_file(made: MadeBackups, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_dashboard_and_alerts_name_metrics_that_there_are(made: MadeBackups) -> None:
-    there = {family.name for family in SourceCollector(str(made.folder), None).collect()}
-    assert there == {family.name for family in metrics_of([])}
+    there = {family.name for family in of_catalog(str(made.folder), None).collect()}
+    assert there == {family.name for family in SourceCollector(list).collect()}
     board = (MONITORING / "grafana-dashboard.json").read_text("utf-8")
     rules = yaml.safe_load((MONITORING / "alerts.yml").read_text("utf-8"))
     page = (MONITORING / "README.md").read_text("utf-8")

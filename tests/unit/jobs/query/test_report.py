@@ -19,6 +19,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.query import report
 from lakebackup_jobs.query.charts import COLOURS
+from lakebackup_jobs.query.whole_file import write_whole
 
 NOW = FIRST + 89 * DAY + 5 * 3_600_000
 RED = COLOURS["gap"]
@@ -39,7 +40,7 @@ def facts(catalog: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def page(facts: dict[str, Any], catalog: Path) -> Path:
     file = catalog / "report.html"
-    report.write(report.page(facts), file)
+    write_whole(report.page(facts), file, "The report")
     return file
 
 
@@ -162,7 +163,7 @@ def test_nothing_is_bad_when_nothing_is_missing(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.browser
 def test_the_page_has_no_red_when_nothing_is_missing(tmp_path: Path) -> None:
-    report.write(report.page(report.facts(whole(tmp_path), NOW)), tmp_path / "report.html")
+    write_whole(report.page(report.facts(whole(tmp_path), NOW)), tmp_path / "report.html", "The report")
     assert share(pixels(browser.screenshot(tmp_path / "report.html", tmp_path, 1120, 1600)), RED) == 0
 
 
@@ -194,4 +195,4 @@ def test_the_command_needs_no_java(catalog: Path, tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="No such file"):
-        report.write("", tmp_path / "nowhere" / "report.html")
+        write_whole("", tmp_path / "nowhere" / "report.html", "The report")

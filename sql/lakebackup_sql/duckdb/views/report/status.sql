@@ -1,4 +1,4 @@
--- cb8d7b36ae730374 backups growth log_tasks missed_runs policies raw_backups raw_checks rpo unprotected_topics unusable_backups
+-- 44760186df6fb5b3 backups growth log_tasks missed_runs policies raw_backups raw_checks rpo unprotected_topics unusable_backups
 WITH newest AS (
   SELECT
     n.source,
@@ -30,7 +30,7 @@ WITH newest AS (
 ), verified AS (
   SELECT
     n.source,
-    CASE WHEN COUNT(*) = COUNT(l."at") THEN MIN(l."at") END AS "at"
+    MIN(l."at") AS "at"
   FROM newest AS n
   JOIN backups AS b
     ON n.source = b.source
@@ -41,6 +41,8 @@ WITH newest AS (
     ON b.backup_id = l.backup_id
   GROUP BY
     n.source
+  HAVING
+    COUNT(*) = COUNT(l."at")
 ), found AS (
   SELECT
     s.source,
@@ -93,14 +95,16 @@ WITH newest AS (
   LEFT JOIN (
     SELECT
       source,
-      CASE WHEN COUNT(*) = COUNT(restorable_ts) THEN MIN(restorable_ts) END AS restorable_ts,
-      CASE WHEN COUNT(*) = COUNT(restorable_ts) THEN MIN(restorable_time) END AS restorable_time,
-      CASE WHEN COUNT(*) = COUNT(restorable_ts) THEN MAX(lag_ms) END AS lag_ms
+      MIN(restorable_ts) AS restorable_ts,
+      MIN(restorable_time) AS restorable_time,
+      MAX(lag_ms) AS lag_ms
     FROM rpo
     WHERE
       present
     GROUP BY
       source
+    HAVING
+      COUNT(*) = COUNT(restorable_ts)
   ) AS r
     ON s.source = r.source
   LEFT JOIN (

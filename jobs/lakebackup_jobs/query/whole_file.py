@@ -1,0 +1,28 @@
+"""Files that other programs read while they are written again."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from lakebackup.errors import EnvironmentProblem
+
+
+def write_whole(text: str, target: Path, what: str) -> None:
+    """Put a text in place of a file, so that a reader sees the old one or the new one.
+
+    Raises EnvironmentProblem, which says that `what` cannot be written.
+    """
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=target.absolute().parent, prefix=f".{target.name}-", delete=False
+        ) as file:
+            Path(file.name).chmod(0o644)
+            file.write(text)
+        Path(file.name).replace(target)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"{what} cannot be written to {target}: {os.strerror(error.errno or 0)}.",
+            hint="Name a file in a folder that exists and can be written.",
+        ) from error
