@@ -150,6 +150,7 @@ def test_what_is_allowed_runs_on_spark(case: dict[str, Any], session: SparkSessi
         ("SELECT CAST(path AS INT) AS x FROM files", UsageProblem, "cannot be cast"),
         ("SELECT array_repeat(path, bytes) AS x FROM files", UsageProblem, "\nline 1: SELECT array_repeat"),
         ("SELECT date_format(at, repeat('y', 1000000)) AS x FROM files", UsageProblem, "Fail to recognize"),
+        ("SELECT add_months(DATE '2024-01-01', 1000000) AS x FROM files", UsageProblem, "out of range"),
         ("SELECT sequence(1, bytes * 1000000000000) AS x FROM files", TooLarge, "more memory than Spark has"),
         ("SELECT repeat('a', 100000) RLIKE '^(a|a)*$' AS x FROM files", TooLarge, "more memory"),
     ],

@@ -54,14 +54,14 @@ def task_errors() -> Iterator[None]:
 @contextmanager
 def select_errors(sql: str) -> Iterator[None]:
     """Around what a person's SELECT makes Spark do: as `task_errors`, and what Spark has against it comes out
-    as UsageProblem with its place in `sql`, or as TooLarge."""
+    as UsageProblem with its place in `sql`, or as TooLarge. Python has no time after the year 9999."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         with _unlogged(), task_errors():
             yield
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, Py4JJavaError, ValueError, OverflowError) as error:
         text = text_of(error)
         if _TOO_LARGE.search(text):
             raise TooLarge(
