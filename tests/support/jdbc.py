@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ class Jdbc:
 
 
 def _value(found: Any, at: int, kind: str) -> Any:
-    if kind.lower() in ("timestamp", "date"):
-        text = found.getString(at)
-        return None if text is None else datetime.fromisoformat(text)
-    return found.getObject(at)
+    read = {"timestamp": datetime.fromisoformat, "date": date.fromisoformat}.get(kind.lower())
+    if read is None:
+        return found.getObject(at)
+    text = found.getString(at)
+    return None if text is None else read(text)

@@ -25,6 +25,7 @@ _TOO_LARGE = re.compile(
 )
 # What lies at the bottom of a Java exception's text.
 _CAUSE = re.compile(r"^(?:: |Caused by: )[\w.$]+: (.+)$", re.MULTILINE)
+_LONG_LINE = re.compile(r"([^\n]{2000})[^\n]+")
 _OURS = re.compile(r"lakebackup\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
@@ -37,14 +38,15 @@ def task_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        if _DIED.search(str(error)):
+        text = text_of(error)
+        if _DIED.search(text):
             raise EnvironmentProblem(
                 "A Spark worker died in the middle of its task: killed, or out of memory.",
                 hint="Nothing of this run is visible. Run it again; `dmesg` shows whether memory ran out.",
             ) from None
         if found := error_in(error):
             raise found from None
-        if torn := _TORN.search(str(error)):
+        if torn := _TORN.search(text):
             raise damaged_table("the catalog", torn[0]) from None
         raise
 
@@ -52,15 +54,15 @@ def task_errors() -> Iterator[None]:
 @contextmanager
 def select_errors(sql: str) -> Iterator[None]:
     """Around what a person's SELECT makes Spark do: as `task_errors`, and what Spark has against it comes out
-    as UsageProblem with its place in `sql`, or as TooLarge."""
+    as UsageProblem with its place in `sql`, or as TooLarge. Python has no time after the year 9999."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         with _unlogged(), task_errors():
             yield
-    except (PySparkException, Py4JJavaError) as error:
-        text = str(error)
+    except (PySparkException, Py4JJavaError, ValueError, OverflowError) as error:
+        text = text_of(error)
         if _TOO_LARGE.search(text):
             raise TooLarge(
                 "The query needs more memory than Spark has.",
@@ -88,9 +90,15 @@ def passed_on(error: LakebackupError) -> OSError:
     return OSError(f"lakebackup.errors.{type(error).__name__}: {error.message}")
 
 
+def text_of(error: BaseException) -> str:
+    """What an error says, without the ends of very long lines: one may quote a text of megabytes, in which
+    patterns would be looked for from every place to the end."""
+    return _LONG_LINE.sub(r"\1", str(error))
+
+
 def error_in(error: BaseException) -> LakebackupError | None:
     """The error of this program that caused another library's; None when there is none."""
-    found = _OURS.search(str(error))
+    found = _OURS.search(text_of(error))
     if found is None:
         return None
     kind: type[LakebackupError] = getattr(errors, found[1], LakebackupError)

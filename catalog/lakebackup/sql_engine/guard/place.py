@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 _AROUND = 60
 # What engines add to their messages: their own text of the statement, plans, other functions.
-_TAIL = re.compile(r"\s*(?:LINE \d+:|Candidate |SQLSTATE|; line \d+ pos|\n\n|\n\s*(?:'|\+-|==)).*", re.DOTALL)
+_TAIL = re.compile(
+    r"\s*(?:LINE \d+:|Candidate |If necessary set |SQLSTATE|; line \d+ pos|\n\n|\n\s*(?:'|\+-|==)).*",
+    re.DOTALL,
+)
 _HEAD = re.compile(r"^(?:\w+ )*Error: |^\[[A-Z_.]+\] ")
 _NAMED = re.compile(r"[\"'`](\w+)[\"'`(]|name (\w+) ")
 
