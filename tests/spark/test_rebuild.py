@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.catalogs import EPOCH, backup_id, manifest, publish, put_sidecar
 from tests.support.looks import rows_of
+from tests.support.rows import filled
 
 from lakebackup.errors import Refused
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.backups import Gap
 from lakebackup.rows.tables import TABLES
 from lakebackup.rows.topics import Group
+from lakebackup.rows.upkeep import Drill
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
@@ -75,6 +77,7 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
+    CatalogWriter(None, str(root)).record(filled(Drill, drill_id="d", at=1, seed=7, actor="me"))
     before = {table: rows_of(root, table) for table in TABLES}
     for lost in sorted((root / "catalog/backups/_delta_log").glob("*.json"))[-2:]:  # a backup, and a state
         lost.unlink()
@@ -86,7 +89,7 @@ def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
     assert told == [(0, 4), (4, 4)]
     assert {table: rows_of(root, table) for table in TABLES} == before
     assert result.states == {"complete": 3, "out_of_sync": 1}
-    assert (result.files, result.audit, result.problems) == (10, 1, [])
+    assert (result.files, result.audit, result.problems) == (10, 2, [])
     with pytest.raises(Refused, match="holds backups already"):
         rebuild(spark, str(root))
 

@@ -86,6 +86,7 @@ OWN: dict[str, dict[str, Any]] = {
     "gaps": {"to_position": 5, "reason": "purged"},
     "restores": {"state": "running", "target": "dir"},
     "checks": {"mode": "stat", "outcome": "ok", "destination": "d"},
+    "drills": {"target": "dir"},
 }  # fmt: skip
 
 

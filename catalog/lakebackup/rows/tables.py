@@ -51,6 +51,7 @@ TABLES: Mapping[str, type[Row]] = {
     "audit": upkeep.Audit,
     "checks": upkeep.Check,
     "storage_objects": upkeep.StorageObject,
+    "drills": upkeep.Drill,
     "destinations": upkeep.Destination,
     "migrations": upkeep.Migration,
 }

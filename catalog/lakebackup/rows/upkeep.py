@@ -103,6 +103,27 @@ class Check(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Drill(Row):
+    """A restore on trial, append-only. `seed`: the restore point was drawn with it, None: it was named."""
+
+    drill_id: str
+    at: int
+    source: str
+    backup_id: str
+    to_ts: int | None = None
+    seed: int | None = None
+    target: Literal["dir", "delta"]
+    entries: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+    predicted_ms: int | None = None
+    real_ms: int | None = None
+    outcome: Literal["ok", "different", "failed"]
+    detail: str | None = None
+    actor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StorageObject(Row):
     """One object that `verify` saw in a destination."""
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import Busy
 from lakebackup.rows.base import QUEUES, Row, State
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row, table_of
-from lakebackup.rows.upkeep import Audit, Destination, Hold, Migration, Policy, PolicyTopics
+from lakebackup.rows.upkeep import Audit, Destination, Drill, Hold, Migration, Policy, PolicyTopics
 from lakebackup.rules import layout
 from lakebackup.sql_engine import RAW
 from lakebackup.sql_engine.delta.change import replace_rows, set_states
@@ -77,6 +77,7 @@ ROWS_IN_AUDIT = {
     "hold": "holds",
     "log_task": "log_tasks",
     "queue_restore": "queue_restores",
+    "drill": "drills",
 }
 #: Tables of which not all rows count for ever -> the statement that gives those that do.
 FOLDED = {"log_regions": "log_regions_kept", "removals": "removals_kept"}
@@ -329,9 +330,9 @@ class CatalogWriter(Catalog):
         self._store_audit(entry, audit_id)
         self.append([entry], f"audit-{entry.at}-{audit_id}")
 
-    def record(self, row: Policy | PolicyTopics | Hold | LogTask | QueueRestore) -> None:
-        """Record a policy, a hold, a log task or an engine's restore: in the audit log, for rebuilds, and as
-        a row."""
+    def record(self, row: Policy | PolicyTopics | Hold | LogTask | QueueRestore | Drill) -> None:
+        """Record a policy, a hold, a log task, an engine's restore or a drill: in the audit log, for
+        rebuilds, and as a row."""
         self.append_audit(_entry(row))
         self.append([row])
 
@@ -439,7 +440,7 @@ def _run_in_threads(*tasks: Callable[[], object]) -> None:
             done.result()
 
 
-def _entry(row: Policy | PolicyTopics | Hold | LogTask | QueueRestore) -> Audit:
+def _entry(row: Policy | PolicyTopics | Hold | LogTask | QueueRestore | Drill) -> Audit:
     """The audit entry that contains a complete row."""
     table = table_of(type(row))
     action = next(action for action, held in ROWS_IN_AUDIT.items() if held == table)

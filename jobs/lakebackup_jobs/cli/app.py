@@ -105,7 +105,7 @@ _PANELS: Mapping[str, Mapping[str, str | Group]] = {
                 "compact", "truncate",
             ),
         ),
-        **_verbs("keep", "verify"),
+        **_verbs("keep", "verify", "drill"),
     },
     "Look": {
         "status": "look.status",

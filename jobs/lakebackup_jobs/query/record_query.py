@@ -24,7 +24,7 @@ from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
 from lakebackup_jobs.query.answer import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pyarrow as pa
     import pyarrow.dataset as ds
@@ -63,26 +63,36 @@ class Reading:
     opened_bytes: int = 0
 
 
-def select(reader: CatalogReader, sql: str, *, paths: tuple[str | None, str | None] = (None, None)) -> Result:
+def select(
+    reader: CatalogReader,
+    sql: str,
+    *,
+    paths: tuple[str | None, str | None] = (None, None),
+    more: Mapping[str, pa.Table | ds.Dataset] = {},
+) -> Result:
     """The rows of a SELECT over the catalog's views and records('topic'), by DuckDB.
 
-    `paths`: of the records' files only those from the first path on and before the second.
+    `paths`: of the records' files only those from the first path on and before the second. `more`: relations
+    beside the catalog's.
     Raises UsageProblem (it is not just that), NotFound (topic, backup), Refused (a time not covered);
     reading the rows raises Damaged (a file is not what was backed up).
     """
     import pyarrow as pa
 
-    checked = check_select(sql, reader.relations(), records=True)
+    names = {name: rows.schema.names for name, rows in more.items()}
+    checked = check_select(sql, {**reader.relations(), **names}, records=True)
     relations = [Records(reader, replace(plan, paths=paths)) for plan in plans(reader, checked)]
+    for name, rows in more.items():
+        reader.give(name, rows)
     with given(reader, *relations):
-        rows = reader.run_checked(checked)
+        found = reader.run_checked(checked)
 
     def batches() -> Iterator[pa.RecordBatch]:
         with _own_errors(relations):
-            yield from rows
+            yield from found
 
     readings = tuple(relation.reading for relation in relations)
-    return Result(pa.RecordBatchReader.from_batches(rows.schema, batches()), readings)
+    return Result(pa.RecordBatchReader.from_batches(found.schema, batches()), readings)
 
 
 def select_on_spark(

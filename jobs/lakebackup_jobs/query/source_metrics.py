@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import GaugeMetricFamily
@@ -31,6 +32,10 @@ _GAUGES = {
     "damaged_backups": ("Backups with faults", "damaged", 1),
     "unprotected_topics": ("Topics that no policy takes and no backup has", "unprotected", 1),
     "held_bytes": ("Size of the files in the storage", "held_bytes", 1),
+    "last_drill_timestamp_seconds": ("When the last good drill began", "last_drill", 1),
+    "drill_predicted_seconds": ("How long its restore was expected to take", "drill_predicted_ms", 1e3),
+    "drill_real_seconds": ("How long its restore took", "drill_real_ms", 1e3),
+    "drill_failures": ("Drills that were not good since then", "drill_failures", 1),
 }
 
 
@@ -54,12 +59,17 @@ class SourceCollector(Collector):
             gauge = GaugeMetricFamily(f"lakebackup_{name}", what, labels=["source"])
             for row in rows:
                 if row[column] is not None:
-                    gauge.add_metric([row["source"]], float(row[column]) / unit)
+                    gauge.add_metric([row["source"]], _number(row[column]) / unit)
             yield gauge
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is read before the first scrape."""
         return []
+
+
+def _number(value: int | datetime) -> float:
+    """A figure; of an instant the seconds since 1970. DuckDB's have no zone: they are UTC."""
+    return value.replace(tzinfo=UTC).timestamp() if isinstance(value, datetime) else float(value)
 
 
 def of_catalog(destination: str, catalog: str | None) -> SourceCollector:

@@ -98,7 +98,8 @@ def run(
     return result
 
 
-def _is_little(made: SnapshotRestorePlan) -> bool:
+def is_little(made: SnapshotRestorePlan) -> bool:
+    """Whether threads of this process restore it."""
     return made.weight <= _LITTLE
 
 
@@ -109,7 +110,7 @@ def _write(work: Workspace, reader: CatalogReader, made: SnapshotRestorePlan, ta
     """
     splits, reporter = write_splits(target.storage, made), work.reporter
     reporter.start(made.files, made.bytes, "restore", "files")
-    here, folder = _is_little(made), str(target.folder)
+    here, folder = is_little(made), str(target.folder)
     # A sync waits for what other threads write too: one at the end costs half of one for each split.
     job = WriteJob(folder, target.storage.uri, splits, reader.destinations(), syncs=not here)
     with TaskProgress(target.storage, "").watched(reporter.update):

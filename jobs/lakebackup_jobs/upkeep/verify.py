@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebackup.errors import Busy, Damaged, LakebackupError, NotFound, Refused
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.requests import Request
-from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
+from lakebackup.rows.base import QUEUES
 from lakebackup.rows.upkeep import Check
 from lakebackup.rules import layout
 from lakebackup.sql_engine.delta.dataset import dataset
@@ -34,6 +34,7 @@ from lakebackup_jobs.lifecycle.tasks.runner import is_small
 from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS, clear
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.upkeep.trial import Means, trial_of
 from lakebackup_jobs.upkeep.verify_task import (
     OPEN_COST,
     CheckFiles,
@@ -261,11 +262,23 @@ class _Check:
     def _trials(self) -> Iterator[Check]:
         """Restore the newest backup of each source (or the backups named) into a folder, and report how it
         went."""
+        asked = self.request
+        means = Means(
+            asked.destination,
+            asked.catalog,
+            asked.remote,
+            asked.keys_file,
+            self.work.session,
+            self.reporter,
+        )
         for row in self.reader.rows("trial_targets", backup_ids=self.ids):
             outcome: Literal["ok", "damaged"] = "ok"
             try:
                 with tempfile.TemporaryDirectory(prefix="lakebackup-trial-") as folder:
-                    detail = self._restored(row, folder)
+                    trial = trial_of(row, folder, means)
+                    detail = trial.restore()
+                    if different := trial.differences():
+                        outcome, detail = "damaged", different
             except Busy as busy:
                 self.reporter.warning(f"no trial restore of backup {row['backup_id']}: {busy.message}")
                 continue
@@ -281,46 +294,6 @@ class _Check:
                 outcome=outcome,
                 detail=detail,
             )
-
-    def _restored(self, row: Mapping[str, Any], folder: str) -> str:
-        """What a trial restore of a row of trial_targets brought back."""
-        from lakebackup.plan.logs.restore import LogRestoreRequest
-        from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
-        from lakebackup.plan.topics.request import RestoreRequest
-        from lakebackup_jobs.logs.restore import job as log_restore
-        from lakebackup_jobs.queues.restore import trial as queue_trial
-        from lakebackup_jobs.snapshots import restore as restore_snapshot
-        from lakebackup_jobs.topics import restore as restore_topics
-
-        places: Any = {"destination": self.request.destination, "catalog": self.request.catalog}
-        means: Any = {"spark": self.work.session, "reporter": self.reporter}
-        if row["source_kind"] == SNAPSHOT:
-            whole = SnapshotRestoreRequest(**places, folder=folder, backup=row["backup_id"])
-            return f"{restore_snapshot.run(whole, **means)['files']} files restored"
-        if row["source_kind"] == CHANGES:
-            log = LogRestoreRequest(
-                **places,
-                name=row["source"],
-                end_ts=row["to_ts"],
-                on_full=row["kind"] == "full",
-                target=f"delta:{folder}/restored",
-                keys_file=self.request.keys_file,
-                allow_gaps=True,  # what was never captured is not checked
-            )
-            done = log_restore.run(log, **means)
-            over = f", over gaps: {len(done['obstacles'])}" if done["obstacles"] else ""
-            return f"{done['entries']} rows restored{over}"
-        if row["source_kind"] == QUEUES:
-            one = {"source": row["source"], "backup_id": row["backup_id"], "folder": folder}
-            return queue_trial.run(**places, **one, **means)
-        topics = RestoreRequest(
-            **places,
-            source=row["source"],
-            topics=tuple(row["scopes"].split(",")),
-            to_ts=row["to_ts"],
-            target=f"dir:{folder}",
-        )
-        return f"{restore_topics.run(topics, **means)['entries']} records restored"
 
 
 def _with_snapshots(reader: CatalogReader, ids: Sequence[str]) -> list[str]:

@@ -8,8 +8,17 @@ from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.verb import Call, verb
 
-COLUMNS = ("status", "source", "detail", "restorable_time", "due_time", "verified_time", "held_bytes")
-FIRST_OUT = ("held_bytes", "verified_time", "due_time")
+COLUMNS = (
+    "status",
+    "source",
+    "detail",
+    "restorable_time",
+    "due_time",
+    "verified_time",
+    "last_drill",
+    "held_bytes",
+)
+FIRST_OUT = ("held_bytes", "last_drill", "verified_time", "due_time")
 
 
 @verb(options.ROWS, options.SOURCE)

@@ -20,6 +20,11 @@
 -- damaged: its backups with a missing, changed or damaged file, or for which a trial restore failed
 -- unprotected: topics in `unprotected_topics`
 -- held_bytes: size of its files in the storage
+-- last_drill: when its last good drill began, in UTC; null: never
+-- drill_age_ms: from then to the present
+-- drill_predicted_ms: how long that drill's restore was expected to take; null: nothing was known then
+-- drill_real_ms: how long it took
+-- drill_failures: drills that failed or found a difference since then
 WITH newest AS (
   SELECT n.source, n.backup_id, n.base, n.link, n.started_at, n.finished_at, n.bytes
   FROM (
@@ -40,12 +45,23 @@ verified AS (
   GROUP BY n.source
   HAVING COUNT(*) = COUNT(l.at)
 ),
+drilled AS (
+  SELECT g.source, g.at, g.predicted_ms, g.real_ms
+  FROM (
+    SELECT d.*, ROW_NUMBER() OVER (PARTITION BY d.source ORDER BY d.at DESC) AS nth
+    FROM raw_drills AS d
+    WHERE d.outcome = 'ok'
+  ) AS g
+  WHERE g.nth = 1
+),
 found AS (
   SELECT
     s.source, s.source_kind, n.backup_id, n.started_at, n.finished_at, n.bytes, r.restorable_ts, r.restorable_time, r.lag_ms,
     m.due_ts, COALESCE(m.missed, 0) AS missed, v.at AS verified_at, COALESCE(u.damaged, 0) AS damaged,
     COALESCE(t.topics, 0) AS unprotected, COALESCE(g.held_bytes, 0) AS held_bytes,
-    COALESCE(k.state = 'paused' AND k.detail IS NOT NULL, FALSE) AS paused
+    COALESCE(k.state = 'paused' AND k.detail IS NOT NULL, FALSE) AS paused,
+    e.at AS drilled_at, e.predicted_ms AS drill_predicted_ms, e.real_ms AS drill_real_ms,
+    COALESCE(h.failures, 0) AS drill_failures
   FROM (
     SELECT source, MAX(source_kind) AS source_kind
     FROM (
@@ -80,6 +96,14 @@ found AS (
   ) AS u ON s.source = u.source
   LEFT JOIN (SELECT source, COUNT(*) AS topics FROM unprotected_topics GROUP BY source) AS t ON s.source = t.source
   LEFT JOIN (SELECT source, MAX_BY(held_bytes, day) AS held_bytes FROM growth GROUP BY source) AS g ON s.source = g.source
+  LEFT JOIN drilled AS e ON s.source = e.source
+  LEFT JOIN (
+    SELECT d.source, COUNT(*) AS failures
+    FROM raw_drills AS d
+    LEFT JOIN drilled AS e ON d.source = e.source
+    WHERE d.outcome <> 'ok' AND d.at > COALESCE(e.at, -1)
+    GROUP BY d.source
+  ) AS h ON s.source = h.source
 )
 SELECT
   source, source_kind,
@@ -101,5 +125,6 @@ SELECT
   backup_id, finished_at, timestamp_micros(finished_at) AS finished_time,
   CAST(FLOOR((finished_at - started_at) / 1000) AS BIGINT) AS duration_ms, bytes, restorable_ts, restorable_time, lag_ms,
   due_ts, timestamp_millis(due_ts) AS due_time, missed, verified_at, timestamp_micros(verified_at) AS verified_time,
-  damaged, unprotected, held_bytes
+  damaged, unprotected, held_bytes, timestamp_micros(drilled_at) AS last_drill,
+  unix_millis(current_timestamp()) - drilled_at DIV 1000 AS drill_age_ms, drill_predicted_ms, drill_real_ms, drill_failures
 FROM found

@@ -12,9 +12,10 @@ import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.support.command_line import Commands
 from tests.support.made_backups import MadeBackups, Record
+from tests.support.rows import filled
 
 from lakebackup.errors import Damaged, EnvironmentProblem, Incomplete, NotFound
-from lakebackup.rows.upkeep import Check, Policy
+from lakebackup.rows.upkeep import Check, Drill, Policy
 from lakebackup_jobs.query.source_metrics import STATES, SourceCollector, of_catalog
 
 MONITORING = Path(__file__).parents[4] / "docs" / "monitoring"
@@ -80,6 +81,8 @@ def test_damage_comes_first_and_has_its_own_code(
 
 def test_the_metrics_file(made: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "lakebackup.prom"
+    made.add(filled(Drill, at=1000 * NOW, predicted_ms=2000, real_ms=2500))
+    made.flush()
     assert Commands(capsys).run("status", "--repo", made.folder, "--metrics", file)[0] == 0
     families = {one.name: one for one in text_string_to_metric_families(file.read_text("utf-8"))}
     states = {sample.labels["status"]: sample.value for sample in families["lakebackup_status"].samples}
@@ -87,6 +90,14 @@ def test_the_metrics_file(made: MadeBackups, tmp_path: Path, capsys: pytest.Capt
     (lag,) = families["lakebackup_restorable_lag_seconds"].samples
     assert 4 <= lag.value < 4 + time.time() - NOW / 1000 + 1
     assert not families["lakebackup_due_timestamp_seconds"].samples
+    figures = (
+        "last_drill_timestamp_seconds",
+        "drill_predicted_seconds",
+        "drill_real_seconds",
+        "drill_failures",
+    )
+    drilled = [families[f"lakebackup_{name}"].samples[0].value for name in figures]
+    assert drilled == [pytest.approx(NOW / 1000), 2, 2.5, 0]
     assert [one.name for one in tmp_path.iterdir() if one.is_file()] == [file.name]
     gone = tmp_path / "gone" / "file"
     said = Commands(capsys).fails(

@@ -1,4 +1,4 @@
--- 44760186df6fb5b3 backups growth log_tasks missed_runs policies raw_backups raw_checks rpo unprotected_topics unusable_backups
+-- fd4e41f6aaede076 backups growth log_tasks missed_runs policies raw_backups raw_checks raw_drills rpo unprotected_topics unusable_backups
 WITH newest AS (
   SELECT
     n.source,
@@ -43,6 +43,22 @@ WITH newest AS (
     n.source
   HAVING
     COUNT(*) = COUNT(l."at")
+), drilled AS (
+  SELECT
+    g.source,
+    g."at",
+    g.predicted_ms,
+    g.real_ms
+  FROM (
+    SELECT
+      d.*,
+      ROW_NUMBER() OVER (PARTITION BY d.source ORDER BY d."at" DESC) AS nth
+    FROM raw_drills AS d
+    WHERE
+      d.outcome = 'ok'
+  ) AS g
+  WHERE
+    g.nth = 1
 ), found AS (
   SELECT
     s.source,
@@ -60,7 +76,11 @@ WITH newest AS (
     COALESCE(u.damaged, 0) AS damaged,
     COALESCE(t.topics, 0) AS unprotected,
     COALESCE(g.held_bytes, 0) AS held_bytes,
-    COALESCE(k.state = 'paused' AND NOT k.detail IS NULL, FALSE) AS paused
+    COALESCE(k.state = 'paused' AND NOT k.detail IS NULL, FALSE) AS paused,
+    e."at" AS drilled_at,
+    e.predicted_ms AS drill_predicted_ms,
+    e.real_ms AS drill_real_ms,
+    COALESCE(h.failures, 0) AS drill_failures
   FROM (
     SELECT
       source,
@@ -146,6 +166,21 @@ WITH newest AS (
       source
   ) AS g
     ON s.source = g.source
+  LEFT JOIN drilled AS e
+    ON s.source = e.source
+  LEFT JOIN (
+    SELECT
+      d.source,
+      COUNT(*) AS failures
+    FROM raw_drills AS d
+    LEFT JOIN drilled AS e
+      ON d.source = e.source
+    WHERE
+      d.outcome <> 'ok' AND d."at" > COALESCE(e."at", -1)
+    GROUP BY
+      d.source
+  ) AS h
+    ON s.source = h.source
 )
 SELECT
   source,
@@ -192,5 +227,10 @@ SELECT
   TIMESTAMP_MICROS(verified_at) AS verified_time,
   damaged,
   unprotected,
-  held_bytes
+  held_bytes,
+  TIMESTAMP_MICROS(drilled_at) AS last_drill,
+  EPOCH_MS(CURRENT_TIMESTAMP) - drilled_at // 1000 AS drill_age_ms,
+  drill_predicted_ms,
+  drill_real_ms,
+  drill_failures
 FROM found

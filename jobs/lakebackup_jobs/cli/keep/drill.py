@@ -1,0 +1,75 @@
+"""`lakebackup drill`: does a restore bring back what was backed up, and how long does it take?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup_jobs.cli.flags import completion, options
+from lakebackup_jobs.cli.flags.options import argument, option
+from lakebackup_jobs.cli.flags.values import instant
+from lakebackup_jobs.cli.verb import Call, verb
+
+
+@verb(options.REPO, options.DRY_RUN, options.SPARK_JOB)
+def drill(
+    call: Call,
+    sources: list[str] | None = argument(
+        "SOURCE", "Sources.", show_default="all", autocompletion=completion.sources
+    ),
+    seed: int | None = option(
+        "--seed N", "Draw the restore points that this number stands for.", show_default="a random one", min=0
+    ),
+    backup: str | None = option(
+        "--backup ID", "Up to the end of this backup.", autocompletion=completion.backups
+    ),
+    to_ts: int | None = option(
+        "--to-time TIME", f"Up to and including this time. {options.TIMES}", parser=instant
+    ),
+    scratch: Path | None = option(
+        "--scratch FOLDER",
+        "Restore into a new folder below this one, which is deleted again.",
+        show_default="the folder of temporary files",
+    ),
+    check: Path | None = option(
+        "--check FILE", "A SELECT over the relation `restored`. The drill is good when it returns no row."
+    ),
+) -> None:
+    """Restore one restore point of each source on trial, compare it with what was backed up, and delete it.
+
+    The restore point is drawn at random, unless --backup or --to-time says which. Each drill is a row of the
+    view `drills`, with the time that the restore was expected to take and took; `status` shows the last good
+    one. Exit code 7: something is not what was backed up. docs/drills.md says what is compared.
+
+    Examples:
+        lakebackup drill --repo ./backups
+        lakebackup drill orders-cluster --to-time -2d --scratch /mnt/scratch
+        lakebackup drill orders-cluster --check no-orphans.sql --json
+        lakebackup drill --dry-run
+    """
+    given = [
+        flag
+        for flag, value in {"--seed": seed, "--backup": backup, "--to-time": to_ts}.items()
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise UsageProblem(f"{' and '.join(given)} exclude each other.", hint="Give one of them.")
+    from lakebackup_jobs.upkeep.drill import DrillRequest, require_good, run
+
+    request = call.request(
+        DrillRequest,
+        sources=tuple(sources or ()),
+        backup_id=backup,
+        scratch=str(scratch.absolute()) if scratch else None,
+        check=_text(check),
+    )
+    require_good(call.run(run, request, spark=not call.dry_run))
+
+
+def _text(file: Path | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotFound(f"--check {file} cannot be read: {error}.") from None

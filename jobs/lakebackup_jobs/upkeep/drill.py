@@ -1,0 +1,245 @@
+"""Restore on trial: one restore point a source, into a scratch folder, compared with what was backed up and
+deleted again. A row of `drills` has the outcome."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+import time
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import (
+    Busy,
+    Damaged,
+    EnvironmentProblem,
+    Incomplete,
+    LakebackupError,
+    NotFound,
+    UsageProblem,
+)
+from lakebackup.requests import Request
+from lakebackup.rows.base import QUEUES
+from lakebackup.rows.upkeep import Drill
+from lakebackup.rules import layout
+from lakebackup.sql_engine.limits import Limits
+from lakebackup.storage.local import writing_to
+from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.scratch import findings
+from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.query import record_query
+from lakebackup_jobs.upkeep.trial import Means, trial_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup_jobs.lifecycle.progress import Reporter
+    from lakebackup_jobs.upkeep.trial import Trial
+
+#: What the scratch folders of drills are called; drill_speed knows their restores by it.
+PREFIX = "lakebackup-drill-"
+#: How many rows that a check returned are shown.
+MOST_ROWS = 20
+_CHECK_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class DrillRequest(Request):
+    """What to restore on trial; no `sources` means all that something can be restored of.
+
+    `seed`: which restore points are drawn, None: by chance. `backup_id`, `to_ts` (ms): which one instead.
+    `scratch`: the folder below which the restores go, None: that of temporary files. `check`: a SELECT over
+    the relation `restored` that must return no row. `keys_file`: of the keys that encrypt log files.
+    """
+
+    sources: tuple[str, ...] = ()
+    seed: int | None = None
+    backup_id: str | None = None
+    to_ts: int | None = None
+    scratch: str | None = None
+    check: str | None = None
+    keys_file: str | None = None
+
+
+def run(request: DrillRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
+    """Drill one source after another; returns the rows of `drills`, and those that the check returned.
+
+    A restore that fails or differs is a row and no error here; see `require_good`. Raises NotFound (no
+    catalog, no such source or backup, nothing to restore), UsageProblem (no such scratch folder).
+    """
+    work = Workspace(request, "", reporter, spark)
+    reader = work.current()
+    if request.scratch and not Path(request.scratch).is_dir():
+        raise UsageProblem(
+            f"--scratch {request.scratch} is not a folder.", hint="Make it, or give one that is there."
+        )
+    seed = None
+    if request.backup_id is None and request.to_ts is None:
+        seed = secrets.randbelow(2**31) if request.seed is None else request.seed
+    means = Means(
+        request.destination, request.catalog, request.remote, request.keys_file, work.session, reporter
+    )
+    drills = [_Drill(request, row, seed, means, reader) for row in _targets(request, reader, seed)]
+    if request.dry_run:
+        return {"dry_run": True, "seed": seed, "drills": [one.preview() for one in drills]}
+    found: list[dict[str, Any]] = []
+    with findings(work) as (writer, recorded):
+        if recorded:
+            writer.migrate()
+        done = []
+        for one in drills:
+            if row := one.run(found):
+                writer.record(row)
+                done.append(_shown(row))
+    busy = len(drills) - len(done)
+    return work.timed({"seed": seed, "drills": done, "found": found, **({"busy": busy} if busy else {})})
+
+
+def require_good(result: Mapping[str, Any]) -> None:
+    """Raises Damaged when something is not what was backed up, Incomplete when a drill failed otherwise or
+    could not run."""
+    bad = {row["source"]: row for row in result["drills"] if row["outcome"] in ("different", "failed")}
+    texts = "; ".join(f"{source}: {row['detail']}" for source, row in bad.items())
+    hint = "The view `drills` has them; `lakebackup drill SOURCE --backup ID` repeats one."
+    if any(row["outcome"] == "different" for row in bad.values()):
+        raise Damaged(f"Not what was backed up: {texts}", hint=hint)
+    if bad:
+        raise Incomplete(f"Drills failed: {texts}", hint=hint)
+    if busy := result.get("busy"):
+        raise Incomplete(f"{busy} drills did not run: a prune came in.", hint="Run the same command again.")
+
+
+class _Drill:
+    """A drill of one restore point: a row of drill_targets."""
+
+    def __init__(
+        self,
+        request: DrillRequest,
+        row: Mapping[str, Any],
+        seed: int | None,
+        means: Means,
+        reader: CatalogReader,
+    ) -> None:
+        self.request, self.row, self.means, self.reader = request, row, means, reader
+        now = datetime.now(UTC)
+        self.drill = Drill(
+            drill_id=layout.new_backup_id(now),
+            at=micros(now),
+            source=row["source"],
+            backup_id=row["backup_id"],
+            to_ts=None if row["source_kind"] == QUEUES else row["to_ts"],
+            seed=seed,
+            target=trial_of(row, "", means).TARGET,
+            outcome="ok",
+            actor=holder(),
+        )
+
+    def preview(self) -> dict[str, Any]:
+        """What it would restore, and how long that may take."""
+        try:
+            planned = self._planned(trial_of(self.row, _place(self.request), self.means))
+        except LakebackupError as error:
+            planned = replace(self.drill, outcome="failed", detail=error.message)
+        return {**_shown(planned), "outcome": "refused" if planned.outcome == "failed" else "planned"}
+
+    def run(self, found: list[dict[str, Any]]) -> Drill | None:
+        """Carry it out; None when a prune prevents it. `found` gets the rows that the check returned."""
+        made = self.drill = replace(self.drill, at=time.time_ns() // 1000)
+        self.means.reporter.note(f"drill of {made.source}: backup {made.backup_id}")
+        try:
+            with _scratch(self.request) as folder:
+                trial = trial_of(self.row, folder, self.means)
+                made = self._planned(trial)
+                _require_room(folder, made)
+                began = time.monotonic()
+                detail = trial.restore()
+                real_ms = round(1000 * (time.monotonic() - began))
+                made = replace(made, detail=detail, real_ms=real_ms)
+                if different := trial.differences() or self._checked(trial, found):
+                    made = replace(made, outcome="different", detail=different)
+        except Busy as busy:
+            self.means.reporter.warning(f"no drill of {made.source}: {busy.message}")
+            return None
+        except Damaged as error:
+            return replace(made, outcome="different", detail=error.message)
+        except LakebackupError as error:
+            return replace(made, outcome="failed", detail=error.message)
+        return made
+
+    def _planned(self, trial: Trial) -> Drill:
+        amount = trial.amount
+        speed = self.reader.one("drill_speed", source=self.drill.source, bytes=amount.bytes)
+        predicted = speed["predicted_ms"] if speed else None
+        return replace(self.drill, **asdict(amount), predicted_ms=predicted)
+
+    def _checked(self, trial: Trial, found: list[dict[str, Any]]) -> str | None:
+        """What a person's SELECT over the restored finds; None when it returns no row."""
+        if not self.request.check:
+            return None
+        reader = trial.reader
+        with Limits(reader.interrupt, seconds=_CHECK_S).running():
+            result = record_query.select(reader, self.request.check, more={"restored": trial.relation()})
+            rows = list(islice(chain.from_iterable(b.to_pylist() for b in result.rows), MOST_ROWS + 1))
+        found += [{"source": self.drill.source, "row": row} for row in rows[:MOST_ROWS]]
+        if not rows:
+            return None
+        return f"the check found {'more than ' * (len(rows) > MOST_ROWS)}{min(len(rows), MOST_ROWS)} rows"
+
+
+def _targets(request: DrillRequest, reader: CatalogReader, seed: int | None) -> Sequence[Mapping[str, Any]]:
+    """A row of drill_targets for each source. Raises NotFound."""
+    known = {row["source"] for row in reader.rows("sources_known")}
+    for source in request.sources:
+        if source not in known:
+            raise NotFound(f"There is no source {source!r}.", hint="`lakebackup status` lists all.")
+    one = request.sources[0] if len(request.sources) == 1 else None
+    rows = reader.rows(
+        "drill_targets",
+        sources=list(request.sources) or None,
+        backup_id=reader.resolve_backup(request.backup_id, one) if request.backup_id else None,
+        to_ms=request.to_ts,
+        seed=seed,
+    )
+    without = sorted(set(request.sources) - {row["source"] for row in rows})
+    if without or not rows:
+        raise NotFound(
+            f"There is nothing to restore{' of ' if without else ''}{', '.join(without)}.",
+            hint='`lakebackup sql "SELECT * FROM restore_points"` shows what there is.',
+        )
+    return rows
+
+
+def _place(request: DrillRequest) -> str:
+    return request.scratch or tempfile.gettempdir()
+
+
+def _scratch(request: DrillRequest) -> AbstractContextManager[str]:
+    """A new folder for a restore; it is deleted after the block, whatever happens in there."""
+    with writing_to(Path(_place(request))):
+        return tempfile.TemporaryDirectory(prefix=PREFIX, dir=_place(request))
+
+
+def _require_room(folder: str, planned: Drill) -> None:
+    room, needed = shutil.disk_usage(folder).free, planned.bytes or 0
+    if room < needed:
+        raise EnvironmentProblem(
+            f"{folder} has room for {room} bytes, and the files to restore have {needed}.",
+            hint="Make room, or name another folder with --scratch.",
+        )
+
+
+def _shown(row: Drill) -> dict[str, Any]:
+    """The columns of a drill that somebody who ran it wants to know."""
+    names = (
+        "source", "backup_id", "to_ts", "files", "bytes", "entries", "predicted_ms", "real_ms", "outcome",
+        "detail", "drill_id",
+    )  # fmt: skip
+    return {name: getattr(row, name) for name in names}

@@ -1,0 +1,190 @@
+"""What a task of a trial restore compares: the restored records or files with what was backed up."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import Damaged
+from lakebackup.storage import open_storage
+from lakebackup_jobs.kafka.format.stored import open_verified
+from lakebackup_jobs.lifecycle.tasks.task import Task
+from lakebackup_jobs.targets.records import ReadJob
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup_jobs.kafka.format.container import FileReader
+    from lakebackup_jobs.kafka.format.read_records import RecordFile
+    from lakebackup_jobs.kafka.format.records import Columns
+    from lakebackup_jobs.kafka.format.stored import StoredFile
+    from lakebackup_jobs.lifecycle.tasks.task import Work
+
+_COLUMNS = "different STRING, error STRING"
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_END = 2**63 - 1
+# How many differences are named.
+_NAMED = 5
+
+
+def named(differences: Sequence[str | None], what: str) -> str | None:
+    """Some differences as one text; None when there are none."""
+    found = [text for text in differences if text]
+    if not found:
+        return None
+    more = f"; and {len(found) - _NAMED} more {what}" if len(found) > _NAMED else ""
+    return "; ".join(found[:_NAMED]) + more
+
+
+@dataclass(frozen=True, slots=True)
+class CompareRecords(ReadJob, Task):
+    """Compares the restored records of each partition with those in the backups' files, which are verified:
+    how many there are, and a digest of all their bytes in order."""
+
+    COLUMNS = _COLUMNS
+
+    folder: str
+
+    def works(self, number: int) -> Iterator[Work]:
+        for first, files in self.splits.partition_files(number):
+            yield partial(self._compare, first, files)
+
+    def _compare(self, first: StoredFile, files: Iterator[StoredFile]) -> Mapping[str, Any]:
+        topic = self.targets[first.scope]
+        backed_up = _digest(self._wanted(files))
+        try:
+            restored = _digest(
+                block
+                for reader in _restored_files(f"{self.folder}/topics/{topic}/partition={first.region}")
+                for block in reader
+            )
+        except Damaged as error:
+            return {"different": f"{topic}-{first.region}: {error.message}"}
+        if restored == backed_up:
+            return {"different": None}
+        if restored[0] != backed_up[0]:
+            wrong = f"{restored[0]} records are there, not {backed_up[0]}"
+        else:
+            wrong = f"its {restored[0]} records are not those that were backed up"
+        return {"different": f"{topic}-{first.region}: {wrong}"}
+
+    def _wanted(self, files: Iterator[StoredFile]) -> Iterator[Columns]:
+        from lakebackup_jobs.kafka.format.records import within
+
+        for file in files:
+            for block in open_verified(self.roots, file):
+                yield within(block, self.from_ts, self.to_ts)
+
+
+def _digest(blocks: Iterable[Columns]) -> tuple[int, str]:
+    """How many records there are, and the SHA-256 of their bytes."""
+    digest, count = hashlib.sha256(), 0
+    for block in blocks:
+        if (packed := block.packed()) is not None:
+            digest.update(packed.data.data)
+            count += packed.stats.entries
+    return count, digest.hexdigest()
+
+
+def _restored_files(folder: str) -> Iterator[FileReader]:
+    """The data files of a restored partition, in their order."""
+    from lakebackup_jobs.kafka.format.container import FileReader
+
+    for path in sorted(Path(folder).glob("*")):
+        with path.open("rb") as stream:
+            yield FileReader(stream, str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class CompareRestoredFiles(Task):
+    """Compares the restored files of a split with the size and SHA-256 that the catalog has of them."""
+
+    COLUMNS = _COLUMNS
+
+    uri: str
+    splits: tuple[str, ...]
+    folder: str
+
+    def run(self, number: int) -> Mapping[str, Any]:
+        return {"different": named(list(self._different(number)), "files")}
+
+    def _different(self, number: int) -> Iterator[str]:
+        import pyarrow as pa
+
+        with open_storage(self.uri).open(self.splits[number]) as stream:
+            for batch in pa.ipc.open_stream(stream):
+                for row in batch.select(["target", "bytes", "sha256"]).to_pylist():
+                    if wrong := _wrong(Path(self.folder, row["target"]), row["bytes"], row["sha256"]):
+                        yield f"{row['target']}: {wrong}"
+
+
+def _wrong(path: Path, size: int | None, sha256: str) -> str | None:
+    """How a file differs from its row. A link is no file."""
+    try:
+        with os.fdopen(os.open(path, _OPEN), "rb") as stream:
+            found = os.fstat(stream.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                return "it is no file"
+            if size not in (None, found.st_size):
+                return f"{found.st_size} bytes are there, not {size}"
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        return os.strerror(error.errno or 0)
+    return None if digest == sha256 else f"sha256 is {digest}, not {sha256}"
+
+
+def restored_records(reader: CatalogReader, source: str, folder: str) -> ds.Dataset:
+    """The records that a restore wrote below `folder`, a folder a topic, with the columns of records(…)."""
+    from lakebackup.plan.records import Wanted
+    from lakebackup.sql_engine.guard.records import COLUMNS
+    from lakebackup_jobs.kafka.format.read_records import ReadRecords, schema_of
+    from lakebackup_jobs.kafka.format.values import Decoder, schemas_of
+    from lakebackup_jobs.query.lazy_dataset import LazyDataset
+
+    decoder = Decoder(schemas_of(reader.rows("value_schemas", source=source)))
+    job = ReadRecords(tuple(COLUMNS), Wanted(), None, reader.destinations(), decoder, None)
+
+    def scan() -> Iterator[pa.RecordBatch]:
+        for partition in sorted(Path(folder).glob("*/partition=*")):
+            for opened in _restored_files(str(partition)):
+                yield from job.read(_as_record_file(source, partition, opened), opened)
+
+    return LazyDataset(schema_of(job.columns).empty_table(), scan)
+
+
+def _as_record_file(source: str, partition: Path, opened: FileReader) -> RecordFile:
+    """What the columns of its records that are the same in the whole file come from."""
+    from lakebackup_jobs.kafka.format.read_records import RecordFile
+
+    return RecordFile(
+        scope=partition.parent.name,
+        epoch="",
+        region=partition.name.partition("=")[2],
+        start_position=0,
+        end_position=_NO_END,
+        destination="",
+        path=opened.name,
+        format=opened.fmt,
+        codec=opened.codec,
+        bytes=0,
+        sha256="",
+        entries=0,
+        backup_id="",
+        source=source,
+        null_keys=0,
+        start_key=None,
+        end_key=None,
+        keys_path=None,
+        keys_start=None,
+        keys_blocks=None,
+        to_position=_NO_END,
+    )

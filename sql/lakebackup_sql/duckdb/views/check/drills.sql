@@ -1,0 +1,12 @@
+-- fa0fab17df2b49f1 raw_drills
+SELECT
+  d.*,
+  TIMESTAMP_MICROS(d."at") AS time,
+  CASE
+    WHEN d.to_ts >= 281474976710656
+    THEN TIMESTAMP_MILLIS(d.to_ts // 262144)
+    WHEN d.to_ts >= 0
+    THEN TIMESTAMP_MILLIS(d.to_ts)
+  END AS to_time,
+  EPOCH_MS(CURRENT_TIMESTAMP) - d."at" // 1000 AS age_ms
+FROM raw_drills AS d

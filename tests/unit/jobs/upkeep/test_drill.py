@@ -1,0 +1,307 @@
+"""`lakebackup drill` on snapshots, which needs no JVM: what is restored, compared and recorded, and what a
+drill that goes wrong says and leaves behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from tests.support.command_line import Commands, quiet
+from tests.support.given_snapshots import Given, GivenSnapshots
+
+from lakebackup.errors import Damaged, EnvironmentProblem, Incomplete, NotFound, UsageProblem
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.snapshots import restore as restore_snapshot
+from lakebackup_jobs.snapshots.target import Target
+from lakebackup_jobs.upkeep import drill
+from lakebackup_jobs.upkeep.drill import DrillRequest
+from lakebackup_jobs.upkeep.verify import VerifyRequest
+from lakebackup_jobs.upkeep.verify import run as verify
+
+FILES = [Given(name=f"{n}.sst", data=b"%d" % n * 100) for n in range(5)]
+
+
+class Lab(NamedTuple):
+    """Two snapshots of one source, and a folder for what is restored."""
+
+    made: GivenSnapshots
+    scratch: Path
+    backups: tuple[str, str]
+
+    @property
+    def folder(self) -> str:
+        return str(self.made.folder)
+
+    def drill(self, **asked: Any) -> dict[str, Any]:
+        request = DrillRequest(self.folder, scratch=str(self.scratch), **asked)
+        return drill.run(request, reporter=quiet())
+
+    def rows(self, select: str = "SELECT * FROM drills ORDER BY at") -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = CatalogReader(self.folder).select(select).read_all().to_pylist()
+        return found
+
+    def flip(self) -> Path:
+        """Change one bit of a stored file."""
+        path = next(self.made.folder.rglob("*3.sst*"))
+        data = bytearray(path.read_bytes())
+        data[7] ^= 1
+        path.write_bytes(data)
+        return path
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    made = GivenSnapshots(tmp_path / "backups")
+    backups = made.backup(FILES[:3]), made.backup(FILES)
+    (tmp_path / "scratch").mkdir()
+    return Lab(made, tmp_path / "scratch", backups)
+
+
+def test_a_good_drill_is_a_row_and_leaves_nothing_else(lab: Lab) -> None:
+    (done,) = lab.drill(backup_id=lab.backups[1])["drills"]
+    assert not list(lab.scratch.iterdir())
+    (row,) = lab.rows()
+    assert {name: row[name] for name in done} == done
+    assert (row["source"], row["backup_id"], row["target"], row["outcome"]) == (
+        "yb",
+        lab.backups[1],
+        "dir",
+        "ok",
+    )
+    assert (row["files"], row["bytes"], row["to_ts"], row["seed"]) == (5, 500, 2000, None)
+    assert (row["predicted_ms"], row["detail"]) == (None, "5 files restored")
+    assert row["real_ms"] >= 0
+    (status,) = lab.rows("SELECT last_drill, drill_failures FROM status")
+    assert status == {"last_drill": row["time"], "drill_failures": 0}
+    # It is an entry of the audit log too, from which a lost catalog gets it again.
+    (entry,) = lab.rows("SELECT subject, detail FROM audit WHERE action = 'drill'")
+    assert (entry["subject"], json.loads(entry["detail"])["drill_id"]) == ("yb", row["drill_id"])
+
+
+def test_a_seed_draws_the_same_restore_point_again_and_seeds_draw_them_all(lab: Lab) -> None:
+    def drawn(seed: int) -> str:
+        found = lab.drill(seed=seed, dry_run=True)
+        assert found["seed"] == seed
+        return str(found["drills"][0]["backup_id"])
+
+    assert [drawn(seed) for seed in range(12)] == [drawn(seed) for seed in range(12)]
+    assert {drawn(seed) for seed in range(12)} == set(lab.backups)
+    drawn_by_chance = lab.drill()
+    (row,) = lab.rows()
+    assert row["seed"] == drawn_by_chance["seed"]
+    assert lab.drill(seed=row["seed"])["drills"][0]["backup_id"] == row["backup_id"]
+
+
+def test_a_time_chooses_the_newest_snapshot_before_it(lab: Lab) -> None:
+    (planned,) = lab.drill(to_ts=1999, dry_run=True)["drills"]
+    assert (planned["backup_id"], planned["files"]) == (lab.backups[0], 3)
+    with pytest.raises(NotFound, match="nothing to restore"):
+        lab.drill(to_ts=1)
+
+
+def test_a_dry_run_predicts_by_earlier_drills_and_starts_nothing(lab: Lab) -> None:
+    assert lab.drill(dry_run=True)["drills"][0]["predicted_ms"] is None
+    lab.drill(backup_id=lab.backups[1])
+    (row,) = lab.rows()
+    before = sorted(lab.made.folder.rglob("*"))
+    (planned,) = lab.drill(backup_id=lab.backups[0], dry_run=True)["drills"]
+    assert planned["predicted_ms"] == round(row["real_ms"] * 300 / 500)
+    assert (planned["outcome"], planned["real_ms"], planned["bytes"]) == ("planned", None, 300)
+    assert sorted(lab.made.folder.rglob("*")) == before
+    assert not list(lab.scratch.iterdir())
+
+
+def test_a_flipped_bit_is_a_difference_and_the_next_source_is_drilled_all_the_same(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = GivenSnapshots(lab.made.folder, "zoo", CatalogWriter(None, lab.folder))
+    other.number = 10
+    other.backup([Given(name="z.log", data=b"z")])
+    lab.flip()
+    commands = Commands(capsys)
+    code, out, err = commands.run(
+        "drill", "--repo", lab.folder, "--seed", "1", "--scratch", lab.scratch, "--json"
+    )
+    assert code == Damaged.exit_code
+    result = json.loads(out.splitlines()[-1])
+    outcomes = {row["source"]: row["outcome"] for row in result["drills"]}
+    # Seed 1 draws the newer snapshot, which has the file.
+    assert outcomes == {"yb": "different", "zoo": "ok"}
+    assert {row["source"]: row["outcome"] for row in lab.rows()} == outcomes
+    assert "3.sst" in json.loads(err)["message"]
+    assert not list(lab.scratch.iterdir())
+    assert {
+        row["source"]: (row["last_drill"] is None, row["drill_failures"])
+        for row in lab.rows("SELECT * FROM status")
+    } == {
+        "yb": (True, 1),
+        "zoo": (False, 0),
+    }
+    # The same comparison is that of `verify --restore`.
+    found = verify(VerifyRequest(lab.folder, mode="restore"), reporter=quiet())
+    assert found["damaged"] == 1
+
+
+@pytest.mark.parametrize(
+    ("spoil", "text"),
+    [
+        (lambda folder: (folder / "t1/a1/1.sst").write_bytes(b"2" * 100), "t1/a1/1.sst: sha256 is"),
+        (
+            lambda folder: (folder / "t1/a1/1.sst").write_bytes(b"1"),
+            "t1/a1/1.sst: 1 bytes are there, not 100",
+        ),
+        (
+            lambda folder: (folder / "t1/a1/1.sst").unlink(),
+            "4 files are there, not 5; t1/a1/1.sst: No such file",
+        ),
+        (lambda folder: (folder / "more").write_bytes(b""), "6 files are there, not 5"),
+    ],
+)
+def test_what_a_restore_wrote_wrongly_is_found(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, spoil: Any, text: str
+) -> None:
+    """The restore itself says that all is well."""
+    finish = Target.finish
+
+    def spoiled(target: Target) -> None:
+        finish(target)
+        spoil(target.folder)
+
+    monkeypatch.setattr(Target, "finish", spoiled)
+    (done,) = lab.drill(backup_id=lab.backups[1])["drills"]
+    assert done["outcome"] == "different"
+    assert text in done["detail"]
+
+
+def test_a_check_is_good_when_it_returns_no_row(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands, check = Commands(capsys), tmp_path / "check.sql"
+    words = ("drill", "--repo", lab.folder, "--backup", lab.backups[1], "--check", check)
+    check.write_text("SELECT path FROM restored WHERE bytes <> 100")
+    assert commands.told(*words)["drills"][0]["outcome"] == "ok"
+    check.write_text("SELECT r.path FROM restored AS r JOIN backups AS b ON r.bytes = 100 ORDER BY 1")
+    code, out, err = commands.run(*words)
+    assert code == Damaged.exit_code
+    assert "the check found 10 rows" in err
+    assert "path=t1/a1/0.sst" in out
+    check.write_text("SELECT a.path FROM restored AS a, restored AS b")
+    assert "the check found more than 20 rows" in commands.fails(Damaged.exit_code, *words)
+    # Nothing but a SELECT over what is given; a check that cannot run is no good drill.
+    check.write_text("SELECT * FROM read_text('/etc/passwd')")
+    assert "read_text" in commands.fails(Incomplete.exit_code, *words)
+    assert [row["outcome"] for row in lab.rows()] == ["ok", "different", "different", "failed"]
+    check.unlink()
+    assert "--check" in commands.fails(NotFound.exit_code, *words)
+
+
+def test_a_disk_without_room_is_an_error_in_words(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = shutil.disk_usage(lab.scratch)._replace(free=499)
+    monkeypatch.setattr(drill.shutil, "disk_usage", lambda _: full)
+    result = lab.drill(backup_id=lab.backups[1])
+    (done,) = result["drills"]
+    assert done["outcome"] == "failed"
+    assert "room for 499 bytes, and the files to restore have 500" in done["detail"]
+    with pytest.raises(Incomplete, match="Drills failed: yb: "):
+        drill.require_good(result)
+    assert not list(lab.scratch.iterdir())
+
+
+def test_a_disk_that_is_full_in_the_middle_is_one_too(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise EnvironmentProblem("Cannot write 1.sst: No space left on device.")
+
+    monkeypatch.setattr(restore_snapshot, "_write", full)
+    (done,) = lab.drill()["drills"]
+    assert (done["outcome"], done["detail"]) == ("failed", "Cannot write 1.sst: No space left on device.")
+    assert not list(lab.scratch.iterdir())
+
+
+def test_ctrl_c_leaves_nothing_behind(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_: Any, **__: Any) -> None:
+        assert list(lab.scratch.iterdir())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(restore_snapshot, "_write", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        lab.drill()
+    assert not list(lab.scratch.iterdir())
+    assert lab.rows() == []
+
+
+_KILLED = """
+import os, signal, sys
+from tests.support.command_line import quiet
+from lakebackup_jobs.snapshots import restore
+from lakebackup_jobs.upkeep.drill import DrillRequest, run
+write = restore._write
+def killed(*given):
+    write(*given)
+    os.kill(os.getpid(), signal.SIGKILL)
+restore._write = killed
+run(DrillRequest(sys.argv[1], scratch=sys.argv[2]), reporter=quiet())
+"""
+
+
+def test_a_killed_drill_leaves_its_scratch_folder_and_the_next_one_works(lab: Lab) -> None:
+    done = subprocess.run([sys.executable, "-c", _KILLED, lab.folder, lab.scratch], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = lab.scratch.iterdir()
+    assert left.name.startswith(drill.PREFIX)
+    assert lab.rows() == []
+    assert lab.drill()["drills"][0]["outcome"] == "ok"
+    assert [*lab.scratch.iterdir()] == [left]
+
+
+def test_what_cannot_be_drilled(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commands, repo = Commands(capsys), ("--repo", lab.folder)
+    assert "no source 'orders'" in commands.fails(NotFound.exit_code, "drill", "orders", *repo)
+    both = ("--seed", "1", "--backup", "latest")
+    assert "--seed and --backup exclude" in commands.fails(UsageProblem.exit_code, "drill", *both, *repo)
+    gone = ("--scratch", tmp_path / "gone")
+    assert "--scratch" in commands.fails(UsageProblem.exit_code, "drill", *gone, *repo)
+    empty = GivenSnapshots(tmp_path / "empty")
+    assert "nothing to restore" in commands.fails(NotFound.exit_code, "drill", "--repo", empty.folder)
+
+
+def test_a_catalog_of_an_earlier_version_is_brought_up_to_date(lab: Lab) -> None:
+    from lakebackup.rows.upkeep import Migration
+    from lakebackup.sql_engine.delta.ddl import make_table
+    from lakebackup.sql_engine.delta.table import append
+    from lakebackup.storage import open_storage
+
+    catalog = lab.made.folder / "catalog"
+    for table in ("drills", "migrations"):
+        shutil.rmtree(catalog / table)
+    make_table(open_storage(str(catalog)), "migrations")
+    rows = [Migration(version=version, name="a", applied_at=1) for version in (1, 2, 3, 4)]
+    append(open_storage(str(catalog)), "migrations", rows, "m")
+    assert lab.rows() == []
+    assert lab.rows("SELECT last_drill, drill_failures FROM status") == [
+        {"last_drill": None, "drill_failures": 0}
+    ]
+    lab.drill()
+    assert len(lab.rows()) == 1
+
+
+def test_temporary_files_are_the_scratch_place_by_default(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(lab.scratch))
+    seen: list[Path] = []
+    write = restore_snapshot._write
+
+    def watched(*given: Any) -> Any:
+        seen.extend(lab.scratch.iterdir())
+        return write(*given)
+
+    monkeypatch.setattr(restore_snapshot, "_write", watched)
+    drill.run(DrillRequest(lab.folder), reporter=quiet())
+    assert seen
+    assert not list(lab.scratch.iterdir())
