@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import configparser
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -14,8 +15,18 @@ from itertools import chain
 from os import PathLike, environ
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+)
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.requests import LOCAL_BELOW
@@ -110,6 +121,41 @@ class LogOptions(BaseModel):
     token_file: str | None = Field(default=None, description="file of the token that `serve http` asks for")
     scratch: str | None = Field(default=None, description="folder of temporary files, on each machine")
     tries: int = Field(default=6, description="how often a job tries what failed before it pauses", ge=1)
+
+
+def _web_url(value: str | None) -> str | None:
+    if value is not None and urlsplit(value).scheme not in ("http", "https"):
+        raise ValueError("it must begin with https:// or http://")
+    return value
+
+
+def _without_path(url: str | None) -> str | None:
+    """A webhook's path is often what makes it secret."""
+    return url and f"{urlsplit(url).scheme}://{urlsplit(url).hostname}/{MASK}"
+
+
+def _words(command: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+    words = shlex.split(command) if isinstance(command, str) else command
+    if words is not None and not words:
+        raise ValueError("a command is needed")
+    return command
+
+
+Command = Annotated[str | tuple[str, ...] | None, AfterValidator(_words)]
+
+
+class NotifyOptions(BaseModel):
+    """Who hears how a job ended."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    on_failure: Command = Field(default=None, description="command that is run when a job failed")
+    on_success: Command = Field(default=None, description="command that is run when a job succeeded")
+    webhook: Annotated[str | None, AfterValidator(_web_url), PlainSerializer(_without_path)] = Field(
+        default=None, description="URL that events are posted to"
+    )
+    webhook_on: Literal["failure", "always"] = Field(default="failure", description="of which jobs")
+    key_file: str | None = Field(default=None, description="file of the key that signs what is posted")
 
 
 class Settings(BaseModel):
@@ -210,6 +256,10 @@ class Settings(BaseModel):
     log: LogOptions = Field(
         LogOptions(),
         description="change feeds: keys_file, of the keys that encrypt log files; token_file; scratch; tries",
+    )
+    notify: NotifyOptions = Field(
+        NotifyOptions(),
+        description="who hears how a job ended: on_failure, on_success; webhook, webhook_on, key_file",
     )
     lease_ttl: Annotated[float, BeforeValidator(_seconds)] = Field(
         60.0, description="a run that is silent this long has lost its source: 60s, 2m", gt=0

@@ -143,7 +143,7 @@ _PANELS: Mapping[str, Mapping[str, str | Group]] = {
                 "break-lease": "catalog.break_lease",
             },
         ),
-        **_verbs("keep", "config"),
+        **_verbs("keep", "config", "notify"),
     },
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ of the request goes into it by itself (`call.request`).
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import typer
 
+from lakebackup.errors import LakebackupError
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.values import instant, required
 from lakebackup_jobs.cli.output.explain import explain
@@ -62,6 +64,8 @@ class Call:
         self.explain: bool = flags.get("explain", False)
         self.dry_run: bool = self.explain or flags.get("dry_run", False)
         self._taken, self._stack, self._overrides = taken, stack, dict[str, Any]()
+        #: Whether `[notify]` hears how the verb ended; what it heard of the result so far.
+        self.notifies, self._result = False, dict[str, Any]()
 
     def override(self, **flags: Any) -> Settings:
         """The settings in force, with flags of the verb's own over them; those that are None were not given.
@@ -232,7 +236,8 @@ class Call:
         if self.explain:
             self.explained(lambda: job(request, reporter=self.report, **given, **more))
             return {}
-        return job(request, reporter=self.report, **given, **more)
+        self._result = job(request, reporter=self.report, **given, **more)
+        return self._result
 
     @cached_property
     def as_of(self) -> int | None:
@@ -265,6 +270,50 @@ class Call:
         It is read by DuckDB: no Java is started.
         """
         return self.connection().catalog()
+
+    def notify(self, verb: str, started: float, error: Exception | None) -> None:
+        """Tell those whom `[notify]` names how the verb ended, or that it failed so far. Raises nothing."""
+        try:
+            settings = self.settings
+        except LakebackupError:  # which is the error
+            return
+        if settings.notify == type(settings.notify)():
+            return
+        from lakebackup_jobs.runtime.notify import Event, secrets_of, send, without_secrets
+
+        text, code = str(error), 0 if error is None else 1
+        if isinstance(error, LakebackupError):
+            text, code = error.message, error.exit_code
+        secrets = secrets_of(settings)
+        numbers = {
+            name: value
+            for name, value in self._result.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+        event = Event(
+            event="failure" if error else "success",
+            verb=verb,
+            source=self._result.get("source") or settings.source,
+            destination=without_secrets(settings.destination or "", secrets) or None,
+            outcome=type(error).__name__ if error else "ok",
+            exit_code=code,
+            error=without_secrets(text, secrets) if error else None,
+            started=started,
+            finished=time.time(),
+            counts=numbers,
+        )
+        for place, problem in send(settings.notify, event).items():
+            if problem:
+                self._warn(f"[notify] {place}: {without_secrets(problem, secrets)}")
+
+    def _warn(self, text: str) -> None:
+        """A warning on standard error, where with --json all is JSON."""
+        self.report.clear()
+        if self.json:
+            from lakebackup_jobs.lifecycle.progress import event_line
+
+            text = event_line("warning", {"message": text})
+        print(text if self.json else f"warning: {text}", file=sys.stderr)
 
     def explained(self, plan: Callable[[], Any]) -> None:
         """Run `plan`, which changes nothing, and print what it asked the catalog."""
@@ -309,6 +358,11 @@ class Call:
         write(rows, as_json=self.json, as_csv=csv, wide=self.wide, pages=pages, columns=columns, brief=brief)
 
 
+#: Verbs, or groups of them, whose end `[notify]` hears of: what a schedule runs.
+JOBS = (
+    "backup", "restore", "verify", "drill", "prune", "merge", "compact", "due", "archive", "catalog optimize",
+    "catalog rebuild", "log run", "log restore", "log snapshot", "log merge", "log compact", "log truncate",
+)  # fmt: skip
 #: Fields of requests that have the name of a flag and of its setting.
 _SAME = ("source", "codec", "compression_level", "remote", "runner")
 
@@ -338,6 +392,21 @@ class Verb:
         text, _, examples = (getdoc(self.function) or "").partition("\n\nExamples:\n")
         return text, examples
 
+    def _notified(self, call: Call, path: str, values: Mapping[str, Any]) -> Any:
+        """Run the function; of a job, those whom `[notify]` names hear how it ended. Not of one that a person
+        interrupted."""
+        call.notifies = not call.dry_run and any(f"{path} ".startswith(f"{job} ") for job in JOBS)
+        started = time.time()
+        try:
+            code = self.function(call, **values)
+        except Exception as error:
+            if call.notifies:
+                call.notify(path, started, error)
+            raise
+        if call.notifies:
+            call.notify(path, started, None)
+        return code
+
     def _callback(self) -> Callable[..., Any]:
         """What typer calls. Its signature has the verb's own flags, then the shared ones."""
 
@@ -351,7 +420,7 @@ class Verb:
                 call = Call(self.taken, shared, values, given, context.obj, stack)
                 if self.waits:
                     call.report.wait(self.waits)
-                return self.function(call, **values)
+                return self._notified(call, context.command_path.partition(" ")[2], values)
 
         _, *own = signature(self.function, eval_str=True).parameters.values()
         context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)

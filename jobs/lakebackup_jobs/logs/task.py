@@ -18,6 +18,9 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakebackup.errors import LakebackupError
     from lakebackup.storage import Storage
 
 State = Literal["running", "paused", "stopped", "complete"]
@@ -66,9 +69,13 @@ class Task:
 
 @dataclass
 class LastError:
-    """The error that stops a job's progress, known even while the catalog is not writable."""
+    """The error that stops a job's progress, known even while the catalog is not writable.
+
+    `paused`: called with the error for which the task pauses itself.
+    """
 
     text: str | None = None
+    paused: Callable[[LakebackupError], object] = lambda _error: None
 
 
 _SETTINGS = TypeAdapter(TaskSettings)

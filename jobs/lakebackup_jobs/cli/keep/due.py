@@ -25,12 +25,14 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
     import time
     from dataclasses import asdict
 
+    call.notifies = run
     where, source = call.where, call.settings.source
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.upkeep import policies
 
     reader = CatalogReader.require(*call.places)
     backups = policies.due(reader, source, time.time_ns() // 1_000_000)
+    call.notifies = False  # each backup does
     if not backups and not call.json:
         # Not on standard output with --run: cron would mail it.
         call.report.note("No backup is due.") if run else typer.echo("No backup is due.")

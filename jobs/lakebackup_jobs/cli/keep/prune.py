@@ -47,6 +47,7 @@ def prune(
     from lakebackup_jobs.upkeep.prune import PruneRequest, run
 
     limits = Limits(span(keep_time), size("--keep-size", keep_size))
+    call.notifies = delete
     request = call.request(PruneRequest, topics=tuple(topics), days=days, limits=limits)
     call.run(run, request, spark=delete)
 

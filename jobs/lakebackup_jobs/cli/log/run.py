@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
+
+if TYPE_CHECKING:
+    from lakebackup.errors import LakebackupError
 
 
 @verb(options.REPO, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
@@ -44,7 +49,12 @@ def run(
         scratch=found.log.scratch,
         tries=found.log.tries,
     )
-    stop, last_error = threading.Event(), LastError()
+
+    def paused(error: LakebackupError) -> None:
+        """The job keeps its lease meanwhile."""
+        threading.Thread(target=call.notify, args=("log run", time.time(), error), daemon=True).start()
+
+    stop, last_error = threading.Event(), LastError(paused=paused)
     note = "Stops after this flush; Ctrl-C again interrupts it."
     with stopped_by_signals(stop, note), ExitStack() as beside:
         if metrics_port is not None:

@@ -161,6 +161,7 @@ class LogJob:
         """Pause the task, and record the error as soon as the catalog is writable."""
         self.reporter.warning(f"{error.message} The task pauses.")
         self.last_error.text = str(error)
+        self.last_error.paused(error)
         while True:
             try:
                 self.keep_lease()

@@ -1,0 +1,41 @@
+"""`lakebackup notify`: does a notification arrive?"""
+
+from __future__ import annotations
+
+from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup_jobs.cli.verb import Call, verb
+
+
+@verb(waits="sending")
+def notify(call: Call) -> None:
+    """Send an event `test` to all that [notify] of the settings names: commands and the webhook.
+
+    Jobs do so by themselves when they end: see docs/monitoring/README.md.
+
+    Examples:
+        lakebackup notify --config /etc/lakebackup.toml
+    """
+    import time
+
+    from lakebackup_jobs.runtime.notify import Event, secrets_of, send, without_secrets
+
+    settings, now = call.settings, time.time()
+    event = Event(
+        event="test",
+        verb="notify",
+        source=settings.source,
+        destination=without_secrets(settings.destination or "", secrets_of(settings)) or None,
+        outcome="ok",
+        exit_code=0,
+        error=None,
+        started=now,
+        finished=now,
+    )
+    sent = send(settings.notify, event)
+    if not sent:
+        raise UsageProblem(
+            "[notify] of the settings names nobody.", hint="Set on_failure, on_success or webhook there."
+        )
+    call.report.result({place: problem or "sent" for place, problem in sent.items()})
+    if any(sent.values()):
+        raise EnvironmentProblem("Not all could be notified.", hint="See above what went wrong.")

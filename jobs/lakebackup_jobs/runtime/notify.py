@@ -1,0 +1,203 @@
+"""Tell others how a job ended: a command of this machine, a webhook. Neither changes how the job ends.
+
+A webhook's body is signed with a key that both sides share, and has the time at which it was signed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.error import HTTPError
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from lakebackup.config import MASK, is_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from lakebackup.config import NotifyOptions, Settings
+
+#: All that a notification may take, in seconds; no attempt is begun after `_LAST_TRY_S`.
+LONGEST_S = 30.0
+_LAST_TRY_S = 20.0
+_ATTEMPT_S = 8.0
+#: The header of a webhook's signature: `sha256=` and the HMAC-SHA256 of the body in lower hex.
+SIGNATURE = "X-Lakebackup-Signature"
+VARIABLE = "LAKEBACKUP_EVENT_"
+_TOO_MANY_REQUESTS = 429
+# Shorter ones may be any word of a message.
+_SHORTEST_SECRET = 4
+_USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """How a job ended, as JSON: `event` is success, failure, or test; `outcome` is ok or the kind of error.
+
+    `counts`: the numbers of the job's result. Times are seconds since 1970 UTC; `sent`: when it was signed.
+    """
+
+    event: Literal["success", "failure", "test"]
+    verb: str
+    source: str | None
+    destination: str | None
+    outcome: str
+    exit_code: int
+    error: str | None
+    started: float
+    finished: float
+    counts: Mapping[str, int | float] = field(default_factory=dict)
+    host: str = field(default_factory=socket.gethostname)
+    version: str = field(default_factory=lambda: version("lakebackup"))
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def body(self) -> bytes:
+        """The JSON that is sent, as of now."""
+        return json.dumps({"v": 1, **asdict(self), "sent": int(time.time())}, ensure_ascii=False).encode()
+
+
+def secrets_of(settings: Settings) -> list[str]:
+    """Values that no message may show, the longest first."""
+    pairs: Iterable[tuple[str, str]] = chain(
+        settings.kafka.items(), settings.spark.items(), os.environ.items()
+    )
+    found = {value for name, value in pairs if is_secret(name)} | {settings.notify.webhook or ""}
+    return sorted((value for value in found if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """A text with `****` in the place of secrets, and of names and passwords in URLs."""
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return _USER_INFO.sub(f"{MASK}@", text)
+
+
+def sign(key: bytes, body: bytes) -> str:
+    """The value of the header SIGNATURE."""
+    return f"sha256={hmac.new(key, body, hashlib.sha256).hexdigest()}"
+
+
+def send(options: NotifyOptions, event: Event) -> dict[str, str | None]:
+    """Tell all who want to hear of an event; where it went, each with what went wrong or None.
+
+    It takes at most LONGEST_S, and raises nothing.
+    """
+    places = dict(_places(options, event))
+    # Threads that the end of the process does not wait for: a server may drip its answer.
+    problems: dict[str, str | None] = dict.fromkeys(places, f"not done after {LONGEST_S:.0f} s")
+
+    def attempt(name: str, tell: Callable[[], None]) -> None:
+        try:
+            tell()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the job has ended
+            problems[name] = str(error) or type(error).__name__
+        else:
+            problems[name] = None
+
+    threads = [threading.Thread(target=attempt, args=one, name=one[0], daemon=True) for one in places.items()]
+    until = time.monotonic() + LONGEST_S
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return dict(problems)
+
+
+def _places(options: NotifyOptions, event: Event) -> Iterable[tuple[str, Callable[[], None]]]:
+    test, failed = event.event == "test", event.event == "failure"
+    if options.on_failure and (test or failed):
+        yield "on_failure", lambda: _run(options.on_failure or (), event)
+    if options.on_success and (test or not failed):
+        yield "on_success", lambda: _run(options.on_success or (), event)
+    if options.webhook and (test or failed or options.webhook_on == "always"):
+        yield "webhook", lambda: _post(options, event)
+
+
+def _run(command: str | tuple[str, ...], event: Event) -> None:
+    """Run a command, without a shell, with the event on its standard input and in variables."""
+    words = shlex.split(command) if isinstance(command, str) else list(command)
+    values = {name: value for name, value in asdict(event).items() if not isinstance(value, dict)}
+    variables = {
+        f"{VARIABLE}{name.upper()}": "" if value is None else str(value) for name, value in values.items()
+    }
+    try:
+        done = subprocess.run(
+            words,
+            input=event.body(),
+            env={**os.environ, **variables},
+            stdout=subprocess.DEVNULL,
+            timeout=LONGEST_S,
+            check=False,
+        )
+    except OSError as error:
+        raise RuntimeError(f"{words[0]}: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{words[0]} was ended after {LONGEST_S:.0f} s") from None
+    if done.returncode:
+        raise RuntimeError(f"{words[0]} ended with {done.returncode}")
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A redirect would send the event, without its body, elsewhere."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _post(options: NotifyOptions, event: Event) -> None:
+    """Send the event to the webhook, again where what failed may pass."""
+    url, body = options.webhook or "", event.body()
+    headers = {"Content-Type": "application/json", "User-Agent": f"lakebackup/{event.version}"}
+    if options.key_file:
+        try:
+            key = Path(options.key_file).read_bytes().strip()
+        except OSError as error:
+            raise RuntimeError(f"not sent: key_file {options.key_file}: {error.strerror}") from None
+        if not key:
+            raise RuntimeError(f"not sent: key_file {options.key_file} is empty")
+        headers[SIGNATURE] = sign(key, body)
+    opener = build_opener(_NoRedirect)
+    retrying = Retrying(
+        stop=stop_after_delay(_LAST_TRY_S),
+        wait=wait_random_exponential(multiplier=0.5, max=5),
+        retry=retry_if_exception(_may_pass),
+        reraise=True,
+    )
+
+    def attempt() -> None:
+        # The URL's scheme was checked with the settings.
+        request = Request(url, body, headers, method="POST")  # noqa: S310
+        try:
+            opener.open(request, timeout=_ATTEMPT_S).close()
+        except HTTPError as error:
+            error.close()
+            raise
+
+    try:
+        retrying(attempt)
+    except HTTPError as error:
+        raise RuntimeError(f"the server answers {error.code}") from None
+    except OSError as error:
+        raise RuntimeError(str(getattr(error, "reason", error))) from None
+
+
+def _may_pass(error: BaseException) -> bool:
+    if isinstance(error, HTTPError):
+        return error.code >= 500 or error.code == _TOO_MANY_REQUESTS
+    return isinstance(error, OSError)
