@@ -76,6 +76,7 @@ def test_a_flipped_bit_in_a_data_file_is_a_difference(spark: SparkSession, made:
     assert path.name in done["detail"]
     (row,) = CatalogReader(str(made.folder)).select("SELECT * FROM drills").read_all().to_pylist()
     assert (row["outcome"], row["real_ms"]) == ("different", None)
+    assert not list(made.folder.rglob("restores/*/plan/*"))  # no prune spares what it read
 
 
 def test_records_that_a_restore_lost_or_changed_are_found(

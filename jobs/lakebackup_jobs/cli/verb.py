@@ -277,7 +277,9 @@ class Call:
             settings = self.settings
         except LakebackupError:  # which is the error
             return
-        if settings.notify == type(settings.notify)():
+        from lakebackup.config import NotifyOptions
+
+        if settings.notify == NotifyOptions():
             return
         from lakebackup_jobs.runtime.notify import Event, secrets_of, send, without_secrets
 

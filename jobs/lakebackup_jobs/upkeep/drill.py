@@ -3,6 +3,7 @@ deleted again. A row of `drills` has the outcome."""
 
 from __future__ import annotations
 
+import json
 import secrets
 import shutil
 import tempfile
@@ -28,8 +29,10 @@ from lakebackup.rows.upkeep import Drill
 from lakebackup.rules import layout
 from lakebackup.sql_engine.limits import Limits
 from lakebackup.storage.local import writing_to
+from lakebackup.store.lease import is_held
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.scratch import findings
+from lakebackup_jobs.lifecycle.tasks.splits import Splits
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.query import record_query
 from lakebackup_jobs.upkeep.trial import Means, trial_of
@@ -95,10 +98,14 @@ def run(request: DrillRequest, *, spark: SparkSession | None = None, reporter: R
         if recorded:
             writer.migrate()
         done = []
-        for one in drills:
-            if row := one.run(found):
-                writer.record(row)
-                done.append(_shown(row))
+        try:
+            for one in drills:
+                if row := one.run(found):
+                    writer.record(row)
+                    done.append(_shown(row))
+        finally:
+            if recorded:
+                _forget_leftovers(work)
     busy = len(drills) - len(done)
     return work.timed({"seed": seed, "drills": done, "found": found, **({"busy": busy} if busy else {})})
 
@@ -148,7 +155,8 @@ class _Drill:
             planned = self._planned(trial_of(self.row, _place(self.request), self.means))
         except LakebackupError as error:
             planned = replace(self.drill, outcome="failed", detail=error.message)
-        return {**_shown(planned), "outcome": "refused" if planned.outcome == "failed" else "planned"}
+        shown = _shown(planned) | {"outcome": "refused" if planned.outcome == "failed" else "planned"}
+        return {name: value for name, value in shown.items() if name != "drill_id"}
 
     def run(self, found: list[dict[str, Any]]) -> Drill | None:
         """Carry it out; None when a prune prevents it. `found` gets the rows that the check returned."""
@@ -215,6 +223,15 @@ def _targets(request: DrillRequest, reader: CatalogReader, seed: int | None) -> 
             hint='`lakebackup sql "SELECT * FROM restore_points"` shows what there is.',
         )
     return rows
+
+
+def _forget_leftovers(work: Workspace) -> None:
+    """Delete the plans of drills' restores that ended early, as after `kill -9`: a prune would spare what
+    they read, for somebody to resume them."""
+    for row in work.reader().rows("drill_leftovers"):
+        digest = json.loads(row["detail"] or "{}").get("digest")
+        if not is_held(work.storage, f"restore-{digest}"):
+            Splits(work.storage.uri, layout.restore_folder(row["restore_id"]), ()).clear()
 
 
 def _place(request: DrillRequest) -> str:

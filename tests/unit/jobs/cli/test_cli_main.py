@@ -315,7 +315,7 @@ def test_what_reads_no_new_record_loads_no_compiled_code(
 #: What verbs with a dry run import before they have a plan.
 PLANNING = [
     "logs.restore.job", "query.record_diff", "snapshots.backup", "snapshots.restore", "topics.backup",
-    "topics.compact", "topics.merge", "topics.restore", "upkeep.policies", "upkeep.prune",
+    "topics.compact", "topics.merge", "topics.restore", "upkeep.drill", "upkeep.policies", "upkeep.prune",
 ]  # fmt: skip
 
 

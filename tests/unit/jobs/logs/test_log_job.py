@@ -90,10 +90,13 @@ def test_what_may_pass_is_tried_again_and_then_pauses_the_task(
     root: str, job: LogJob, stop: Stop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = failing(job, monkeypatch, *(EnvironmentProblem(f"no answer {n}") for n in range(4)))
+    heard: list[LakebackupError] = []
+    job.last_error.paused = heard.append
     job.run(None)  # type: ignore[arg-type]
     found = at(root)
     assert (found.state, found.detail, len(left)) == ("paused", "no answer 2", 1)
     assert job.last_error.text == "no answer 2"
+    assert [error.message for error in heard] == ["no answer 2"]
     assert stop.waits == [1.0, 2.0]  # each time after twice as long
 
 

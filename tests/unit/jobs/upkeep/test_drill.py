@@ -15,8 +15,11 @@ from typing import Any, NamedTuple
 import pytest
 from tests.support.command_line import Commands, quiet
 from tests.support.given_snapshots import Given, GivenSnapshots
+from tests.support.rows import filled
 
 from lakebackup.errors import Damaged, EnvironmentProblem, Incomplete, NotFound, UsageProblem
+from lakebackup.rows.upkeep import Restore
+from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.snapshots import restore as restore_snapshot
@@ -259,6 +262,34 @@ def test_a_killed_drill_leaves_its_scratch_folder_and_the_next_one_works(lab: La
     assert lab.rows() == []
     assert lab.drill()["drills"][0]["outcome"] == "ok"
     assert [*lab.scratch.iterdir()] == [left]
+
+
+def test_the_next_drill_forgets_the_plan_of_one_that_ended_early(lab: Lab) -> None:
+    """A prune spares what the plan of an unfinished restore names; nobody resumes that of a drill."""
+    kept = {}
+    for name, target in (("drill", f"dir:/gone/{drill.PREFIX}x/restored"), ("person", "dir:/mine")):
+        row = filled(
+            Restore,
+            restore_id=name,
+            at=1,
+            scope=None,
+            region=None,
+            state="running",
+            target=target,
+            detail=json.dumps({"digest": name}),
+        )
+        CatalogWriter(None, lab.folder).append([row])
+        kept[name] = lab.made.folder / "restores" / name / "plan"
+        kept[name].mkdir(parents=True)
+        for file in ("tasks.json", "000000.jsonl"):
+            (kept[name] / file).write_text("[]")
+    lease = Lease.acquire(lab.made.storage, "restore-drill", "another drill", ttl_s=60)
+    lab.drill()
+    assert list(kept["drill"].glob("*"))
+    lease.release()
+    lab.drill()
+    assert not list(kept["drill"].glob("*"))
+    assert len(list(kept["person"].glob("*"))) == 2
 
 
 def test_what_cannot_be_drilled(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
