@@ -1,4 +1,4 @@
--- db4ea5a6a2d1d8aa policies
+-- 0e5768a2155cca58 policies
 SELECT
   p.source,
   p.full_schedule,
@@ -8,7 +8,11 @@ SELECT
   p.window_days,
   p.redundancy,
   p.min_redundancy,
+  p.keep,
+  p.time_zone,
+  p.drill_schedule,
   p.patterns,
+  p.backup,
   p.note,
   p.actor,
   p.time
