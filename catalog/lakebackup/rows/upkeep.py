@@ -12,7 +12,7 @@ from lakebackup.rows.base import Int32, Row
 class Policy(Row):
     """How often a source is backed up and how long that is kept, append-only: the last row by `at` counts.
 
-    A schedule is a text that `schedule.parse` reads, `*_every_ms` what it comes to. `backup`: arguments of
+    A schedule is a text that `schedule.parse` reads, `*_every_ms` what it comes to. `command`: arguments of
     `lakebackup backup`, a JSON array.
     """
 
@@ -38,7 +38,7 @@ class Policy(Row):
     keep_yearly: Int32 | None = None
     keep_differentials: Int32 | None = None
     time_zone: str | None = None
-    backup: str | None = None
+    command: str | None = None
     drill_schedule: str | None = None
     drill_every_ms: int | None = None
 

@@ -37,9 +37,9 @@ _SCHEDULES = ("full", "incremental", "drill")
 @dataclass(frozen=True, slots=True)
 class Change:
     """What a person changes of a policy; None: as it was. A schedule or a time zone of "none", a number of 0,
-    empty `patterns` of topics and an empty `backup` remove what was set.
+    empty `patterns` of topics and an empty `command` remove what was set.
 
-    `backup`: what a due run backs up when that is not topics, as arguments of `lakebackup backup`.
+    `command`: what a due run backs up when that is not topics, as arguments of `lakebackup backup`.
     """
 
     full: str | None = None
@@ -59,7 +59,7 @@ class Change:
     keep_yearly: int | None = None
     keep_differentials: int | None = None
     time_zone: str | None = None
-    backup: tuple[str, ...] | None = None
+    command: tuple[str, ...] | None = None
     drill: str | None = None
 
 
@@ -71,7 +71,7 @@ def set_policy(destination: str, catalog: str | None, name: str, change: Change)
     backups).
     """
     reader = CatalogReader.require(destination, catalog)
-    source = _source(reader, name, new=bool(change.patterns or change.backup))
+    source = _source(reader, name, new=bool(change.patterns or change.command))
     made = _changed(_policy(reader, source), change, source)
     patterns = owned_patterns(reader, source) if change.patterns is None else change.patterns
     for pattern in patterns:
@@ -83,17 +83,17 @@ def set_policy(destination: str, catalog: str | None, name: str, change: Change)
     if change.patterns is not None:
         text = json.dumps(list(patterns)) if patterns else None
         writer.record(PolicyTopics(source=source, at=made.at, actor=made.actor, patterns=text))
-    return {**asdict(made), "backup": _words(made.backup), "patterns": list(patterns)}
+    return {**asdict(made), "command": _words(made.command), "patterns": list(patterns)}
 
 
 def _require_applies(reader: CatalogReader, made: Policy, patterns: Sequence[str]) -> None:
     """UsageProblem when the backups of a source cannot be taken or kept as a policy says."""
-    source, backup = made.source, _words(made.backup)
+    source, words = made.source, _words(made.command)
     kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=source)}
-    kinds |= {kind for kind, known in KINDS.items() if backup and known.scheduled == backup[0]}
-    if len(kinds) > 1 or (backup and patterns):
+    kinds |= {kind for kind, known in KINDS.items() if words and known.scheduled == words[0]}
+    if len(kinds) > 1 or (words and patterns):
         raise UsageProblem(
-            f"--backup {backup[0] if backup else ''} does not go with the other backups of {source} "
+            f"--command {words[0] if words else ''} does not go with the other backups of {source} "
             f"({', '.join(sorted(kinds | ({TOPICS} if patterns else set())))}).",
             hint="A source holds one kind of backups: set a policy for a source of another name.",
         )
@@ -119,21 +119,21 @@ def _require_applies(reader: CatalogReader, made: Policy, patterns: Sequence[str
                 f"The backups of {source} were made by another program ({kind}): none can be due here.",
                 hint="Leave out --full and --incr; what is kept can be set for every source.",
             )
-        if not backup:
+        if not words:
             raise UsageProblem(
                 f"The policy of {source} does not say what to back up.",
-                hint=f"Add it: --backup '{verb} …', as you would write after `lakebackup backup`.",
+                hint=f"Add it: --command '{verb} …', as you would write after `lakebackup backup`.",
             )
-    if backup and backup[0] == kind_of(QUEUES).scheduled and backup[1:2] != [source]:
+    if words and words[0] == kind_of(QUEUES).scheduled and words[1:2] != [source]:
         raise UsageProblem(
-            f"--backup names {' '.join(backup[1:2]) or 'no engine'}, and the policy is of {source}.",
-            hint=f"Write --backup 'queue {source} …'.",
+            f"--command names {' '.join(words[1:2]) or 'no engine'}, and the policy is of {source}.",
+            hint=f"Write --command 'queue {source} …'.",
         )
 
 
-def _words(backup: str | None) -> list[str]:
+def _words(command: str | None) -> list[str]:
     """Arguments of `lakebackup backup`, out of a policy's row."""
-    found: list[str] = json.loads(backup) if backup else []
+    found: list[str] = json.loads(command) if command else []
     return found
 
 
@@ -233,11 +233,11 @@ def _command(reader: CatalogReader, row: Mapping[str, Any], full: bool) -> tuple
     source, kind = row["source"], row["incremental_kind"]
     if row["source_kind"] == CHANGES:
         return ("log", "snapshot", source)
-    if not row["backup"]:
+    if not row["command"]:
         topics = _topics(reader, source, row["patterns"])
         mode = ["full"] if full else [_MODES[kind], "--level", str(row["level"])]
         return ("backup", "topics", *topics, "--source", source, "--mode", *mode)
-    words = _words(row["backup"])
+    words = _words(row["command"])
     if words[0] == kind_of(QUEUES).scheduled:
         return ("backup", *words, "--mode", "full" if full else _QUEUE_MODES[kind])
     return ("backup", *words, "--source", source, "--mode", "full" if full else "auto")
@@ -308,8 +308,8 @@ def _changed(before: Policy, change: Change, source: str) -> Policy:
     made |= {name: value for name, value in plain.items() if value is not None}
     limits = ("window_days", "redundancy", *(f"keep_{rule}" for rule in KEEP_RULES))
     made |= {name: getattr(change, name) or None for name in limits if getattr(change, name) is not None}
-    if change.backup is not None:
-        made["backup"] = json.dumps(list(change.backup)) if change.backup else None
+    if change.command is not None:
+        made["command"] = json.dumps(list(change.command)) if change.command else None
     return replace(before, time_zone=zone, **made)
 
 

@@ -18,10 +18,10 @@ _KAFKA = tuple(flag.name for flag in (options.BOOTSTRAP, options.KAFKA_CONFIG))
 def due(call: Call, run: bool = switch("--run", "Take the backups, one after another.")) -> None:
     """Show which backups are due by the policies' schedules, or take them. Ends at once when none is due.
 
-    A backup takes what the policy says (`policy set --backup`): a snapshot's folder, an engine's queues; of a
-    change feed, a full from its log. Else it takes the topics that match the policy's patterns, new ones too
-    (`policy set --pattern`); without patterns, the topics in any backup of the source. The view
-    unprotected_topics has the others.
+    A backup takes what the policy says (`policy set --command`): a snapshot's folder, an engine's queues.
+    Of a change feed it makes a full from the log. Of a cluster it takes the topics that match the policy's
+    patterns, new ones too (`policy set --pattern`); without patterns, the topics in any backup of the source.
+    The view unprotected_topics has the others.
 
     Examples:
         lakebackup due --repo ./backups

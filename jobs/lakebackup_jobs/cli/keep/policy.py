@@ -32,7 +32,7 @@ COLUMNS = (
     "time_zone",
     "drill_schedule",
     "patterns",
-    "backup",
+    "command",
     "note",
     "actor",
     "time",
@@ -106,8 +106,8 @@ def set_(
         show_default="the topics in backups",
         panel=_WHAT,
     ),
-    backup: str | None = option(
-        "--backup 'VERB …'",
+    command: str | None = option(
+        "--command 'VERB …'",
         "What a due run backs up, if not topics, as after `lakebackup backup`: 'snapshot FOLDER'; none.",
         panel=_WHAT,
     ),
@@ -123,7 +123,7 @@ def set_(
         lakebackup policy set prod --redundancy 4 --min-redundancy 2
         lakebackup policy set prod --pattern 'orders\..*' --pattern payments
         lakebackup policy set prod --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --time-zone Europe/Berlin
-        lakebackup policy set store --backup 'snapshot /var/data/rocksdb' --incr '15 * * * *' --drill weekly
+        lakebackup policy set store --command 'snapshot /var/data/rocksdb' --incr '15 * * * *' --drill weekly
         lakebackup policy set prod --window none
     """
     from lakebackup_jobs.upkeep.policies import Change, set_policy
@@ -133,7 +133,7 @@ def set_(
         kind=_KINDS[incr_mode] if incr_mode else None,
         window_days=_days(window),
         patterns=None if pattern is None else () if pattern == ["none"] else tuple(pattern),
-        backup=None if backup is None else () if backup == "none" else _arguments(backup),
+        command=None if command is None else () if command == "none" else _arguments(command),
     )
     if change == Change():
         raise UsageProblem(
@@ -224,25 +224,25 @@ def _arguments(text: str) -> tuple[str, ...]:
     try:
         verb_, *rest = shlex.split(text)
     except ValueError as error:
-        raise UsageProblem(f"--backup {text!r} cannot be read: {error}.") from None
+        raise UsageProblem(f"--command {text!r} cannot be read: {error}.") from None
     if verb_ not in verbs:
         raise UsageProblem(
-            f"--backup {text!r} does not begin with {' or '.join(verbs)}.",
+            f"--command {text!r} does not begin with {' or '.join(verbs)}.",
             hint="Write what follows `lakebackup backup`; topics are named by --pattern.",
         )
-    command = typer.main.get_command(app).commands["backup"].commands[verb_]  # type: ignore[attr-defined]
+    known = typer.main.get_command(app).commands["backup"].commands[verb_]  # type: ignore[attr-defined]
     try:
-        context = command.make_context(f"lakebackup backup {verb_}", list(rest))
+        context = known.make_context(f"lakebackup backup {verb_}", list(rest))
     except ClickException as error:
         raise UsageProblem(
-            f"--backup {text!r}: {error.format_message()}", hint=f"See: lakebackup backup {verb_} --help"
+            f"--command {text!r}: {error.format_message()}", hint=f"See: lakebackup backup {verb_} --help"
         ) from None
     own = _ITS_OWN if verb_ == KINDS[QUEUES].scheduled else (*_ITS_OWN, "source")
     for name in own:
         given = context.get_parameter_source(name)
         if given is not None and given.name == "COMMANDLINE":
             raise UsageProblem(
-                f"--backup {text!r} has --{name.replace('_', '-')}, which a due run gives itself.",
+                f"--command {text!r} has --{name.replace('_', '-')}, which a due run gives itself.",
                 hint="Leave it out.",
             )
     return (verb_, *rest)

@@ -2,8 +2,8 @@
 -- window, the redundancy, or a keep_… rule, which keeps the newest usable backup of each of the last so many hours, days,
 -- weeks, months or years that have one, in the policy's time zone. keep_differentials limits what the redundancy keeps;
 -- alone, what depends on any full. What a backup needs that is kept is kept too; what depends on one that is obsolete is
--- obsolete. A backup of a snapshot depends on no other, and counts as a full. A log of another program depends on none
--- either: it stays when it holds what came after the earliest backup that stays.
+-- obsolete. A backup of a snapshot depends on no other, and counts as a full. Nor does a log
+-- of another program, which stays when it holds what came after the earliest backup that stays.
 -- status: KEEP (a person holds it), VALID (it stays), OBSOLETE (lakebackup prune --delete deletes it), DELETED
 -- reason: of KEEP: held; of VALID: no_limit (nothing limits it), window (it is needed to restore to a time in the
 --   recovery window), redundancy (it depends on one of the newest fulls), last, hourly, daily, weekly, monthly, yearly

@@ -9,7 +9,7 @@ SELECT
   p.source, p.at, p.actor, p.full_schedule, p.full_every_ms, p.incremental_schedule, p.incremental_every_ms,
   p.incremental_kind, p.level, p.window_days, p.redundancy, p.min_redundancy, p.note, t.patterns,
   p.keep_last, p.keep_hourly, p.keep_daily, p.keep_weekly, p.keep_monthly, p.keep_yearly, p.keep_differentials,
-  p.time_zone, p.backup, p.drill_schedule, p.drill_every_ms,
+  p.time_zone, p.command, p.drill_schedule, p.drill_every_ms,
   CONCAT_WS(
     ', ',
     CASE WHEN p.keep_last IS NOT NULL THEN CONCAT('last ', CAST(p.keep_last AS STRING)) END,

@@ -158,14 +158,14 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
         (("policy", "set", "prod", "--window", "36h"), 2, "'36h' is not a whole number of days"),
         (("policy", "set", "prod", "--drill", "0 0 31 2 *"), 2, "is not a schedule: Bad day-of-month"),
         (("policy", "set", "prod", "--time-zone", "Mars/Base"), 2, "'Mars/Base' is not a time zone"),
-        (("policy", "set", "new", "--backup", "topics a"), 2, "does not begin with queue or snapshot"),
-        (("policy", "set", "new", "--backup", "snapshot '/x"), 2, "cannot be read: No closing quotation"),
-        (("policy", "set", "new", "--backup", "snapshot /x --mdoe full"), 2, "No such option: --mdoe"),
-        (("policy", "set", "new", "--backup", "snapshot /x --mode full"), 2, "has --mode, which a due run"),
-        (("policy", "set", "new", "--backup", "snapshot /x --source y"), 2, "has --source, which a due run"),
-        (("policy", "set", "new", "--backup", "queue other --pattern q"), 2, "the policy is of new"),
+        (("policy", "set", "new", "--command", "topics a"), 2, "does not begin with queue or snapshot"),
+        (("policy", "set", "new", "--command", "snapshot '/x"), 2, "cannot be read: No closing quotation"),
+        (("policy", "set", "new", "--command", "snapshot /x --mdoe full"), 2, "No such option: --mdoe"),
+        (("policy", "set", "new", "--command", "snapshot /x --mode full"), 2, "has --mode, which a due run"),
+        (("policy", "set", "new", "--command", "snapshot /x --source y"), 2, "has --source, which a due run"),
+        (("policy", "set", "new", "--command", "queue other --pattern q"), 2, "the policy is of new"),
         (
-            ("policy", "set", "prod", "--backup", "snapshot /x"),
+            ("policy", "set", "prod", "--command", "snapshot /x"),
             2,
             "does not go with the other backups of prod",
         ),
@@ -279,10 +279,10 @@ def test_a_folder_and_an_engine_belong_to_a_policy(
     (tmp_path / "db").mkdir()
     (tmp_path / "db/000001.sst").write_bytes(b"rows")
     shown = f"snapshot {tmp_path}/db --pack-below 0"
-    (row,) = said(capsys, "policy", "set", "store", "--backup", shown, "--incr", "*/15 * * * *")
-    assert row["backup"] == shlex.split(shown)
+    (row,) = said(capsys, "policy", "set", "store", "--command", shown, "--incr", "*/15 * * * *")
+    assert row["command"] == shlex.split(shown)
     queue = "queue social --pattern 'delta\\..*' --snapshot-folder /data/snap"
-    said(capsys, "policy", "set", "social", "--backup", queue, "--full", "weekly", "--incr", "hourly")
+    said(capsys, "policy", "set", "social", "--command", queue, "--full", "weekly", "--incr", "hourly")
     found = {one["source"]: one for one in said(capsys, "due")[0]["due"]}
     assert found["social"]["command"] == f"backup {queue} --mode full"
     assert (found["store"]["run"], found["store"]["lag_ms"]) == ("full", None)
@@ -295,7 +295,7 @@ def test_a_folder_and_an_engine_belong_to_a_policy(
     assert row["status"] == "UNVERIFIED"
     (error,) = said(capsys, "policy", "set", "store", "--pattern", "x", code=2)
     assert "does not go with" in error["message"]
-    (error,) = said(capsys, "policy", "set", "store", "--backup", "none", code=2)
+    (error,) = said(capsys, "policy", "set", "store", "--command", "none", code=2)
     assert error["message"] == "The policy of store does not say what to back up."
 
 

@@ -1,4 +1,4 @@
--- 0e5768a2155cca58 policies
+-- 80be7773d52d8bed policies
 SELECT
   p.source,
   p.full_schedule,
@@ -12,7 +12,7 @@ SELECT
   p.time_zone,
   p.drill_schedule,
   p.patterns,
-  p.backup,
+  p.command,
   p.note,
   p.actor,
   p.time

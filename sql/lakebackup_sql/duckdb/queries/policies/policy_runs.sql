@@ -1,4 +1,4 @@
--- 9aafdb14948bb413 missed_runs policies raw_backups
+-- a219f714076d2728 missed_runs policies raw_backups
 SELECT
   m.source,
   m.run,
@@ -11,7 +11,7 @@ SELECT
   p.level,
   p.patterns,
   p.time_zone,
-  p.backup,
+  p.command,
   k.source_kind
 FROM missed_runs AS m
 JOIN policies AS p

@@ -1,4 +1,4 @@
--- 7eabd345f654a2f0 backups faults holds own_kinds policies pruned_backups raw_backups raw_queue_points raw_queue_restores raw_scopes restore_points unusable_backups
+-- 5dfc185cf6e34879 backups faults holds own_kinds policies pruned_backups raw_backups raw_queue_points raw_queue_restores raw_scopes restore_points unusable_backups
 WITH broken AS (
   SELECT DISTINCT
     backup_id

@@ -1,4 +1,4 @@
--- 4e2e173299d3a606 raw_policies raw_policy_topics
+-- 7a1ec486037c6a65 raw_policies raw_policy_topics
 SELECT
   p.source,
   p."at",
@@ -22,7 +22,7 @@ SELECT
   p.keep_yearly,
   p.keep_differentials,
   p.time_zone,
-  p.backup,
+  p.command,
   p.drill_schedule,
   p.drill_every_ms,
   CONCAT_WS(
