@@ -40,7 +40,8 @@ def test_a_statement_has_an_area_that_callers_need_not_know() -> None:
         "0002_policy_topics",
         "0003_runner",
         "0004_removed_backups",
-        "0005_drills",
+        "0006_policy_rules",
+        "0007_drills",
     )
     with pytest.raises(KeyError, match="no statement queries/prune/prune_cuts"):
         load("queries", "prune/prune_cuts")

@@ -87,9 +87,7 @@ def run(request: DrillRequest, *, spark: SparkSession | None = None, reporter: R
     seed = None
     if request.backup_id is None and request.to_ts is None:
         seed = secrets.randbelow(2**31) if request.seed is None else request.seed
-    means = Means(
-        request.destination, request.catalog, request.remote, request.keys_file, work.session, reporter
-    )
+    means = Means(request, request.keys_file, work.session, reporter)
     drills = [_Drill(request, row, seed, means, reader) for row in _targets(request, reader, seed)]
     if request.dry_run:
         return {"dry_run": True, "seed": seed, "drills": [one.preview() for one in drills]}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.snapshots.restore import SnapshotRestorePlan, SnapshotRestoreRequest
     from lakebackup.plan.topics.request import RestoreRequest
     from lakebackup.plan.topics.restore import RestorePlan
+    from lakebackup.requests import Request
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
@@ -46,19 +47,19 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a trial works with. `keys_file`: of the keys that log files are encrypted with."""
+    """What a trial works with. `asked`: the request that it is part of; `keys_file`: of the keys that encrypt
+    log files."""
 
-    destination: str
-    catalog: str | None
-    remote: str | None
+    asked: Request
     keys_file: str | None
     spark: SparkSession | None
     reporter: Reporter
 
     @property
-    def places(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """What every request of a restore has."""
-        return {"destination": self.destination, "catalog": self.catalog, "remote": self.remote}
+        names = ("destination", "catalog", "remote", "bandwidth")
+        return {name: getattr(self.asked, name) for name in names}
 
 
 class Trial(ABC):
@@ -122,7 +123,7 @@ class _Topics(Trial):
         from lakebackup.plan.topics.request import RestoreRequest
 
         return RestoreRequest(
-            **self.means.places,
+            **self.means.given,
             source=self.row["source"],
             topics=tuple(self.row["scopes"].split(",")),
             to_ts=self.row["to_ts"],
@@ -173,7 +174,7 @@ class _Snapshot(Trial):
     def request(self) -> SnapshotRestoreRequest:
         from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 
-        return SnapshotRestoreRequest(**self.means.places, folder=self.restored, backup=self.row["backup_id"])
+        return SnapshotRestoreRequest(**self.means.given, folder=self.restored, backup=self.row["backup_id"])
 
     @cached_property
     def made(self) -> SnapshotRestorePlan:
@@ -218,7 +219,7 @@ class _Log(Trial):
         from lakebackup.plan.logs.restore import LogRestoreRequest
 
         return LogRestoreRequest(
-            **self.means.places,
+            **self.means.given,
             name=self.row["source"],
             end_ts=self.row["to_ts"],
             on_full=self.row["kind"] == "full",
@@ -273,7 +274,7 @@ class _Queues(Trial):
         from lakebackup.plan.queues.restore import QueueRestoreRequest
 
         return QueueRestoreRequest(
-            **self.means.places,
+            **self.means.given,
             source=self.row["source"],
             target="",
             folder=self.restored,
@@ -303,10 +304,7 @@ class _Queues(Trial):
     def restore(self) -> str:
         from lakebackup_jobs.queues.restore import trial
 
-        asked = self.request
-        places: Any = {"destination": asked.destination, "catalog": asked.catalog}
-        one: Any = {"source": asked.source, "backup_id": asked.backup, "folder": asked.folder}
-        return trial.run(**places, **one, **self._run)
+        return trial.run(self.request, **self._run)
 
     def differences(self) -> str | None:
         """The files of the snapshot; the messages were counted as they were read."""

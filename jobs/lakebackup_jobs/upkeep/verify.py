@@ -262,15 +262,7 @@ class _Check:
     def _trials(self) -> Iterator[Check]:
         """Restore the newest backup of each source (or the backups named) into a folder, and report how it
         went."""
-        asked = self.request
-        means = Means(
-            asked.destination,
-            asked.catalog,
-            asked.remote,
-            asked.keys_file,
-            self.work.session,
-            self.reporter,
-        )
+        means = Means(self.request, self.request.keys_file, self.work.session, self.reporter)
         for row in self.reader.rows("trial_targets", backup_ids=self.ids):
             outcome: Literal["ok", "damaged"] = "ok"
             try:

@@ -28,6 +28,7 @@ _MODES = {"diff": "incr-diff", "accu": "incr-accu"}
     options.DATA_FILES,
     options.PLAN,
     options.KAFKA_SERVERS,
+    options.BANDWIDTH,
     options.ANY_RUNNER,
     options.SOURCE,
     options.LEASE,
@@ -108,6 +109,7 @@ def topics(
 
     request = call.request(
         BackupRequest,
+        topics=tuple(topics or ()),
         isolation=found.isolation,
         roll_ms=None if found.roll is None else round(found.roll * 1000),
         mode=found.mode,

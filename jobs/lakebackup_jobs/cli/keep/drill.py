@@ -11,7 +11,7 @@ from lakebackup_jobs.cli.flags.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.REPO, options.DRY_RUN, options.SPARK_JOB)
+@verb(options.REPO, options.DRY_RUN, options.SPARK_JOB, options.BANDWIDTH)
 def drill(
     call: Call,
     sources: list[str] | None = argument(

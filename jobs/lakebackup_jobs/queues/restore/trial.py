@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebackup.formats.queues.headers import HeaderNames
-from lakebackup.plan.queues.restore import (
-    QueueRestoreRequest,
-    content_of,
-    plan_restore,
-    require_restorable,
-)
+from lakebackup.plan.queues.restore import content_of, plan_restore, require_restorable
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
@@ -24,48 +19,38 @@ from lakebackup_jobs.snapshots import restore as restore_snapshot
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakebackup.plan.queues.restore import QueueRestoreRequest
     from lakebackup_jobs.lifecycle.progress import Reporter
 
 
-def run(
-    destination: str,
-    catalog: str | None,
-    source: str,
-    backup_id: str,
-    folder: str,
-    *,
-    spark: SparkSession,
-    reporter: Reporter,
-) -> str:
-    """Restore what a backup of an engine's queues needs, below `folder`; returns how much it was, as text.
+def run(request: QueueRestoreRequest, *, spark: SparkSession | None, reporter: Reporter) -> str:
+    """Restore what a backup of an engine's queues needs, below the folder; returns how much it was, as text.
 
     The snapshot is written, the engine's own files and every message of the chain are read and understood.
     Raises Refused, Damaged: what a restore to the backup's end would stop at; Busy: a prune came in.
     """
-    reader = CatalogReader.require(destination, catalog)
-    request = QueueRestoreRequest(
-        destination=destination, source=source, target="", folder=folder, catalog=catalog, backup=backup_id
-    )
+    reader = CatalogReader.require(request.destination, request.catalog)
     made = plan_restore(request, reader, lambda *_: ALL)
     require_restorable(made)
     snapshot = SnapshotRestoreRequest(
-        destination=destination,
-        catalog=catalog,
-        source=layout.snapshot_source(source),
-        folder=f"{folder}/snapshot",
+        destination=request.destination,
+        catalog=request.catalog,
+        source=layout.snapshot_source(request.source),
+        folder=f"{request.folder}/snapshot",
         backup=made.restore_path.full.snapshot_id,
+        bandwidth=request.bandwidth,
     )
     with recorded_restore(
         Workspace(request, "", reporter, spark),
         reader,
-        source=source,
-        target=f"dir:{folder}",
+        source=request.source,
+        target=f"dir:{request.folder}",
         selection=made.selection,
     ) as (_, counts):
         files = restore_snapshot.run(snapshot, spark=spark, reporter=reporter)["files"]
         for file in made.config:
             content_of(file, reader)
-        splits = write_scan_splits(open_storage(folder), made.chosen, "messages/", 0)
+        splits = write_scan_splits(open_storage(request.folder), made.chosen, "messages/", 0)
         run_splits(ScanJob(reader.destinations(), splits, HeaderNames()), splits, spark)
         counts.update(entries=made.entries, bytes=made.bytes)
     return f"{files} files of its snapshot and {made.entries} messages restored"
