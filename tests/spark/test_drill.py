@@ -1,14 +1,20 @@
-"""Drills of topics: records of real data files, restored by Spark's tasks and compared one by one."""
+"""Drills of topics and change feeds: real data files, restored by Spark, compared record by record."""
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups, Record
+from tests.support.made_changes import MadeChanges, named, put
 
 from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.logs.restore import job as log_restore
 from lakebackup_jobs.targets.folder import FolderTarget
 from lakebackup_jobs.upkeep import drill
 from lakebackup_jobs.upkeep.drill import DrillRequest
@@ -100,3 +106,40 @@ def test_records_that_a_restore_lost_or_changed_are_found(
     torn = with_files(lambda files: files[0].write_bytes(files[0].read_bytes()[:-30]))
     assert torn["outcome"] == "different"
     assert ".data" in torn["detail"]
+
+
+def test_a_full_of_a_feed_is_compared_row_by_row_and_its_log_by_the_count(
+    spark: SparkSession, empty_catalog: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "backups"
+    shutil.copytree(empty_catalog, root / "catalog")
+    feed = MadeChanges(root, CatalogWriter(spark, str(root)))
+    feed.flush([put(21, b"a", 5, b"1"), put(21, b"b", 6, b"2")], 10, names=[named(21, "t", 1)])
+    full = feed.full(10)
+    log = feed.flush([put(21, b"c", 15, b"3")], 20)
+
+    def tried(backup_id: str) -> tuple[str, str]:
+        request = DrillRequest(str(root), scratch=str(tmp_path), backup_id=backup_id)
+        (done,) = drill.run(request, spark=spark, reporter=quiet())["drills"]
+        return done["outcome"], done["detail"]
+
+    assert tried(full) == ("ok", "2 rows restored")
+    assert tried(log) == ("ok", "3 rows restored")
+    bring = log_restore.bring
+
+    def spoiled(request: Any, work: Any, *given: Any) -> dict[str, int]:
+        """The restore is done, and a value changes."""
+        done = bring(request, work, *given)
+        table = request.target.removeprefix("delta:")
+        rows = spark.read.format("delta").load(table).toPandas()
+        rows.loc[0, "value"] = b"9"
+        if request.on_full:
+            write_deltalake(table, pa.Table.from_pandas(rows), mode="overwrite")
+        else:
+            write_deltalake(table, pa.Table.from_pandas(rows[:1]), mode="overwrite")
+        return done
+
+    monkeypatch.setattr(log_restore, "bring", spoiled)
+    assert tried(full) == ("different", "1 rows are not in the full, 1 of the full are not there")
+    assert tried(log) == ("different", "1 rows are there, not 3")
+    assert not list(tmp_path.glob(f"{drill.PREFIX}*"))

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from lakebackup_jobs.runtime.terminal_table import Screen
 
 Request = TypeVar("Request", bound="DataclassInstance")
+# Of an error, in a notification: variables of a command have a limit.
+_MOST_TEXT = 4_000
 _ORDER = {flag.name: place for place, flag in enumerate(options.ALL)}
 
 
@@ -301,7 +303,7 @@ class Call:
             destination=without_secrets(settings.destination or "", secrets) or None,
             outcome=type(error).__name__ if error else "ok",
             exit_code=code,
-            error=without_secrets(text, secrets) if error else None,
+            error=without_secrets(text, secrets)[:_MOST_TEXT] if error else None,
             started=started,
             finished=time.time(),
             counts=numbers,

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 LONGEST_S = 30.0
 _LAST_TRY_S = 20.0
 _ATTEMPT_S = 8.0
+# Then it is killed, while somebody still waits for it.
+_COMMAND_S = 28.0
 #: The header of a webhook's signature: `sha256=` and the HMAC-SHA256 of the body in lower hex.
 SIGNATURE = "X-Lakebackup-Signature"
 VARIABLE = "LAKEBACKUP_EVENT_"
@@ -142,13 +144,13 @@ def _run(command: str | tuple[str, ...], event: Event) -> None:
             input=event.body(),
             env={**os.environ, **variables},
             stdout=subprocess.DEVNULL,
-            timeout=LONGEST_S,
+            timeout=_COMMAND_S,
             check=False,
         )
     except OSError as error:
         raise RuntimeError(f"{words[0]}: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"{words[0]} was ended after {LONGEST_S:.0f} s") from None
+        raise RuntimeError(f"{words[0]} was ended after {_COMMAND_S:.0f} s") from None
     if done.returncode:
         raise RuntimeError(f"{words[0]} ended with {done.returncode}")
 

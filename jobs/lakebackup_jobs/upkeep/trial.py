@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.tasks.task import run_all
@@ -211,6 +212,10 @@ class _Snapshot(Trial):
         return _files_below(self.restored)
 
 
+_MORE = "SELECT * FROM restored EXCEPT ALL SELECT * FROM stored"
+_LESS = "SELECT * FROM stored EXCEPT ALL SELECT * FROM restored"
+
+
 class _Log(Trial):
     TARGET = "delta"
 
@@ -249,21 +254,27 @@ class _Log(Trial):
         return f"{self._entries} rows restored{over}"
 
     def differences(self) -> str | None:
-        """That the table has the rows that the restore found in the log, each file of which it verified."""
-        from lakebackup_jobs.query.record_query import select
-
-        count = "SELECT COUNT(*) AS n FROM restored"
-        (found,) = (
-            select(self.reader, count, more={"restored": self.relation()}).rows.read_all()["n"].to_pylist()
-        )
+        """Every row of a full with those of the full as it is stored; of a log, whose files the restore
+        checked, the number of rows with what it found in them."""
+        if self.row["kind"] == "full":
+            place = layout.full_folder(self.row["source"], self.row["backup_id"])
+            root = self.reader.destinations().open(self.row["destination"])
+            both = {"restored": self.relation(), "stored": _table(f"{root.uri}/{place}")}
+            more, less = self._count(_MORE, both), self._count(_LESS, both)
+            return (
+                f"{more} rows are not in the full, {less} of the full are not there" if more or less else None
+            )
+        found = self._count("SELECT 1 AS one FROM restored", {"restored": self.relation()})
         return None if found == self._entries else f"{found} rows are there, not {self._entries}"
 
-    def relation(self) -> pa.Table | ds.Dataset:
-        from lakebackup.sql_engine.delta.dataset import small_or_dataset
-        from lakebackup.sql_engine.delta.table import open_table
+    def _count(self, rows: str, tables: Mapping[str, pa.Table | ds.Dataset]) -> int:
+        from lakebackup_jobs.query.record_query import select
 
-        uri = open_storage(self.restored).uri
-        return small_or_dataset(uri, open_table(uri))
+        answer = select(self.reader, f"SELECT COUNT(*) AS n FROM ({rows}) AS r", more=tables)  # noqa: S608
+        return int(answer.rows.read_all()["n"][0].as_py())
+
+    def relation(self) -> pa.Table | ds.Dataset:
+        return _table(open_storage(self.restored).uri)
 
 
 class _Queues(Trial):
@@ -312,6 +323,14 @@ class _Queues(Trial):
 
     def relation(self) -> ds.Dataset:
         return self.snapshot.relation()
+
+
+def _table(uri: str) -> pa.Table | ds.Dataset:
+    """A Delta table as rows."""
+    from lakebackup.sql_engine.delta.dataset import small_or_dataset
+    from lakebackup.sql_engine.delta.table import open_table
+
+    return small_or_dataset(uri, open_table(uri))
 
 
 def _files_below(folder: str) -> ds.Dataset:
