@@ -121,6 +121,8 @@ def test_a_full_of_a_feed_is_compared_row_by_row_and_its_log_by_the_count(
     def tried(backup_id: str) -> tuple[str, str]:
         request = DrillRequest(str(root), scratch=str(tmp_path), backup_id=backup_id)
         (done,) = drill.run(request, spark=spark, reporter=quiet())["drills"]
+        assert done["bytes"] > 0
+        assert done["files"] > 0
         return done["outcome"], done["detail"]
 
     assert tried(full) == ("ok", "2 rows restored")

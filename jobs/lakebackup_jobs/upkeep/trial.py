@@ -243,7 +243,11 @@ class _Log(Trial):
     @property
     def amount(self) -> Amount:
         made = self.made
-        return Amount(made.writes.files + made.values.files, made.bytes, made.entries)
+        log = Amount(made.writes.files + made.values.files, made.bytes, made.entries)
+        if made.full is None:
+            return log
+        (full,) = self.reader.rows("show_backup", backup_id=made.full.backup_id)
+        return Amount(log.files + full["files"], log.bytes + full["bytes"], log.entries + full["entries"])
 
     def restore(self) -> str:
         from lakebackup_jobs.logs.restore import job
