@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test suite test-fast test-all coverage bench lint types contracts docs lock clean
+.PHONY: help setup image browser demo test suite test-fast test-all coverage bench lint types contracts docs lock clean
 
 # The first of these that is a Python 3.11 to 3.13; `make PYTHON=...` names another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -70,6 +70,12 @@ contracts: setup ## which package may import which
 docs: setup ## the documentation as a site, in build/site; a broken link is an error
 	@echo "==> docs"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f .ci/mkdocs.yml
+
+image: ## a container image, where docker, podman or buildah is; lakebackup:<version>
+	@version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml); \
+	for b in docker podman; do $$b info >/dev/null 2>&1 && exec $$b build -f .ci/Dockerfile -t lakebackup:$$version .; done; \
+	command -v buildah >/dev/null && exec buildah build -f .ci/Dockerfile -t lakebackup:$$version .; \
+	echo "error: no docker, podman or buildah is running here to build an image" >&2; exit 6
 
 lock: ## renew requirements.lock from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --generate-hashes \

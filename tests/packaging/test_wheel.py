@@ -1,0 +1,107 @@
+"""The wheel in empty environments, without this clone: what the base install weighs, what it can and cannot.
+
+Installs from the index that pip is configured with, so it is long: a minute.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).parents[2]
+DESTINATION = ROOT / "tests/walkthroughs/data/destination-of-0.1.tar.gz"
+# What all of it weighs with pyarrow (149), deltalake (140) and duckdb (68), which answers are made with.
+MOST_MB = 480
+
+
+def run(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LAKEBACKUP"))
+    }
+    return subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, cwd="/", env={**clean, **env}
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    done = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", folder, ROOT)
+    assert done.returncode == 0, done.stderr
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and what it needs."""
+    venv = tmp_path_factory.mktemp("base") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    constraints = venv / "constraints.txt"
+    lines = (ROOT / "requirements.lock").read_text("utf-8").splitlines()
+    constraints.write_text("\n".join(line.rstrip(" \\") for line in lines if "--hash" not in line), "utf-8")
+    done = run(venv / "bin/pip", "install", "-q", "-c", constraints, wheel)
+    if done.returncode and "Could not find a version" in done.stderr:
+        pytest.skip("the index of packages cannot be reached")
+    assert done.returncode == 0, done.stderr
+    return venv
+
+
+@pytest.fixture(scope="module")
+def backups(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("old")
+    with tarfile.open(DESTINATION) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "backups"
+
+
+def test_the_wheel_has_no_demo_and_all_metadata(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as content:
+        names = content.namelist()
+        (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        text = content.read(metadata).decode()
+    assert not [name for name in names if "/demo/" in name or "bootstrap" in name or name.startswith("tests")]
+    assert {"lakebackup/py.typed", "lakebackup_sql/views/report/status.sql"} <= set(names)
+    assert "License-Expression: Apache-2.0" in text
+    assert "# lakebackup" in text
+    for extra in ("spark", "kafka", "s3", "server", "notebooks", "all"):
+        assert f"Provides-Extra: {extra}\n" in text
+
+
+def test_the_base_install_answers_questions(base: Path, backups: Path, tmp_path: Path) -> None:
+    program, page = base / "bin/lakebackup", tmp_path / "report.html"
+    for words, code in (
+        (["list"], 0),
+        (["status"], 4),
+        (["sql", "SELECT scope, count(*) FROM files GROUP BY scope"], 0),
+        (["report", "--html", page], 0),
+    ):
+        done = run(program, *words, "--repo", backups)
+        assert done.returncode == code, (words, done.stderr)
+    assert page.stat().st_size > 10_000
+    done = run(program, "backup", "topics", "a", "--bootstrap-server", "none:1", "--repo", backups)
+    assert done.returncode == 6
+    assert "pip install 'lakebackup[kafka]'" in done.stderr
+
+
+def test_the_base_install_is_light(base: Path) -> None:
+    (packages,) = base.glob("lib/python*/site-packages")
+    tools = ("pip", "setuptools", "pkg_resources")  # came with the environment
+    size = sum(
+        file.stat().st_size
+        for folder in packages.iterdir()
+        if not folder.name.startswith(tools)
+        for file in ([folder] if folder.is_file() else folder.rglob("*"))
+        if file.is_file() and file.suffix != ".pyc"
+    )
+    print(f"\nthe base install has {size / 1e6:.0f} MB")
+    assert size < MOST_MB * 1e6
+    assert not (packages / "pyspark").exists()

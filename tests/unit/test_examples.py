@@ -1,0 +1,125 @@
+"""The examples of docs/examples and the image: each file is read by what will read it, as far as that is
+here, and each of its commands is one that the command line takes."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from lakebackup.config import Settings
+from lakebackup_jobs.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "docs/examples"
+
+
+def text(name: str) -> str:
+    return (EXAMPLES / name).read_text("utf-8")
+
+
+def require_known(*words: str) -> None:
+    """The command line takes these words after `lakebackup`; nothing is run."""
+    command: Any = typer.main.get_command(app)
+    left = list(words)
+    while hasattr(command, "commands"):
+        command = command.commands[left.pop(0)]
+    command.make_context("lakebackup", left)
+
+
+def test_cron() -> None:
+    lines = [line for line in text("crontab").splitlines() if line[:1].isdigit() or line[:1] == "*"]
+    assert len(lines) == 4
+    for line in lines:
+        *_, account, command = re.split(r"\s+", line, maxsplit=6)
+        assert account == "lakebackup"
+        name, *words = shlex.split(command.partition(">")[0])
+        assert name == "lakebackup"
+        require_known(*words)
+
+
+def test_systemd(tmp_path: Path) -> None:
+    service = text("lakebackup.service")
+    (command,) = re.findall(r"^ExecStart=/usr/local/bin/lakebackup (.*)$", service, re.MULTILINE)
+    require_known(*shlex.split(command))
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd-analyze is not here")
+    program = tmp_path / "lakebackup"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    for name in ("lakebackup.service", "lakebackup.timer"):
+        content = text(name).replace("/usr/local/bin/lakebackup", str(program))
+        (tmp_path / name).write_text(content)
+    units = [str(tmp_path / name) for name in ("lakebackup.service", "lakebackup.timer")]
+    done = subprocess.run([analyze, "verify", "--man=no", *units], capture_output=True, text=True)
+    said = [line for line in done.stderr.splitlines() if "lakebackup" in line]
+    assert said == []
+
+
+def test_kubernetes() -> None:
+    settings, job = yaml.safe_load_all(text("cronjob.yaml"))
+    Settings.model_validate(tomllib.loads(settings["data"]["lakebackup.toml"]))
+    spec = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    require_known(*[one for one in container["args"] if one != "--config" and not one.startswith("/etc")])
+    assert spec["securityContext"]["runAsUser"] == 10001
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert container["image"] == f"lakebackup:{version}"
+    volumes = {one["name"] for one in spec["volumes"]}
+    assert {one["name"] for one in container["volumeMounts"]} == volumes
+
+
+def test_airflow_with_a_stand_in_for_its_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: dict[str, str] = {}
+
+    class StandIn(AbstractContextManager[None]):
+        def __init__(self, *_: object, task_id: str = "", bash_command: str = "", **__: object) -> None:
+            if task_id:
+                commands[task_id] = bash_command
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def __rshift__(self, other: StandIn) -> StandIn:
+            return other
+
+    for name in (
+        "airflow", "airflow.sdk", "airflow.providers", "airflow.providers.standard",
+        "airflow.providers.standard.operators", "airflow.providers.standard.operators.bash",
+    ):  # fmt: skip
+        module = ModuleType(name)
+        module.DAG = module.BashOperator = StandIn  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, name, module)
+    runpy.run_path(str(EXAMPLES / "airflow_dag.py"))
+    assert list(commands) == ["due", "verify", "report"]
+    for command in commands.values():
+        name, *words = shlex.split(command)
+        assert name == "lakebackup"
+        require_known(*words)
+
+
+def test_the_image() -> None:
+    """hadolint finds nothing; it runs as nobody special, and fetches nothing when it runs."""
+    dockerfile = ROOT / ".ci/Dockerfile"
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([hadolint, dockerfile], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+    lines = dockerfile.read_text("utf-8").splitlines()
+    last = lines[max(i for i, line in enumerate(lines) if line.startswith("FROM ")) :]
+    assert [line for line in last if line.startswith(("USER", "ENTRYPOINT"))] == [
+        "USER 10001", 'ENTRYPOINT ["lakebackup"]',
+    ]  # fmt: skip
+    assert not any(line.startswith("ADD") for line in lines)
+    assert "lakebackup_jobs.runtime.jars spark" in dockerfile.read_text("utf-8")
