@@ -24,7 +24,7 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 Kind = Literal["differential", "cumulative"]
 _MODES: Mapping[str, str] = {"differential": "incr-diff", "cumulative": "incr-accu"}
@@ -195,11 +195,11 @@ def hold(
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A backup that should have run at `due_ts` (ms): the words of its command, and what is lost when the
-    source is lost now (`lag_ms`; None: everything)."""
+    """A backup, or a restore drill, that should have run at `due_ts` (ms): the words of its command, and what
+    is lost when the source is lost now (`lag_ms`; None: everything, or it is a drill)."""
 
     source: str
-    run: Literal["full", "incremental"]
+    run: Literal["full", "incremental", "drill"]
     schedule: str
     due_ts: int
     missed: int
@@ -208,7 +208,8 @@ class Due:
 
 
 def due(reader: CatalogReader, source: str | None, now: int) -> list[Due]:
-    """The backups that are due at `now` (ms), one a source at most: a full counts as an incremental too."""
+    """What is due at `now` (ms): one backup a source at most, since a full counts as an incremental too; then
+    drills."""
     found: dict[str, Due] = {}
     for row in reader.rows("policy_runs", source=source):  # full sorts before incremental
         at = schedule.parse(row["schedule"], row["time_zone"]).latest(now)
@@ -224,7 +225,22 @@ def due(reader: CatalogReader, source: str | None, now: int) -> list[Due]:
             lag_ms=row["lag_ms"],
             command=_command(reader, row, full),
         )
-    return list(found.values())
+    return [*found.values(), *_due_drills(reader, source, now)]
+
+
+def _due_drills(reader: CatalogReader, source: str | None, now: int) -> Iterator[Due]:
+    for row in reader.rows("policy_drills", source=source):
+        at = schedule.parse(row["schedule"], row["time_zone"]).latest(now)
+        if row["last_ts"] < at:
+            yield Due(
+                source=row["source"],
+                run="drill",
+                schedule=row["schedule"],
+                due_ts=at,
+                missed=(now - row["last_ts"]) // row["every_ms"],
+                lag_ms=None,
+                command=("drill", row["source"]),
+            )
 
 
 def _command(reader: CatalogReader, row: Mapping[str, Any], full: bool) -> tuple[str, ...]:

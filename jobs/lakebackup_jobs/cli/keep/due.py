@@ -1,4 +1,4 @@
-"""`lakebackup due`: show or take the backups that are due by policy; for cron."""
+"""`lakebackup due`: show or take the backups and drills that are due by policy; for cron."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
     A backup takes what the policy says (`policy set --command`): a snapshot's folder, an engine's queues.
     Of a change feed it makes a full from the log. Of a cluster it takes the topics that match the policy's
     patterns, new ones too (`policy set --pattern`); without patterns, the topics in any backup of the source.
-    The view unprotected_topics has the others.
+    The view unprotected_topics has the others. Restore drills that are due (`policy set --drill`) come last.
 
     Examples:
         lakebackup due --repo ./backups
@@ -59,6 +59,6 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
     failed = [one.source for one, code in zip(backups, codes, strict=True) if code]
     if failed:
         raise Incomplete(
-            f"The due backups of {', '.join(failed)} failed.",
-            hint="See the errors above. The backups stay due.",
+            f"What was due of {', '.join(failed)} failed.",
+            hint="See the errors above. Backups stay due.",
         )

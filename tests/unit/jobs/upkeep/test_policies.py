@@ -18,7 +18,8 @@ from tests.support.made_backups import MadeBackups, Record
 from tests.support.rows import filled
 
 from lakebackup.rows.backups import Backup, Scope
-from lakebackup.rows.upkeep import Migration
+from lakebackup.rows.upkeep import Drill, Migration
+from lakebackup.rules import schedule
 from lakebackup.rules.patterns import select
 from lakebackup.sql_engine.delta.ddl import make_table
 from lakebackup.sql_engine.delta.table import append
@@ -297,6 +298,22 @@ def test_a_folder_and_an_engine_belong_to_a_policy(
     assert "does not go with" in error["message"]
     (error,) = said(capsys, "policy", "set", "store", "--command", "none", code=2)
     assert error["message"] == "The policy of store does not say what to back up."
+
+
+def test_a_drill_is_due_once_for_each_time_of_its_schedule(
+    old: MadeBackups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said(capsys, "policy", "set", "prod", "--drill", "weekly sun 02:00")
+    (policy,) = old.reader().rows("policy_drills", source=None)
+    assert said(capsys, "due")[0]["due"] == []
+    later = policy["last_ts"] + 8 * 24 * HOUR_MS
+    (found,) = policies.due(old.reader(), None, later)
+    assert (found.run, found.command, found.missed) == ("drill", ("drill", "prod"), 1)
+    at = schedule.parse("weekly sun 02:00").latest(later)
+    assert found.due_ts == at
+    old.add(filled(Drill, source="prod", at=1000 * at, outcome="failed"))
+    old.flush()
+    assert policies.due(old.reader(), None, later) == []
 
 
 def test_of_a_change_feed_a_full_can_be_due(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
