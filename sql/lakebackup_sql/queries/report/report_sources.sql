@@ -1,6 +1,6 @@
 -- Each source at the instant :now_ms: its status (the view `status`), the worst first, its policy, how much there is,
--- and how many of its topics cannot be restored at all (`protected`). A run that is due after :now_ms is not missed.
--- late_ms: since when a run is due; null: none is. Times in ms, but for those that end in `_at`.
+-- and how many of its topics cannot be restored at all (`protected`). It is LATE when a run is due at :now_ms.
+-- late_ms: for how long a run has been due; null: none is. Times in ms, but for those that end in `_at`.
 SELECT
   r.source, r.source_kind, r.status,
   CASE WHEN r.due_ts <= :now_ms THEN :now_ms - r.due_ts END AS late_ms,
@@ -15,7 +15,8 @@ FROM (
   SELECT
     s.source, s.source_kind,
     CASE
-      WHEN s.status <> 'LATE' OR s.missed = 0 OR s.due_ts <= :now_ms THEN s.status
+      WHEN s.status IN ('DAMAGED', 'UNPROTECTED') THEN s.status
+      WHEN s.due_ts <= :now_ms OR (s.status = 'LATE' AND s.missed = 0) THEN 'LATE'
       WHEN s.verified_at IS NULL THEN 'UNVERIFIED'
       ELSE 'OK'
     END AS status,

@@ -1,4 +1,4 @@
--- d0204f2c7f8ad360 backups last_success policies protected status
+-- 91b192514f154b60 backups last_success policies protected status
 SELECT
   r.source,
   r.source_kind,
@@ -29,8 +29,12 @@ FROM (
     s.source,
     s.source_kind,
     CASE
-      WHEN s.status <> 'LATE' OR s.missed = 0 OR s.due_ts <= $now_ms
+      WHEN s.status IN ('DAMAGED', 'UNPROTECTED')
       THEN s.status
+      WHEN s.due_ts <= $now_ms OR (
+        s.status = 'LATE' AND s.missed = 0
+      )
+      THEN 'LATE'
       WHEN s.verified_at IS NULL
       THEN 'UNVERIFIED'
       ELSE 'OK'

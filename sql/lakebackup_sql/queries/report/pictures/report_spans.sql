@@ -5,7 +5,10 @@ WITH edges AS (
   SELECT e.source, b.first_ts, GREATEST(MAX(e.to_ts) - b.first_ts, 1) AS span
   FROM covered AS e
   JOIN (
-    SELECT source, CAST(FLOOR(MIN(started_at) / 1000) AS BIGINT) AS first_ts FROM backups GROUP BY source
+    SELECT source, CAST(FLOOR(MIN(started_at) / 1000) AS BIGINT) AS first_ts
+    FROM backups
+    WHERE state <> 'deleted'
+    GROUP BY source
   ) AS b ON e.source = b.source
   GROUP BY e.source, b.first_ts
 ),

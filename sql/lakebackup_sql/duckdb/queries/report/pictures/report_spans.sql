@@ -1,4 +1,4 @@
--- 511ea501e220f264 backups covered
+-- f3f369c579cfb5cb backups covered
 WITH edges AS (
   SELECT
     e.source,
@@ -10,6 +10,8 @@ WITH edges AS (
       source,
       TRY_CAST(FLOOR(MIN(started_at) / NULLIF(1000, 0)) AS BIGINT) AS first_ts
     FROM backups
+    WHERE
+      state <> 'deleted'
     GROUP BY
       source
   ) AS b

@@ -1,0 +1,200 @@
+"""What somebody should know of a catalog, each with the command that mends it, or that shows more of it."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT, TOPICS
+from lakebackup_jobs.lifecycle.progress import human_bytes
+from lakebackup_jobs.query.charts import counted, span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    Rows = Sequence[Mapping[str, Any]]
+
+_NAMED = 12  # topics that a command has by name
+
+
+def verdict(sources: Rows) -> str:
+    """One sentence: how many sources are fine, and what is wrong with the worst of the others."""
+    if not sources:
+        return "Nothing is backed up yet."
+    wrong = [row for row in sources if row["status"] != "OK"]
+    if not wrong:
+        return f"All {len(sources)} sources are fine." if len(sources) > 1 else f"{sources[0]['source']} is fine."
+    fine = len(sources) - len(wrong)
+    told = [f"{row['source']} {' '.join(_trouble(row))}" for row in wrong[:3]]
+    if len(wrong) > 3:
+        told.append(f"{counted(len(wrong) - 3, 'other source')} {'needs' if len(wrong) == 4 else 'need'} attention too")
+    all_told = " and ".join([", ".join(told[:-1]), told[-1]]) if len(told) > 1 else told[0]
+    if len(sources) == 1:
+        return f"{all_told}."
+    of = f"{fine} of {len(sources)} sources {'is' if fine == 1 else 'are'} fine"
+    return f"{of}; {all_told}."
+
+
+def state_words(row: Mapping[str, Any]) -> str:
+    """What the status of a source comes to, in a few words; none where it is OK, or says it itself."""
+    return "" if row["status"] == "OK" or row["late_ms"] is not None else _trouble(row)[1]
+
+
+def findings(found: Mapping[str, Any], where: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows of kind (bad or note), source (None: of several), text and command, the bad ones first. `where`:
+    the flags that name the repository."""
+    rows = [*_of_sources(found), *_of_faults(found), *_of_gaps(found), *_of_checks(found)]
+    made = [
+        {"kind": kind, "source": source, "text": text, "command": " ".join(map(_word, ["lakebackup", *words, *where]))}
+        for kind, source, text, words in rows
+    ]
+    return sorted(made, key=lambda row: row["kind"] != "bad")
+
+
+Finding = tuple[str, str | None, str, list[str]]
+
+
+def _trouble(row: Mapping[str, Any]) -> tuple[str, str]:
+    """What is wrong with a source that is not OK: a verb, and the rest of the sentence."""
+    match row["status"]:
+        case "DAMAGED":
+            return "has", counted(row["damaged"], "damaged backup")
+        case "UNPROTECTED" if row["backup_id"] is None:
+            return "has", "nothing that can be restored"
+        case "UNPROTECTED":
+            return "has", f"{counted(row['unprotected'], 'topic')} without a backup"
+        case "LATE" if row["late_ms"] is None:
+            return "has", "a log task that paused itself"
+        case "LATE":
+            return "is", f"late by {span(row['late_ms'])}"
+        case _:
+            return "was", "never verified"
+
+
+def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
+    unverified = []
+    for row in found["sources"]:
+        source, status = row["source"], row["status"]
+        if status == "UNPROTECTED" and row["backup_id"] is None:
+            yield "bad", source, f"No backup of {source} can be restored.", _full(found, row)
+        elif row["lost"]:
+            yield "bad", source, f"{counted(row['lost'], 'topic')} of {source} cannot be restored at all.", _full(found, row)
+        if row["unprotected"]:
+            text = f"{counted(row['unprotected'], 'topic')} of {source} {_are(row['unprotected'])} in no backup and in no policy."
+            yield "bad", source, text, ["policy", "set", source, "--pattern", ".*"]
+        if row["late_ms"] is not None:
+            text = f"A run of {source} has been due for {span(row['late_ms'])}."
+            yield "bad", source, text, ["due", "--run", "--source", source]
+        elif status == "LATE":
+            yield "bad", source, f"The log task of {source} paused itself.", ["log", "resume", source]
+        if status != "UNPROTECTED" and row["verified_at"] is None:
+            unverified.append(source)
+        if not row["has_policy"] and row["source_kind"] == TOPICS:
+            text = f"{source} has no policy: nothing notices a run that is missed, and every backup is kept."
+            words = ["policy", "set", source, "--full", "weekly sun 02:00", "--incr", "hourly", "--window", "14d"]
+            yield "note", source, text, words
+    if unverified:
+        text = f"The newest backup of {_some(unverified)} was never verified with all that it needs."
+        yield "note", unverified[0] if len(unverified) == 1 else None, text, ["verify"]
+    for source, row in {row["source"]: row for row in found["kept"]}.items():
+        if row["source_obsolete"]:
+            much = f"{counted(row['source_obsolete'], 'backup')} of {source} {_are(row['source_obsolete'])} obsolete"
+            text = f"{much} and {'takes' if row['source_obsolete'] == 1 else 'take'} {human_bytes(row['source_obsolete_bytes'])}."
+            yield "note", source, text, ["prune", "--source", source, "--delete"]
+
+
+def _of_faults(found: Mapping[str, Any]) -> Iterator[Finding]:
+    sources = {row["source"]: row for row in found["sources"]}
+    causes = [row for row in found["faults"] if row["reason"] not in ("out_of_sync", "pruned")]
+    for source in dict.fromkeys(row["source"] for row in causes):
+        mine, now = [row for row in causes if row["source"] == source], sources[source]
+        first = mine[0]
+        fault = first["path"] or first["fault_backup_id"] or "an earlier backup"
+        why = (first["fault_state"] or "no longer there") if first["reason"] == "chain" else _reason(first["reason"])
+        rest = f", and {_least(found['faults'])}{counted(len(mine) - 1, 'other cause')}" if len(mine) > 1 else ""
+        much = counted(sum(row["backups"] for row in mine), "backup")
+        text = f"{much} of {source} cannot be used, or not with all topics: {fault} is {why}{rest}."
+        if now["status"] != "DAMAGED" and first["to_ts"] < (now["restorable_ts"] or 0):
+            yield "note", source, f"{text} Newer backups can be restored.", _look("unusable_backups", source)
+        else:
+            yield "bad", source, f"{text} A new full replaces what they held.", _full(found, now)
+
+
+def _of_gaps(found: Mapping[str, Any]) -> Iterator[Finding]:
+    of_topics = {row["source"] for row in found["sources"] if row["source_kind"] == TOPICS}
+    for status, kind in (("gap", "bad"), ("fork", "note")):
+        rows = [row for row in found["gaps"] if row["status"] == status]
+        # What is missing or damaged is a fault, which has a finding of its own.
+        rows = [row for row in rows if row["reason"] not in ("missing", "changed", "damaged", "chain")]
+        for source in dict.fromkeys(row["source"] for row in rows):
+            mine = [row for row in rows if row["source"] == source]
+            scopes = counted(len({row["scope"] for row in mine}), "topic")
+            much = f"{_least(found['gaps'])}{counted(len(mine), 'interval')} of {scopes} of {source}"
+            look = _look("coverage", source, f" AND status = '{status}'")
+            if status == "fork":
+                yield kind, source, f"{_upper(much)} were backed up of a history that the source has given up since.", look
+            elif source in of_topics and any(row["reason"] == "purged" for row in mine):
+                text = f"{_upper(much)} cannot be restored: the source had deleted the records before they were backed up. Run more often than its retention is long."
+                yield kind, source, text, ["policy", "set", source, "--incr", "hourly"]
+            else:
+                yield kind, source, f"{_upper(much)} cannot be restored: {_reason(mine[0]['reason'])}.", look
+
+
+def _of_checks(found: Mapping[str, Any]) -> Iterator[Finding]:
+    orphans = sum(row["orphan"] for row in found["checks"][:1])
+    if orphans:
+        text = f"{counted(orphans, 'object')} in the storage {_are(orphans)} named by no backup."
+        yield "note", None, text, ["sql", "SELECT * FROM orphans"]
+
+
+def _full(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    """The command that takes a new full of a source; of what was made by another program, what shows more."""
+    source = row["source"]
+    topics = [one["scope"] for one in found["topics"] if one["source"] == source and one["present"]]
+    named = 0 < row["topics"] == len(topics) <= _NAMED and not any(topic.startswith("-") for topic in topics)
+    every = ["--pattern", ".*"]
+    topics_of = ["--source", source, "--mode", "full", *(topics if named else every)]
+    commands = {
+        TOPICS: ["backup", "topics", *topics_of],
+        SNAPSHOT: ["backup", "snapshot", "FOLDER", "--source", source, "--mode", "full"],
+        CHANGES: ["log", "snapshot", source],
+        QUEUES: ["backup", "queue", source, "--mode", "full", "--snapshot-folder", "FOLDER", *every],
+    }
+    return commands.get(row["source_kind"] or TOPICS) or _look("unusable_backups", source)
+
+
+def _look(view: str, source: str, also: str = "") -> list[str]:
+    quoted = source.replace("'", "''")
+    return ["sql", f"SELECT * FROM {view} WHERE source = '{quoted}'{also}"]
+
+
+def _word(text: str) -> str:
+    """A word for a shell, in the quotes that are easier to read."""
+    return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)
+
+
+def _reason(reason: str) -> str:
+    return {
+        "trial": "damaged: a trial restore failed",
+        "recreated": "the topic was deleted and made again",
+        "bridged": "the chain goes on over a gap",
+        "compacted": "values that were replaced before the backup are not known",
+    }.get(reason, reason)
+
+
+def _some(names: Sequence[str]) -> str:
+    if len(names) > 3:
+        return f"{', '.join(names[:3])} and {counted(len(names) - 3, 'other source')}"
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+
+
+def _least(rows: Rows) -> str:
+    return "at least " if rows[0]["all_rows"] > len(rows) else ""
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
