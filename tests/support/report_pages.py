@@ -38,7 +38,9 @@ SOURCES: dict[str, tuple[tuple[str, ...], int, int, int, int, int]] = {
 def rows() -> list[Row]:
     """A catalog in which three sources are fine and one is late: with runs that were missed, a week of them that
     failed, and prunes."""
-    made: list[Row] = [Migration(version=n, name=name, applied_at=0) for n, name in enumerate(names("migrations"), 1)]
+    made: list[Row] = [
+        Migration(version=n, name=name, applied_at=0) for n, name in enumerate(names("migrations"), 1)
+    ]
     made.append(Destination(destination="d1", uri="", created_at=0))
     for source in SOURCES:
         made += _source(source)
@@ -71,7 +73,12 @@ def _source(source: str) -> list[Row]:
         took = int(seconds * 1e6 * wide * (1 if full else 0.2 + 0.05 * (place % 4)))
         lineage: dict[str, Any] = {"base": base}
         if not full:
-            lineage |= {"kind": "differential", "level": 1, "parent": f"{source}-{place - 1:04d}", "parent_place": place - 1}
+            lineage |= {
+                "kind": "differential",
+                "level": 1,
+                "parent": f"{source}-{place - 1:04d}",
+                "parent_place": place - 1,
+            }
             lineage |= {"chain_position": place - int(base[-4:]), "start_ts": at - every * HOUR}
         gone = base in expired
         made.append(
@@ -92,9 +99,30 @@ def _source(source: str) -> list[Row]:
             if gone:
                 made.append(Removal(prune_id="p1", at=(at + 58 * DAY) * 1000, source=source, epoch=EPOCH, reason="time", destination="d1", path=path, backup_id=name, scope=topic, region="0", bytes=bytes_ // len(topics)))  # fmt: skip
             elif not failed:
-                made.append(Check(check_id="c1", at=(NOW - 10 * HOUR) * 1000, backup_id=name, destination="d1", path=path, mode="hash", outcome="ok"))
-    incremental = {6: "every 6h", 24: "daily 03:00"}[every]
-    made.append(Policy(source=source, at=(NOW - (days - 1) * DAY) * 1000, actor="ops", full_schedule="weekly sun 02:00", full_every_ms=7 * DAY, incremental_schedule=incremental, incremental_every_ms=every * HOUR, window_days=50))
+                made.append(
+                    Check(
+                        check_id="c1",
+                        at=(NOW - 10 * HOUR) * 1000,
+                        backup_id=name,
+                        destination="d1",
+                        path=path,
+                        mode="hash",
+                        outcome="ok",
+                    )
+                )
+    incremental = "daily 03:00" if every == 24 else f"every {every}h"
+    made.append(
+        Policy(
+            source=source,
+            at=(NOW - (days - 1) * DAY) * 1000,
+            actor="ops",
+            full_schedule="weekly sun 02:00",
+            full_every_ms=7 * DAY,
+            incremental_schedule=incremental,
+            incremental_every_ms=every * HOUR,
+            window_days=50,
+        )
+    )
     return made
 
 

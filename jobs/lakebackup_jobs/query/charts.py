@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     Rows = Sequence[Mapping[str, Any]]
-    Chart = dict[str, Any]
+
+Chart = dict[str, Any]
+"""Plotly's figure."""
 
 COLOURS = {
     "restorable": "#4c8fbd",
@@ -102,7 +104,11 @@ def durations(days: Rows) -> Chart | None:
     chosen = sorted(sorted(of, key=lambda source: -longest[source])[: len(_SOURCES)])
     traces = [
         _points(source, of[source])
-        | {"mode": "lines+markers", "line": {"color": colour, "width": 1.6}, "marker": {"size": 5, "color": colour}}
+        | {
+            "mode": "lines+markers",
+            "line": {"color": colour, "width": 1.6},
+            "marker": {"size": 5, "color": colour},
+        }
         for source, colour in zip(chosen, _SOURCES, strict=False)
     ]
     failed = [row for source in chosen for row in of[source] if row["failed"]]
@@ -270,7 +276,12 @@ def _bars(
         barmode="overlay",
         annotations=names,
         xaxis={"range": list(times)},
-        yaxis={"range": [len(lanes) - 0.6, -0.75], "showgrid": False, "zeroline": False, "showticklabels": False},
+        yaxis={
+            "range": [len(lanes) - 0.6, -0.75],
+            "showgrid": False,
+            "zeroline": False,
+            "showticklabels": False,
+        },
     )
 
 

@@ -23,11 +23,17 @@ def verdict(sources: Rows) -> str:
         return "Nothing is backed up yet."
     wrong = [row for row in sources if row["status"] != "OK"]
     if not wrong:
-        return f"All {len(sources)} sources are fine." if len(sources) > 1 else f"{sources[0]['source']} is fine."
+        return (
+            f"All {len(sources)} sources are fine."
+            if len(sources) > 1
+            else f"{sources[0]['source']} is fine."
+        )
     fine = len(sources) - len(wrong)
     told = [f"{row['source']} {' '.join(_trouble(row))}" for row in wrong[:3]]
     if len(wrong) > 3:
-        told.append(f"{counted(len(wrong) - 3, 'other source')} {'needs' if len(wrong) == 4 else 'need'} attention too")
+        told.append(
+            f"{counted(len(wrong) - 3, 'other source')} {'needs' if len(wrong) == 4 else 'need'} attention too"
+        )
     all_told = " and ".join([", ".join(told[:-1]), told[-1]]) if len(told) > 1 else told[0]
     if len(sources) == 1:
         return f"{all_told}."
@@ -45,7 +51,12 @@ def findings(found: Mapping[str, Any], where: Sequence[str]) -> list[dict[str, A
     the flags that name the repository."""
     rows = [*_of_sources(found), *_of_faults(found), *_of_gaps(found), *_of_checks(found)]
     made = [
-        {"kind": kind, "source": source, "text": text, "command": " ".join(map(_word, ["lakebackup", *words, *where]))}
+        {
+            "kind": kind,
+            "source": source,
+            "text": text,
+            "command": " ".join(map(_word, ["lakebackup", *words, *where])),
+        }
         for kind, source, text, words in rows
     ]
     return sorted(made, key=lambda row: row["kind"] != "bad")
@@ -78,7 +89,12 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
         if status == "UNPROTECTED" and row["backup_id"] is None:
             yield "bad", source, f"No backup of {source} can be restored.", _full(found, row)
         elif row["lost"]:
-            yield "bad", source, f"{counted(row['lost'], 'topic')} of {source} cannot be restored at all.", _full(found, row)
+            yield (
+                "bad",
+                source,
+                f"{counted(row['lost'], 'topic')} of {source} cannot be restored at all.",
+                _full(found, row),
+            )
         if row["unprotected"]:
             text = f"{counted(row['unprotected'], 'topic')} of {source} {_are(row['unprotected'])} in no backup and in no policy."
             yield "bad", source, text, ["policy", "set", source, "--pattern", ".*"]
@@ -91,7 +107,17 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
             unverified.append(source)
         if not row["has_policy"] and row["source_kind"] == TOPICS:
             text = f"{source} has no policy: nothing notices a run that is missed, and every backup is kept."
-            words = ["policy", "set", source, "--full", "weekly sun 02:00", "--incr", "hourly", "--window", "14d"]
+            words = [
+                "policy",
+                "set",
+                source,
+                "--full",
+                "weekly sun 02:00",
+                "--incr",
+                "hourly",
+                "--window",
+                "14d",
+            ]
             yield "note", source, text, words
     if unverified:
         text = f"The newest backup of {_some(unverified)} was never verified with all that it needs."
@@ -110,8 +136,14 @@ def _of_faults(found: Mapping[str, Any]) -> Iterator[Finding]:
         mine, now = [row for row in causes if row["source"] == source], sources[source]
         first = mine[0]
         fault = first["path"] or first["fault_backup_id"] or "an earlier backup"
-        why = (first["fault_state"] or "no longer there") if first["reason"] == "chain" else _reason(first["reason"])
-        rest = f", and {_least(found['faults'])}{counted(len(mine) - 1, 'other cause')}" if len(mine) > 1 else ""
+        why = (
+            (first["fault_state"] or "no longer there")
+            if first["reason"] == "chain"
+            else _reason(first["reason"])
+        )
+        rest = (
+            f", and {_least(found['faults'])}{counted(len(mine) - 1, 'other cause')}" if len(mine) > 1 else ""
+        )
         much = counted(sum(row["backups"] for row in mine), "backup")
         text = f"{much} of {source} cannot be used, or not with all topics: {fault} is {why}{rest}."
         if now["status"] != "DAMAGED" and first["to_ts"] < (now["restorable_ts"] or 0):
@@ -132,7 +164,12 @@ def _of_gaps(found: Mapping[str, Any]) -> Iterator[Finding]:
             much = f"{_least(found['gaps'])}{counted(len(mine), 'interval')} of {scopes} of {source}"
             look = _look("coverage", source, f" AND status = '{status}'")
             if status == "fork":
-                yield kind, source, f"{_upper(much)} were backed up of a history that the source has given up since.", look
+                yield (
+                    kind,
+                    source,
+                    f"{_upper(much)} were backed up of a history that the source has given up since.",
+                    look,
+                )
             elif source in of_topics and any(row["reason"] == "purged" for row in mine):
                 text = f"{_upper(much)} cannot be restored: the source had deleted the records before they were backed up. Run more often than its retention is long."
                 yield kind, source, text, ["policy", "set", source, "--incr", "hourly"]

@@ -99,5 +99,3 @@ def summary(found: Mapping[str, Any]) -> dict[str, Any]:
         "findings": findings,
         **tables,
     }
-
-
