@@ -83,10 +83,10 @@ class Tab:
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         return found["result"].get("value")
 
-    def screenshot(self) -> bytes:
-        """The whole page as a PNG."""
+    def screenshot(self, top: float = 0, height: float = 0) -> bytes:
+        """The whole page as a PNG, or a part of it."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        clip = {"x": 0, "y": top, "width": size["width"], "height": height or size["height"], "scale": 1}
         found = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         return base64.b64decode(found["data"])
 
@@ -121,8 +121,9 @@ def browser(scratch: Path) -> Iterator[Tab]:
         program(), *_FLAGS, f"--user-data-dir={scratch / 'profile'}", f"--log-net-log={scratch / 'net.json'}",
         "about:blank",
     ]  # fmt: skip
-    start = f"import os, sys; os.dup2({given[0]}, 3); os.dup2({given[1]}, 4); os.execvp(sys.argv[1], sys.argv[1:])"
-    moved = [sys.executable, "-c", start, *command]
+    # The browser reads from 3 and writes to 4.
+    start = f"import os, sys; os.dup2({given[0]}, 3); os.dup2({given[1]}, 4); "
+    moved = [sys.executable, "-c", f"{start}os.execvp(sys.argv[1], sys.argv[1:])", *command]
     process = subprocess.Popen(moved, pass_fds=given, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     for end in (there[0], here[1], *given):
         os.close(end)

@@ -8,6 +8,7 @@ script, which the package brings along, draws it without a network. Times are ms
 from __future__ import annotations
 
 from html import escape
+from math import log10
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.rules.times import format_ts
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 Chart = dict[str, Any]
 """Plotly's figure."""
+Bars = dict[str, list[tuple[float, float, int, str]]]
+"""Of each status: begins, length, line, what a pointer is shown."""
 
 COLOURS = {
     "restorable": "#4c8fbd",
@@ -44,6 +47,10 @@ _SPANS = (
     (100, "0.1 s"), (1_000, "1 s"), (10_000, "10 s"), (_MINUTE, "1 min"), (10 * _MINUTE, "10 min"),
     (_HOUR, "1 h"), (6 * _HOUR, "6 h"), (_DAY, "1 d"), (7 * _DAY, "7 d"),
 )  # fmt: skip
+_AXIS: dict[str, Any] = {
+    "gridcolor": _GRID, "zerolinecolor": _GRID, "linecolor": _GRID, "tickfont": {"size": 11},
+    "fixedrange": True, "automargin": True,
+}  # fmt: skip
 _WORSE = ("failed", "missed", "succeeded")
 
 
@@ -54,7 +61,7 @@ def calendar(days: Rows, now_ms: int, shown: int) -> Chart | None:
     `days`: source, day_ts, succeeded, failed, missed (numbers of runs).
     """
     lanes = _lanes(row["source"] for row in days)
-    bars: dict[str, list[tuple[float, float, int, str]]] = {}
+    bars: Bars = {}
     for row in days:
         if row["source"] in lanes:
             worst = next((state for state in _WORSE if row[state]), "succeeded")
@@ -77,13 +84,13 @@ def coverage(intervals: Rows, lane: str = "source") -> Chart | None:
     several topics: how many the interval is about.
     """
     lanes = _lanes(row[lane] for row in intervals)
-    bars: dict[str, list[tuple[float, float, int, str]]] = {}
+    bars: Bars = {}
     for row in intervals:
         if row[lane] in lanes:
-            topics = f", {counted(row['scopes'], 'topic')}" if "scopes" in row else ""
-            hover = f"{_text(row[lane])}<br>{row['status']}{topics}<br>{moment(row['from_ts'])} to {moment(row['to_ts'])}"
-            bar = (row["from_ts"], row["to_ts"] - row["from_ts"], lanes[row[lane]], hover)
-            bars.setdefault(row["status"], []).append(bar)
+            what = f"{row['status']}, {counted(row['scopes'], 'topic')}" if "scopes" in row else row["status"]
+            when = f"{moment(row['from_ts'])} to {moment(row['to_ts'])}"
+            bar = (row["from_ts"], row["to_ts"] - row["from_ts"], lanes[row[lane]])
+            bars.setdefault(row["status"], []).append((*bar, f"{_text(row[lane])}<br>{what}<br>{when}"))
     shown = [row for row in intervals if row[lane] in lanes]
     ends = [row[end] for row in shown for end in ("from_ts", "to_ts")] or [0]
     edge = max((max(ends) - min(ends)) // 60, _MINUTE)
@@ -104,11 +111,8 @@ def durations(days: Rows) -> Chart | None:
     chosen = sorted(sorted(of, key=lambda source: -longest[source])[: len(_SOURCES)])
     traces = [
         _points(source, of[source])
-        | {
-            "mode": "lines+markers",
-            "line": {"color": colour, "width": 1.6},
-            "marker": {"size": 5, "color": colour},
-        }
+        | {"mode": "lines+markers", "line": {"color": colour, "width": 1.6}}
+        | {"marker": {"size": 5, "color": colour}}
         for source, colour in zip(chosen, _SOURCES, strict=False)
     ]
     failed = [row for source in chosen for row in of[source] if row["failed"]]
@@ -123,7 +127,7 @@ def durations(days: Rows) -> Chart | None:
         "type": "log",
         "tickvals": [value for value, _ in ticks],
         "ticktext": [label for _, label in ticks],
-        "range": [_log(min(values) / 2), _log(max(values) * 2)],
+        "range": [log10(min(values) / 2), log10(max(values) * 2)],
     }
     chart = _chart(traces, 300, yaxis=axis)
     last = max(row["day_ts"] for row in days)
@@ -146,34 +150,27 @@ def growth(spans: Rows) -> Chart | None:
     large = sorted(large if len(large) <= len(_SOURCES) else large[: len(_SOURCES) - 1])
     names = [*large, *([f"{len(last) - len(large)} others"] if len(large) < len(last) else [])]
     traces = []
-    for place, name in enumerate(names):
+    for place, (name, colour) in enumerate(zip(names, _SOURCES, strict=False)):
         of = {name} if place < len(large) else last.keys() - set(large)
-        held = [*_held([row for row in spans if row["source"] in of], starts), 0]
-        held[-1] = held[-2]
-        colour = _SOURCES[place]
+        held = _held([row for row in spans if row["source"] in of], starts)
+        line = {"color": colour, "width": 1, "shape": "hv"}
         traces.append(
-            {
-                "type": "scatter", "name": _text(name), "x": [*starts, end], "y": held, "stackgroup": "held",
-                "mode": "lines", "line": {"color": colour, "width": 1, "shape": "hv"}, "hoverinfo": "text",
-                "hovertext": [f"{_text(name)}<br>{day(at)}: {human_bytes(size)}" for at, size in zip([*starts, end], held, strict=True)],
-            }
-        )  # fmt: skip
-    totals = {at: [0, 0] for at in starts}
-    for row in spans:
-        totals[row["from_ts"]][0] += row["new_bytes"]
-        totals[row["from_ts"]][1] += row["removed_bytes"]
+            _sizes(name, starts, held)
+            | {"type": "scatter", "x": [*starts, end], "y": [*held, held[-1]], "line": line}
+            | {"mode": "lines", "stackgroup": "held"}
+        )
     width = max(row["to_ts"] - row["from_ts"] for row in spans)
-    for place, (name, colour, sign) in enumerate((("added", "#6f86a6", 1), ("pruned", "#b98a12", -1))):
-        sizes = [totals[at][place] for at in starts]
-        if any(sizes):
-            traces.append(
-                {
-                    "type": "bar", "name": name, "x": [at + width / 2 for at in starts], "width": width * 0.86,
-                    "y": [sign * size for size in sizes], "yaxis": "y2", "marker": {"color": colour},
-                    "hoverinfo": "text",
-                    "hovertext": [f"{name}<br>{day(at)}: {human_bytes(size)}" for at, size in zip(starts, sizes, strict=True)],
-                }
-            )  # fmt: skip
+    for name, column, colour, sign in (
+        ("added", "new_bytes", "#6f86a6", 1),
+        ("pruned", "removed_bytes", "#b98a12", -1),
+    ):
+        total = dict.fromkeys(starts, 0)
+        for row in spans:
+            total[row["from_ts"]] += row[column]
+        if any(total.values()):
+            bar = {"type": "bar", "yaxis": "y2", "width": width * 0.86, "marker": {"color": colour}}
+            place_of = {"x": [at + width / 2 for at in starts], "y": [sign * size for size in total.values()]}
+            traces.append(_sizes(name, starts, [*total.values()]) | bar | place_of)
     size_axis = {"tickformat": ".3~s", "ticksuffix": "B", "nticks": 5}
     return _chart(
         traces,
@@ -242,7 +239,7 @@ def _lanes(names: Iterable[str]) -> dict[str, int]:
 
 
 def _bars(
-    bars: Mapping[str, Sequence[tuple[float, float, int, str]]],
+    bars: Bars,
     lanes: Mapping[str, int],
     times: Sequence[float],
 ) -> Chart | None:
@@ -255,10 +252,11 @@ def _bars(
             "base": [bar[0] for bar in bars[status]], "x": [bar[1] for bar in bars[status]],
             "y": [bar[2] for bar in bars[status]], "hovertext": [bar[3] for bar in bars[status]],
             "textposition": "none",
-            # A missed run is hollow: nothing is there. The outline keeps visible what is shorter than a pixel.
+            # A missed run is hollow: nothing is there. Of a span, the outline shows what is shorter than a
+            # pixel; that of a day would close the gap to the next.
             "marker": {
                 "color": "rgba(207,122,18,0.12)" if status == "missed" else colour,
-                "line": {"color": colour, "width": 1.5},
+                "line": {"color": colour, "width": 0 if status in ("succeeded", "failed") else 1.5},
             },
         }
         for status, colour in COLOURS.items() if status in bars
@@ -285,12 +283,6 @@ def _bars(
     )
 
 
-_AXIS: dict[str, Any] = {
-    "gridcolor": _GRID, "zerolinecolor": _GRID, "linecolor": _GRID, "tickfont": {"size": 11}, "fixedrange": True,
-    "automargin": True,
-}  # fmt: skip
-
-
 def _chart(
     traces: list[dict[str, Any]],
     height: int,
@@ -298,23 +290,31 @@ def _chart(
     yaxis: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Chart:
+    clear, dark = "rgba(0,0,0,0)", "#1d2630"
+    time = {**_AXIS, "type": "date", "fixedrange": False, "nticks": 8, "title": _title("time in UTC")}
     layout = {
         "height": height,
-        "margin": {"l": 4, "r": 8, "t": _TOP, "b": _BOTTOM, "pad": 0},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 4, "r": 8, "t": _TOP, "b": _BOTTOM},
+        "paper_bgcolor": clear,
+        "plot_bgcolor": clear,
         "font": {"family": _FONT, "size": 12, "color": _INK},
-        "hoverlabel": {"bgcolor": "#1d2630", "bordercolor": "#1d2630", "font": {"color": "#fff"}, "align": "left"},
+        "hoverlabel": {"bgcolor": dark, "bordercolor": dark, "font": {"color": "#fff"}, "align": "left"},
         "hovermode": "closest",
         "showlegend": True,
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "bgcolor": "rgba(0,0,0,0)", "traceorder": "normal"},
-        "xaxis": {
-            **_AXIS, "type": "date", "fixedrange": False, "title": _title("time in UTC"), "nticks": 8, **(xaxis or {}),
+        "legend": {
+            "orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "bgcolor": clear, "traceorder": "normal",
         },
+        "xaxis": {**time, **(xaxis or {})},
         "yaxis": {**_AXIS, **(yaxis or {})},
         **more,
     }  # fmt: skip
     return {"data": traces, "layout": layout}
+
+
+def _sizes(name: str, starts: Sequence[int], sizes: Sequence[int]) -> dict[str, Any]:
+    label = _text(name)
+    hover = [f"{label}<br>{day(at)}: {human_bytes(size)}" for at, size in zip(starts, sizes, strict=True)]
+    return {"name": label, "hoverinfo": "text", "hovertext": hover}
 
 
 def _title(text: str) -> dict[str, Any]:
@@ -336,12 +336,6 @@ def _points(name: str, rows: Rows) -> dict[str, Any]:
 def _least(row: Mapping[str, Any]) -> int:
     """A duration that a logarithmic axis can show."""
     return max(int(row["longest_ms"]), 100)
-
-
-def _log(value: float) -> float:
-    from math import log10
-
-    return log10(value)
 
 
 def _held(rows: Rows, starts: Sequence[int]) -> list[int]:

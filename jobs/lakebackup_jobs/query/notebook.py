@@ -35,8 +35,8 @@ def parameters(names: Mapping[str, Any], **defaults: str) -> SimpleNamespace:
 
 
 def show(shown: Answer | Chart | None, name: str = "") -> None:
-    """Show an answer's rows, or a chart (None: it had no data). Without a notebook the rows are printed, and the
-    chart is written to `NAME.html` in the working directory."""
+    """Show an answer's rows, or a chart (None: it had no data). Without a notebook the rows are printed, and
+    the chart is written to `NAME.html` in the working directory."""
     from lakebackup_jobs.query import charts
 
     ipython = sys.modules.get("IPython")

@@ -10,35 +10,37 @@ from lakebackup_jobs.lifecycle.progress import human_bytes
 from lakebackup_jobs.query.charts import counted, span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     Rows = Sequence[Mapping[str, Any]]
 
+Finding = tuple[str, str | None, str, list[str]]
+"""Its kind, source, text, and the words of its command."""
 _NAMED = 12  # topics that a command has by name
+_WORST = 3  # sources that a sentence has by name
+_FAULTS = ("missing", "changed", "damaged", "chain")
+_REASONS = {
+    "trial": "damaged: a trial restore failed",
+    "recreated": "the topic was deleted and recreated",
+    "bridged": "the chain continues over it",
+    "compacted": "values that were replaced before the backup are not known",
+}
 
 
 def verdict(sources: Rows) -> str:
     """One sentence: how many sources are fine, and what is wrong with the worst of the others."""
+    wrong = [row for row in sources if row["status"] != "OK"]
+    fine = len(sources) - len(wrong)
+    worst = [f"{row['source']} {' '.join(_trouble(row))}" for row in wrong[:_WORST]]
+    if more := len(wrong) - len(worst):
+        worst.append(f"{counted(more, 'other source')} {'needs' if more == 1 else 'need'} attention too")
     if not sources:
         return "Nothing is backed up yet."
-    wrong = [row for row in sources if row["status"] != "OK"]
     if not wrong:
-        return (
-            f"All {len(sources)} sources are fine."
-            if len(sources) > 1
-            else f"{sources[0]['source']} is fine."
-        )
-    fine = len(sources) - len(wrong)
-    told = [f"{row['source']} {' '.join(_trouble(row))}" for row in wrong[:3]]
-    if len(wrong) > 3:
-        told.append(
-            f"{counted(len(wrong) - 3, 'other source')} {'needs' if len(wrong) == 4 else 'need'} attention too"
-        )
-    all_told = " and ".join([", ".join(told[:-1]), told[-1]]) if len(told) > 1 else told[0]
+        return f"All {fine} sources are fine." if fine > 1 else f"{sources[0]['source']} is fine."
     if len(sources) == 1:
-        return f"{all_told}."
-    of = f"{fine} of {len(sources)} sources {'is' if fine == 1 else 'are'} fine"
-    return f"{of}; {all_told}."
+        return f"{worst[0]}."
+    return f"{fine} of {len(sources)} sources {'is' if fine == 1 else 'are'} fine; {_listed(worst)}."
 
 
 def state_words(row: Mapping[str, Any]) -> str:
@@ -62,9 +64,6 @@ def findings(found: Mapping[str, Any], where: Sequence[str]) -> list[dict[str, A
     return sorted(made, key=lambda row: row["kind"] != "bad")
 
 
-Finding = tuple[str, str | None, str, list[str]]
-
-
 def _trouble(row: Mapping[str, Any]) -> tuple[str, str]:
     """What is wrong with a source that is not OK: a verb, and the rest of the sentence."""
     match row["status"]:
@@ -85,18 +84,14 @@ def _trouble(row: Mapping[str, Any]) -> tuple[str, str]:
 def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
     unverified = []
     for row in found["sources"]:
-        source, status = row["source"], row["status"]
+        source, status, alone = row["source"], row["status"], row["unprotected"]
+        lost = counted(row["lost"], "topic")
         if status == "UNPROTECTED" and row["backup_id"] is None:
             yield "bad", source, f"No backup of {source} can be restored.", _full(found, row)
         elif row["lost"]:
-            yield (
-                "bad",
-                source,
-                f"{counted(row['lost'], 'topic')} of {source} cannot be restored at all.",
-                _full(found, row),
-            )
-        if row["unprotected"]:
-            text = f"{counted(row['unprotected'], 'topic')} of {source} {_are(row['unprotected'])} in no backup and in no policy."
+            yield "bad", source, f"{lost} of {source} cannot be restored at all.", _full(found, row)
+        if alone:
+            text = f"{counted(alone, 'topic')} of {source} {_are(alone)} in no backup and in no policy."
             yield "bad", source, text, ["policy", "set", source, "--pattern", ".*"]
         if row["late_ms"] is not None:
             text = f"A run of {source} has been due for {span(row['late_ms'])}."
@@ -107,44 +102,33 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
             unverified.append(source)
         if not row["has_policy"] and row["source_kind"] == TOPICS:
             text = f"{source} has no policy: nothing notices a run that is missed, and every backup is kept."
-            words = [
-                "policy",
-                "set",
-                source,
-                "--full",
-                "weekly sun 02:00",
-                "--incr",
-                "hourly",
-                "--window",
-                "14d",
-            ]
-            yield "note", source, text, words
+            schedules = ["--full", "weekly sun 02:00", "--incr", "hourly", "--window", "14d"]
+            yield "note", source, text, ["policy", "set", source, *schedules]
     if unverified:
-        text = f"The newest backup of {_some(unverified)} was never verified with all that it needs."
+        others = len(unverified) - _WORST
+        some = unverified[:_WORST] + ([counted(others, "other source")] if others > 0 else [])
+        text = f"The newest backup of {_listed(some)} was never verified with all that it needs."
         yield "note", unverified[0] if len(unverified) == 1 else None, text, ["verify"]
     for source, row in {row["source"]: row for row in found["kept"]}.items():
-        if row["source_obsolete"]:
-            much = f"{counted(row['source_obsolete'], 'backup')} of {source} {_are(row['source_obsolete'])} obsolete"
-            text = f"{much} and {'takes' if row['source_obsolete'] == 1 else 'take'} {human_bytes(row['source_obsolete_bytes'])}."
+        if obsolete := row["source_obsolete"]:
+            size = human_bytes(row["source_obsolete_bytes"])
+            text = f"{counted(obsolete, 'backup')} of {source} {_are(obsolete)} obsolete: {size}."
             yield "note", source, text, ["prune", "--source", source, "--delete"]
 
 
 def _of_faults(found: Mapping[str, Any]) -> Iterator[Finding]:
     sources = {row["source"]: row for row in found["sources"]}
-    causes = [row for row in found["faults"] if row["reason"] not in ("out_of_sync", "pruned")]
-    for source in dict.fromkeys(row["source"] for row in causes):
-        mine, now = [row for row in causes if row["source"] == source], sources[source]
-        first = mine[0]
-        fault = first["path"] or first["fault_backup_id"] or "an earlier backup"
-        why = (
-            (first["fault_state"] or "no longer there")
-            if first["reason"] == "chain"
-            else _reason(first["reason"])
-        )
-        rest = (
-            f", and {_least(found['faults'])}{counted(len(mine) - 1, 'other cause')}" if len(mine) > 1 else ""
-        )
+    for source, mine in _by_source(
+        row for row in found["faults"] if row["reason"] not in ("out_of_sync", "pruned")
+    ):
+        first, now = mine[0], sources[source]
         much = counted(sum(row["backups"] for row in mine), "backup")
+        fault = first["path"] or first["fault_backup_id"] or "an earlier backup"
+        why = _REASONS.get(first["reason"], first["reason"])
+        if first["reason"] == "chain":
+            why = first["fault_state"] or "no longer there"
+        more = counted(len(mine) - 1, "other cause")
+        rest = f", and {_least(found['faults'])}{more}" if len(mine) > 1 else ""
         text = f"{much} of {source} cannot be used, or not with all topics: {fault} is {why}{rest}."
         if now["status"] != "DAMAGED" and first["to_ts"] < (now["restorable_ts"] or 0):
             yield "note", source, f"{text} Newer backups can be restored.", _look("unusable_backups", source)
@@ -155,26 +139,25 @@ def _of_faults(found: Mapping[str, Any]) -> Iterator[Finding]:
 def _of_gaps(found: Mapping[str, Any]) -> Iterator[Finding]:
     of_topics = {row["source"] for row in found["sources"] if row["source_kind"] == TOPICS}
     for status, kind in (("gap", "bad"), ("fork", "note")):
-        rows = [row for row in found["gaps"] if row["status"] == status]
         # What is missing or damaged is a fault, which has a finding of its own.
-        rows = [row for row in rows if row["reason"] not in ("missing", "changed", "damaged", "chain")]
-        for source in dict.fromkeys(row["source"] for row in rows):
-            mine = [row for row in rows if row["source"] == source]
+        for source, mine in _by_source(
+            row for row in found["gaps"] if row["status"] == status and row["reason"] not in _FAULTS
+        ):
             scopes = counted(len({row["scope"] for row in mine}), "topic")
             much = f"{_least(found['gaps'])}{counted(len(mine), 'interval')} of {scopes} of {source}"
-            look = _look("coverage", source, f" AND status = '{status}'")
+            much, look = much[:1].upper() + much[1:], _look("coverage", source, f" AND status = '{status}'")
             if status == "fork":
-                yield (
-                    kind,
-                    source,
-                    f"{_upper(much)} were backed up of a history that the source has given up since.",
-                    look,
-                )
+                text = f"{much} {_are(len(mine))} of a history that the source has given up since."
+                yield kind, source, text, look
             elif source in of_topics and any(row["reason"] == "purged" for row in mine):
-                text = f"{_upper(much)} cannot be restored: the source had deleted the records before they were backed up. Run more often than its retention is long."
+                text = (
+                    f"{much} cannot be restored: the source had deleted the records before their backup. "
+                    "Run more often than its retention is long."
+                )
                 yield kind, source, text, ["policy", "set", source, "--incr", "hourly"]
             else:
-                yield kind, source, f"{_upper(much)} cannot be restored: {_reason(mine[0]['reason'])}.", look
+                why = _REASONS.get(mine[0]["reason"], mine[0]["reason"])
+                yield kind, source, f"{much} cannot be restored: {why}.", look
 
 
 def _of_checks(found: Mapping[str, Any]) -> Iterator[Finding]:
@@ -202,7 +185,14 @@ def _full(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
 
 def _look(view: str, source: str, also: str = "") -> list[str]:
     quoted = source.replace("'", "''")
-    return ["sql", f"SELECT * FROM {view} WHERE source = '{quoted}'{also}"]
+    return ["sql", f"SELECT * FROM {view} WHERE source = '{quoted}'{also}"]  # noqa: S608 - for a person
+
+
+def _by_source(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, list[Mapping[str, Any]]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["source"], []).append(row)
+    return found.items()
 
 
 def _word(text: str) -> str:
@@ -210,19 +200,8 @@ def _word(text: str) -> str:
     return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)
 
 
-def _reason(reason: str) -> str:
-    return {
-        "trial": "damaged: a trial restore failed",
-        "recreated": "the topic was deleted and made again",
-        "bridged": "the chain goes on over a gap",
-        "compacted": "values that were replaced before the backup are not known",
-    }.get(reason, reason)
-
-
-def _some(names: Sequence[str]) -> str:
-    if len(names) > 3:
-        return f"{', '.join(names[:3])} and {counted(len(names) - 3, 'other source')}"
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join([*([", ".join(parts[:-1])] if len(parts) > 1 else []), parts[-1]])
 
 
 def _least(rows: Rows) -> str:
@@ -231,7 +210,3 @@ def _least(rows: Rows) -> str:
 
 def _are(number: int) -> str:
     return "is" if number == 1 else "are"
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""What the report shows, as values: rows from SQL, few whatever the size of the catalog. DuckDB answers, no JVM."""
+"""What the report shows, as values: rows from SQL, few whatever the catalog's size; from DuckDB, no JVM."""
 
 from __future__ import annotations
 

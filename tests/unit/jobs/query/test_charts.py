@@ -115,8 +115,10 @@ def test_growth_stacks_what_is_held_and_shows_what_came_and_went() -> None:
 
 @pytest.mark.parametrize(
     "chart",
-    [charts.calendar([], 0, 91), charts.coverage([]), charts.durations([]), charts.durations([run(0, longest_ms=None)])]
-    + [charts.growth([])],
+    [
+        charts.calendar([], 0, 91), charts.coverage([]), charts.durations([]),
+        charts.durations([run(0, longest_ms=None)]), charts.growth([]),
+    ],
 )  # fmt: skip
 def test_no_data_no_chart(chart: charts.Chart | None) -> None:
     assert chart is None

@@ -12,12 +12,13 @@ from lakebackup_jobs.query.report.findings import findings, state_words, verdict
 
 HOUR = 3_600_000
 SOURCE: dict[str, Any] = {
-    "source": "orders", "source_kind": "kafka", "status": "OK", "late_ms": None, "damaged": 0, "unprotected": 0,
-    "lost": 0, "backup_id": "b9", "restorable_ts": 1000, "verified_at": 1, "topics": 2, "has_policy": True,
+    "source": "orders", "source_kind": "kafka", "status": "OK", "late_ms": None, "damaged": 0,
+    "unprotected": 0, "lost": 0, "backup_id": "b9", "restorable_ts": 1000, "verified_at": 1, "topics": 2,
+    "has_policy": True,
 }  # fmt: skip
 FAULT: dict[str, Any] = {
-    "source": "orders", "reason": "damaged", "fault_backup_id": "b3", "fault_state": "complete", "path": "a/b.avro",
-    "backups": 3, "to_ts": 2000, "all_rows": 1,
+    "source": "orders", "reason": "damaged", "fault_backup_id": "b3", "fault_state": "complete",
+    "path": "a/b.avro", "backups": 3, "to_ts": 2000, "all_rows": 1,
 }  # fmt: skip
 GAP: dict[str, Any] = {
     "source": "orders",
@@ -26,6 +27,22 @@ GAP: dict[str, Any] = {
     "reason": "purged",
     "all_rows": 1,
 }
+DAMAGED = (
+    "3 backups of orders cannot be used, or not with all topics: a/b.avro is damaged. "
+    "A new full replaces what they held."
+)
+UNCONFIRMED = (
+    "3 backups of orders cannot be used, or not with all topics: b3 is unconfirmed. "
+    "Newer backups can be restored."
+)
+PURGED = (
+    "2 intervals of 1 topic of orders cannot be restored: the source had deleted the records before their "
+    "backup. Run more often than its retention is long."
+)
+MANY = (
+    "0 of 5 sources are fine; orders has nothing that can be restored, orders has 1 topic without a backup, "
+    "orders has a log task that paused itself and 2 other sources need attention too."
+)
 WHERE = ["--repo", "/srv/it's here"]
 
 
@@ -78,37 +95,32 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "obsolete": (
         found({}, kept=[{"source": "orders", "source_obsolete": 2, "source_obsolete_bytes": 3_000_000}]),
-        "2 backups of orders are obsolete and take 3.0 MB.",
+        "2 backups of orders are obsolete: 3.0 MB.",
         "prune --source orders --delete",
     ),
     "damaged": (
         found(wrong("DAMAGED"), faults=[FAULT]),
-        "3 backups of orders cannot be used, or not with all topics: a/b.avro is damaged. A new full replaces what "
-        "they held.",
+        DAMAGED,
         "backup topics --source orders --mode full carts orders",
     ),
     "a damaged snapshot": (
         found(wrong("DAMAGED", source_kind="snapshot"), faults=[FAULT]),
-        "3 backups of orders cannot be used, or not with all topics: a/b.avro is damaged. A new full replaces what "
-        "they held.",
+        DAMAGED,
         "backup snapshot FOLDER --source orders --mode full",
     ),
     "a damaged log": (
         found(wrong("DAMAGED", source_kind="changes"), faults=[FAULT]),
-        "3 backups of orders cannot be used, or not with all topics: a/b.avro is damaged. A new full replaces what "
-        "they held.",
+        DAMAGED,
         "log snapshot orders",
     ),
     "damaged queues": (
         found(wrong("DAMAGED", source_kind="queues"), faults=[FAULT]),
-        "3 backups of orders cannot be used, or not with all topics: a/b.avro is damaged. A new full replaces what "
-        "they held.",
+        DAMAGED,
         "backup queue orders --mode full --snapshot-folder FOLDER --pattern '.*'",
     ),
     "of another program": (
         found(wrong("DAMAGED", source_kind="restic"), faults=[FAULT]),
-        "3 backups of orders cannot be used, or not with all topics: a/b.avro is damaged. A new full replaces what "
-        "they held.",
+        DAMAGED,
         "sql \"SELECT * FROM unusable_backups WHERE source = 'orders'\"",
     ),
     "unusable, and newer ones are not": (
@@ -116,23 +128,22 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
             {"restorable_ts": 3000},
             faults=[FAULT | {"reason": "chain", "fault_state": "unconfirmed", "path": None}],
         ),
-        "3 backups of orders cannot be used, or not with all topics: b3 is unconfirmed. Newer backups can be restored.",
+        UNCONFIRMED,
         "sql \"SELECT * FROM unusable_backups WHERE source = 'orders'\"",
     ),
     "purged before a backup": (
         found({}, gaps=[GAP, GAP]),
-        "2 intervals of 1 topic of orders cannot be restored: the source had deleted the records before they were "
-        "backed up. Run more often than its retention is long.",
+        PURGED,
         "policy set orders --incr hourly",
     ),
     "another gap, of more": (
         found({}, gaps=[GAP | {"reason": "recreated", "all_rows": 7}]),
-        "At least 1 interval of 1 topic of orders cannot be restored: the topic was deleted and made again.",
+        "At least 1 interval of 1 topic of orders cannot be restored: the topic was deleted and recreated.",
         "sql \"SELECT * FROM coverage WHERE source = 'orders' AND status = 'gap'\"",
     ),
     "a fork": (
         found({}, gaps=[GAP | {"status": "fork", "reason": "out_of_sync"}]),
-        "1 interval of 1 topic of orders were backed up of a history that the source has given up since.",
+        "1 interval of 1 topic of orders is of a history that the source has given up since.",
         "sql \"SELECT * FROM coverage WHERE source = 'orders' AND status = 'fork'\"",
     ),
     "orphans": (
@@ -181,15 +192,17 @@ def test_a_name_is_quoted_for_a_shell_and_for_sql() -> None:
         ([SOURCE], "orders is fine."),
         ([SOURCE, SOURCE], "All 2 sources are fine."),
         ([wrong("LATE", late_ms=2 * HOUR)], "orders is late by 2 h."),
-        ([wrong("LATE", late_ms=2 * HOUR), SOURCE, SOURCE, SOURCE], "3 of 4 sources are fine; orders is late by 2 h."),
+        (
+            [wrong("LATE", late_ms=2 * HOUR), *[SOURCE] * 3],
+            "3 of 4 sources are fine; orders is late by 2 h.",
+        ),
         (
             [wrong("DAMAGED", damaged=2), wrong("UNVERIFIED", source="edge"), SOURCE],
             "1 of 3 sources is fine; orders has 2 damaged backups and edge was never verified.",
         ),
         (
             [wrong("UNPROTECTED", backup_id=None), wrong("UNPROTECTED", unprotected=1), *[wrong("LATE")] * 3],
-            "0 of 5 sources are fine; orders has nothing that can be restored, orders has 1 topic without a backup, "
-            "orders has a log task that paused itself and 2 other sources need attention too.",
+            MANY,
         ),
     ],
 )  # fmt: skip

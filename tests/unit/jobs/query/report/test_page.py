@@ -1,5 +1,5 @@
-"""The report's page over a catalog that was made up: its text, and the page in a browser at three widths, light
-and dark."""
+"""The report's page over a catalog that was made up: its text, and the page in a browser at three widths,
+light and dark."""
 
 from __future__ import annotations
 

@@ -111,8 +111,9 @@ def test_the_command_needs_no_java(catalog: Path, tmp_path: Path) -> None:
 def test_the_page_and_its_charts_need_no_pandas_and_no_arrow() -> None:
     """What they import, not what the catalog's reader does."""
     text = (
-        "import sys; from lakebackup_jobs.query import charts; from lakebackup_jobs.query.report import page; "
-        "charts.script(); print([name for name in ('pandas', 'pyarrow', 'numpy', 'pyspark') if name in sys.modules])"
+        "import sys; from lakebackup_jobs.query import charts; charts.script()\n"
+        "from lakebackup_jobs.query.report import page\n"
+        "print([name for name in ('pandas', 'pyarrow', 'numpy', 'pyspark') if name in sys.modules])"
     )
     env = {"PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, env=env)
