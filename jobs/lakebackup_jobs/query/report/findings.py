@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 Finding = tuple[str, str | None, str, list[str]]
 """Its kind, source, text, and the words of its command."""
 _NAMED = 12  # topics that a command has by name
+_EVERY = ["--pattern", ".*"]
 _WORST = 3  # sources that a sentence has by name
 _FAULTS = ("missing", "changed", "damaged", "chain")
 _REASONS = {
@@ -168,19 +170,28 @@ def _of_checks(found: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _full(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
-    """The command that takes a new full of a source; of what was made by another program, what shows more."""
+    """The command that takes a new full of a source, as its policy has it; of what was made by another program,
+    what shows more. FOLDER is a snapshot's, which no policy names."""
     source = row["source"]
-    topics = [one["scope"] for one in found["topics"] if one["source"] == source and one["present"]]
-    named = 0 < row["topics"] == len(topics) <= _NAMED and not any(topic.startswith("-") for topic in topics)
-    every = ["--pattern", ".*"]
-    topics_of = ["--source", source, "--mode", "full", *(topics if named else every)]
+    own = json.loads(row["command"]) if row["command"] else []
+    full = ["--mode", "full"]
     commands = {
-        TOPICS: ["backup", "topics", *topics_of],
-        SNAPSHOT: ["backup", "snapshot", "FOLDER", "--source", source, "--mode", "full"],
+        TOPICS: ["backup", "topics", "--source", source, *full, *_topics(found, row)],
+        SNAPSHOT: ["backup", *(own or ["snapshot", "FOLDER"]), "--source", source, *full],
         CHANGES: ["log", "snapshot", source],
-        QUEUES: ["backup", "queue", source, "--mode", "full", "--snapshot-folder", "FOLDER", *every],
+        QUEUES: ["backup", *(own or ["queue", source, "--snapshot-folder", "FOLDER", *_EVERY]), *full],
     }
     return commands.get(row["source_kind"] or TOPICS) or _look("unusable_backups", source)
+
+
+def _topics(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    """The topics of a source: by its policy's patterns, or those of its newest backup where they are few."""
+    if row["patterns"]:
+        return [word for pattern in json.loads(row["patterns"]) for word in ("--pattern", pattern)]
+    known = [one for one in found["topics"] if one["source"] == row["source"] and one["present"]]
+    names = [one["scope"] for one in known]
+    few = 0 < row["topics"] == len(names) <= _NAMED and not any(name.startswith("-") for name in names)
+    return names if few else _EVERY
 
 
 def _look(view: str, source: str, also: str = "") -> list[str]:

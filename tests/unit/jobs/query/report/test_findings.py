@@ -14,7 +14,7 @@ HOUR = 3_600_000
 SOURCE: dict[str, Any] = {
     "source": "orders", "source_kind": "kafka", "status": "OK", "late_ms": None, "damaged": 0,
     "unprotected": 0, "lost": 0, "backup_id": "b9", "restorable_ts": 1000, "verified_at": 1, "topics": 2,
-    "has_policy": True,
+    "has_policy": True, "patterns": None, "command": None,
 }  # fmt: skip
 FAULT: dict[str, Any] = {
     "source": "orders", "reason": "damaged", "fault_backup_id": "b3", "fault_state": "complete",
@@ -116,7 +116,25 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "damaged queues": (
         found(wrong("DAMAGED", source_kind="queues"), faults=[FAULT]),
         DAMAGED,
-        "backup queue orders --mode full --snapshot-folder FOLDER --pattern '.*'",
+        "backup queue orders --snapshot-folder FOLDER --pattern '.*' --mode full",
+    ),
+    "damaged, of a policy with patterns": (
+        found(wrong("DAMAGED", patterns='["app.*", "-x"]'), faults=[FAULT]),
+        DAMAGED,
+        "backup topics --source orders --mode full --pattern 'app.*' --pattern -x",
+    ),
+    "a damaged snapshot, of a policy that names it": (
+        found(wrong("DAMAGED", source_kind="snapshot", command='["snapshot", "/data"]'), faults=[FAULT]),
+        DAMAGED,
+        "backup snapshot /data --source orders --mode full",
+    ),
+    "damaged queues, of a policy that names them": (
+        found(
+            wrong("DAMAGED", source_kind="queues", command='["queue", "orders", "--pattern", "d.*"]'),
+            faults=[FAULT],
+        ),
+        DAMAGED,
+        "backup queue orders --pattern 'd.*' --mode full",
     ),
     "of another program": (
         found(wrong("DAMAGED", source_kind="restic"), faults=[FAULT]),
