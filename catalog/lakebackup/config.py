@@ -94,6 +94,10 @@ def _roll(value: Any) -> Any:
     return 0.0 if value == "never" else _seconds(value)
 
 
+def _rate(value: Any) -> Any:
+    return value.strip().removesuffix("/s") if isinstance(value, str) else value
+
+
 PropertyTable = Annotated[
     Properties,
     BeforeValidator(lambda table: Properties(_flat(table))),
@@ -194,6 +198,12 @@ class Settings(BaseModel):
     local_below: ByteSize = Field(
         ByteSize(LOCAL_BELOW),
         description="an increment up to this size is small, such as 16MiB of records; files count a quarter",
+    )
+    bandwidth: Annotated[ByteSize | None, BeforeValidator(_rate)] = Field(
+        None,
+        description="bytes a second that all tasks of a backup, a restore or a check together read or write: "
+        "50MB/s; no limit when absent",
+        ge=1024,
     )
     master: str | None = Field(None, description="Spark master, when not this machine: spark://host:7077")
     remote: str | None = Field(None, description="a running Spark Connect server: sc://host:15002")

@@ -24,6 +24,7 @@ class Request:
     """What every job is asked with. `catalog` None: it is with the backups. `remote`: a Spark Connect server.
 
     `dry_run`: it only plans. `lease_ttl_s`: the job's lease expires when it is silent for so many seconds.
+    `bandwidth`: bytes a second that all its tasks together read or write; None: as many as they can.
     """
 
     destination: str
@@ -32,6 +33,7 @@ class Request:
     dry_run: bool = False
     remote: str | None = None
     lease_ttl_s: float = 60.0
+    bandwidth: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +51,16 @@ class RunRequest(Request):
 def asked(request: DataclassInstance, *, always: Sequence[str], never: Collection[str]) -> dict[str, Any]:
     """The fields of a request as JSON values: `always`, then every other one that has not its default.
 
-    `never`: fields that make no difference. A field that is added to a request later is among the others: it
-    makes a difference unless it is named, and what was recorded before there was such a field stays right.
+    `never`: fields that make no difference; the bandwidth makes none. A field that is added to a request
+    later is among the others: it makes a difference unless it is named, and what was recorded before there
+    was such a field stays right.
     """
     default = {
         one.name: one.default_factory() if one.default_factory is not MISSING else one.default
         for one in fields(request)
     }
     values = {name: getattr(request, name) for name in default}
-    others = [name for name in default if name not in always and name not in never]
+    others = [name for name in default if name not in (*always, *never, "bandwidth")]
     return {
         name: _ANY.dump_python(values[name], mode="json")
         for name in (*always, *(name for name in others if values[name] != default[name]))

@@ -12,7 +12,8 @@ from lakebackup.rows.base import Int32, Row
 class Policy(Row):
     """How often a source is backed up and how long that is kept, append-only: the last row by `at` counts.
 
-    A schedule is a text that `schedule.parse` reads, `*_every_ms` what it comes to.
+    A schedule is a text that `schedule.parse` reads, `*_every_ms` what it comes to. `command`: arguments of
+    `lakebackup backup`, a JSON array.
     """
 
     source: str
@@ -29,6 +30,17 @@ class Policy(Row):
     min_redundancy: Int32 = 1
     note: str | None = None
     removed: bool = False
+    keep_last: Int32 | None = None
+    keep_hourly: Int32 | None = None
+    keep_daily: Int32 | None = None
+    keep_weekly: Int32 | None = None
+    keep_monthly: Int32 | None = None
+    keep_yearly: Int32 | None = None
+    keep_differentials: Int32 | None = None
+    time_zone: str | None = None
+    command: str | None = None
+    drill_schedule: str | None = None
+    drill_every_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,15 +20,15 @@ class Kind:
     """What backups with this `source_kind` are.
 
     holds: what they are of. hint: which commands know them. listed: tables whose rows they keep in objects
-    beside their data. whole: why a prune deletes nothing smaller than a backup of them. unscheduled: why a
-    policy takes none.
+    beside their data. whole: why a prune deletes nothing smaller than a backup of them. scheduled: the verb
+    of `lakebackup backup` that a policy has to name for them.
     """
 
     holds: str
     hint: str
     listed: tuple[str, ...] = ()
     whole: str | None = None
-    unscheduled: str | None = None
+    scheduled: str | None = None
 
 
 KINDS: dict[str, Kind] = {
@@ -38,7 +38,7 @@ KINDS: dict[str, Kind] = {
         hint="Use `lakebackup restore snapshot`, `backup snapshot`, `diff`.",
         listed=("snapshot_files", "snapshot_departures"),
         whole="holds snapshots, which have no topics",
-        unscheduled="are of snapshots, whose folders only who takes them knows",
+        scheduled="snapshot",
     ),
     CHANGES: Kind(
         holds="a change feed, whose log has tables and no topics",
@@ -52,7 +52,7 @@ KINDS: dict[str, Kind] = {
         "show what can be restored.",
         listed=("queue_points", "queue_positions", "queue_transactions", "queue_schemas"),
         whole="is an engine, whose messages go with the backups that need them, whatever topic they are of",
-        unscheduled="are of an engine's queues, whose snapshots and own files only who takes them knows",
+        scheduled="queue",
     ),
     ARCHIVE: Kind(
         holds="made by another program, and imported from an archive",

@@ -1,8 +1,10 @@
-"""Schedules: when a backup of a source is due. Pure. Times are UTC, so each day has 24 hours.
+"""Schedules: when a backup of a source is due. Pure.
 
-    hourly  hourly:MM  daily HH:MM  weekly DAY HH:MM  monthly D HH:MM  every 6h
+    hourly  hourly:MM  daily HH:MM  weekly DAY HH:MM  monthly D HH:MM  every 6h  or a cron expression
 
-`every` counts from 1970-01-01; the default time of day is 00:00.
+Times of day are those of a time zone. As with cron, a time that a clock change skips is due right after it,
+and one that comes twice is due the first time. `every` counts from 1970-01-01 UTC; the default time of day is
+00:00, the default days are Monday and the first of the month.
 """
 
 from __future__ import annotations
@@ -10,53 +12,71 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise, takewhile
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
 
 from lakebackup.errors import UsageProblem
 from lakebackup.rules.times import parse_duration
 
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_FIRST_DAY = 3  # 1970 began on a Thursday
 _TIME = r"(?: (?P<hour>[01]?\d|2[0-3]):(?P<minute>[0-5]\d))?"
 _FORMS = tuple(
     re.compile(form, re.ASCII)
     for form in (
         r"(?P<hourly>hourly)(?::(?P<minute>[0-5]\d))?",
         rf"(?P<daily>daily){_TIME}",
-        rf"weekly (?P<weekday>{'|'.join(_DAYS)})[a-z]*{_TIME}",
-        rf"monthly (?P<day>[12]?\d){_TIME}",
+        rf"(?P<weekly>weekly)(?: (?P<weekday>{'|'.join(_DAYS)})[a-z]*{_TIME})?",
+        rf"(?P<monthly>monthly)(?: (?P<day>[1-9]|[12]\d){_TIME})?",
         r"every (?P<span>.+)",
+        r"(?P<cron>\S+(?: \S+){4})",
     )
 )
-_HINT = "Write hourly, hourly:15, 'daily 02:30', 'weekly sun 02:00', 'monthly 1 02:00' or 'every 6h' (UTC)."
+_HINT = (
+    "Write hourly, hourly:15, 'daily 02:30', 'weekly sun 02:00', 'monthly 1 02:00', 'every 6h', "
+    "or five fields of cron, such as '30 2 * * mon-fri'."
+)
+# Instants that are looked at for the longest time between two: those of two years, and no more than so many.
+_LOOKED_AT, _MOST = timedelta(days=2 * 366), 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Instants at `offset_ms` in each period of `every_ms` since 1970; with `day`, in that day of each month.
+    """The instants of a cron expression in a time zone; without one, those every `period_ms` since 1970."""
 
-    `every_ms` is the longest time between two instants.
-    """
-
-    every_ms: int
-    offset_ms: int
-    day: int | None = None
+    text: str
+    cron: str | None = None
+    zone: tzinfo = UTC
+    period_ms: int = 0
 
     def latest(self, now: int) -> int:
         """The newest instant at or before `now`, both in ms since 1970 UTC."""
-        if self.day is None:
-            return (now - self.offset_ms) // self.every_ms * self.every_ms + self.offset_ms
-        moment = datetime.fromtimestamp(now / 1000, UTC)
-        first = moment.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-        for month in (first, (first - timedelta(days=1)).replace(day=1)):
-            found = int(month.timestamp()) * 1000 + (self.day - 1) * DAY_MS + self.offset_ms
-            if found <= now:
-                return found
-        raise AssertionError("a month has no more than 31 days")
+        if self.cron is None:
+            return now // self.period_ms * self.period_ms
+        after = datetime.fromtimestamp((now // MINUTE_MS + 1) * 60, self.zone)
+        return _ms(next(CronSim(self.cron, after, reverse=True)))
+
+    @property
+    def every_ms(self) -> int:
+        """The longest time between two instants. Raises UsageProblem when there are none."""
+        if self.cron is None:
+            return self.period_ms
+        begin = datetime(2020, 1, 1, tzinfo=self.zone)
+        instants = map(_ms, islice(CronSim(self.cron, begin), _MOST))
+        first = list(islice(instants, 2))
+        if len(first) < 2:
+            raise UsageProblem(f"{self.text!r} never comes.", hint=_HINT)
+        return max(b - a for a, b in pairwise((*first, *takewhile(_ms(begin + _LOOKED_AT).__gt__, instants))))
 
 
-def parse(text: str) -> Schedule:
-    """Parse a schedule. Raises UsageProblem."""
+def parse(text: str, zone: str | None = None) -> Schedule:
+    """Parse a schedule; `zone` is of its times of day, UTC without one. Raises UsageProblem."""
     lower = " ".join(text.lower().split())
     found = next((match for form in _FORMS if (match := form.fullmatch(lower))), None)
     if found is None:
@@ -66,15 +86,31 @@ def parse(text: str) -> Schedule:
         every = parse_duration(named["span"], of=text)
         if every < MINUTE_MS:
             raise UsageProblem(f"{text!r} is too often: the shortest period is a minute.", hint=_HINT)
-        return Schedule(every, 0)
-    offset = int(named.get("hour") or 0) * HOUR_MS + int(named.get("minute") or 0) * MINUTE_MS
-    if named.get("hourly"):
-        return Schedule(HOUR_MS, offset)
-    if named.get("daily"):
-        return Schedule(DAY_MS, offset)
-    if named.get("weekday"):
-        day = (_DAYS.index(named["weekday"]) - _FIRST_DAY) % 7
-        return Schedule(7 * DAY_MS, day * DAY_MS + offset)
-    if not 1 <= int(named["day"]) <= 28:
+        return Schedule(text, period_ms=every)
+    day = named.get("day") or ("1" if named.get("monthly") else "*")
+    if day == "29":
         raise UsageProblem(f"{text!r}: the day must be 1 to 28, which every month has.", hint=_HINT)
-    return Schedule(31 * DAY_MS, offset, int(named["day"]))
+    weekday = named.get("weekday") or ("mon" if named.get("weekly") else "*")
+    at = f"{int(named.get('minute') or 0)} {'*' if named.get('hourly') else int(named.get('hour') or 0)}"
+    cron = named.get("cron") or f"{at} {day} * {weekday}"
+    where = time_zone(zone)
+    try:
+        CronSim(cron, datetime.now(where))
+    except CronSimError as error:
+        raise UsageProblem(f"{text!r} is not a schedule: {error}.", hint=_HINT) from None
+    return Schedule(text, cron, where)
+
+
+def time_zone(name: str | None) -> tzinfo:
+    """A time zone by its name in the IANA database; UTC for None. Raises UsageProblem."""
+    try:
+        return ZoneInfo(name) if name else UTC
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise UsageProblem(
+            f"{name!r} is not a time zone.",
+            hint="Name one of the IANA database, such as Europe/Berlin or UTC.",
+        ) from None
+
+
+def _ms(instant: datetime) -> int:
+    return int(instant.timestamp()) * 1000

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import zipimport
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+from lakebackup.sql_engine.pace import paced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +25,19 @@ if TYPE_CHECKING:
     Cluster = SparkContext | SparkSession
 
 _settled = False
+#: Bytes a second that the tasks of a job share, as the job that this process began last was asked.
+_limit: int | None = None
+
+
+def limit(rate: int | None) -> None:
+    """The bytes a second that the tasks of the job that now begins share; None: as fast as they go."""
+    global _limit
+    _limit = rate
+
+
+def rate_of_one(of: int) -> float | None:
+    """The bytes a second that one of so many tasks may read or write; None: as many as it can."""
+    return _limit / of if _limit else None
 
 
 class PerNumber(ABC):
@@ -34,7 +51,8 @@ class PerNumber(ABC):
         self, spark: SparkSession, numbers: range, columns: str | StructType, at_once: int | None = None
     ) -> DataFrame:
         """The rows of consecutive numbers: a task for each, or `at_once` tasks that share them."""
-        return spark.range(numbers.start, numbers.stop, 1, _tasks(numbers, at_once)).mapInArrow(self, columns)
+        job, at_once = self.within_limit(numbers, at_once)
+        return spark.range(numbers.start, numbers.stop, 1, _tasks(numbers, at_once)).mapInArrow(job, columns)
 
     def reports(
         self, cluster: Cluster, numbers: range, columns: str, at_once: int | None = None
@@ -51,8 +69,17 @@ class PerNumber(ABC):
             cluster = cluster.sparkContext
         if not isinstance(cluster, SparkContext):
             return [row.asDict() for row in self.over(cluster, numbers, columns, at_once).collect()]
+        job, at_once = self.within_limit(numbers, at_once)
         dealt = cluster.parallelize(numbers, _tasks(numbers, at_once))
-        return dealt.mapPartitions(self.each).collect()
+        return dealt.mapPartitions(job.each).collect()
+
+    def within_limit(self, numbers: range, at_once: int | None) -> tuple[PerNumber, int | None]:
+        """What does the work within the limit of bytes a second, if there is one, and how many do it at once:
+        no more than share the limit, however large the cluster is."""
+        if not _limit:
+            return self, at_once
+        count = _tasks(numbers, at_once or os.cpu_count())
+        return Paced(self, _limit / count), count
 
     def each(self, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
         """What a task without SQL does: the rows of its numbers."""
@@ -66,6 +93,18 @@ class PerNumber(ABC):
             for number in batch.column(0).to_pylist():
                 yield from self.rows(number)
         settle()
+
+
+@dataclass(frozen=True, slots=True)
+class Paced(PerNumber):
+    """The same rows as those of `job`, whose tasks go at `rate` bytes a second each."""
+
+    job: PerNumber
+    rate: float
+
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        with paced(self.rate):
+            yield from self.job.rows(number)
 
 
 def session_on(cluster: Cluster) -> SparkSession:

@@ -148,6 +148,8 @@ class Call:
             values["target_bytes"] = int(found.target_size)
         if "local_below" in taken:
             values["local_below"] = int(found.local_below)
+        if "bandwidth" in taken:
+            values["bandwidth"] = found.bandwidth and int(found.bandwidth)
         if "lease_ttl" in taken:
             values["lease_ttl_s"] = found.lease_ttl
         values |= {name: getattr(found, name) for name in _SAME if name in taken}

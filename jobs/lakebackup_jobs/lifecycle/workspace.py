@@ -7,7 +7,7 @@ import time
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.sql_engine.worker import session_on
+from lakebackup.sql_engine.worker import limit, session_on
 from lakebackup.storage import open_storage
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import Lease
@@ -55,6 +55,7 @@ class Workspace:
         self._started = time.monotonic()
         self.source, self.reporter = source, reporter
         self.storage = open_storage(request.destination)
+        limit(request.bandwidth)
 
     def start_jvm(self, *, sql: bool = False) -> None:
         """Begin to start the JVM of a run that will need Spark, beside its plan; `sql`: and its SQL."""

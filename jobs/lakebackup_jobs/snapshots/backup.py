@@ -62,7 +62,7 @@ _SAME = (
 # Places, how fast it is done, and which snapshots are: each is a backup of its own.
 _ELSE = (
     "destination", "catalog", "source", "remote", "lease_ttl_s", "runner", "local_below", "parallelism",
-    "bandwidth", "dry_run", "snapshots", "everything",
+    "dry_run", "snapshots", "everything",
 )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ _ELSE = (
 class SnapshotRequest(requests.RunRequest):
     """What a person asked for. `paths`: trees of one layout. `snapshots`: ids; none: the newest, or with
     `everything` all that came since the newest backup. `always`: patterns of last path parts. `pack_below` in
-    bytes; `bandwidth` in bytes a second; `taken_at` in ms since 1970 UTC."""
+    bytes; `taken_at` in ms since 1970 UTC."""
 
     paths: tuple[str, ...]
     source: str | None = None
@@ -83,7 +83,6 @@ class SnapshotRequest(requests.RunRequest):
     verify_unchanged: bool = False
     find_same: bool = False
     sidecars: tuple[tuple[Role, str], ...] = ()
-    bandwidth: int | None = None
     taken_at: int | None = None
     note: str | None = None
     parallelism: int = os.cpu_count() or 2
@@ -227,10 +226,8 @@ class SnapshotBackup(Source[InProgress]):
             level=draft.level,
             parent=draft.parent,
             pack_below=draft.pack_below,
-            rate=request.bandwidth / at_once if request.bandwidth else None,
         )
         work.reporter.start(amount.copies, amount.copy_bytes, "backup", "files")
-        # With a limit no more than share it may run, however large the cluster is.
         totals = run_tasks(work, job, range(draft.tasks), at_once=at_once if request.bandwidth else None)
         work.reporter.update(amount.copies, amount.copy_bytes)
         if totals.entries != amount.copies:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from lakebackup.errors import Refused
 from lakebackup_jobs.snapshots.find import STAY, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 #: What is known of a file that is listed.
 LISTED = (
@@ -68,31 +67,15 @@ class Entry(NamedTuple):
         return self.first_scope, self.first_region, self.first_name
 
 
-class Throttle:
-    """Lets a task read no more than `rate` bytes a second; None: as fast as it goes."""
-
-    def __init__(self, rate: float | None) -> None:
-        self._rate = rate
-        self._began = time.monotonic()
-        self._read = 0
-
-    def spend(self, count: int) -> None:
-        """Wait until as many bytes more may have been read."""
-        if self._rate:
-            self._read += count
-            early = self._read / self._rate - (time.monotonic() - self._began)
-            if early > 0:
-                time.sleep(early)
-
-
 class SourceFile:
     """A file as a stream for `Storage.upload`; once it is read to its end, `sha256` is of all of it.
 
+    `tell` is called with the number of bytes of each piece that was read.
     Raises Refused (it is not as it was listed), EnvironmentProblem.
     """
 
-    def __init__(self, listed: Listed, throttle: Throttle) -> None:
-        self._listed, self._throttle = listed, throttle
+    def __init__(self, listed: Listed, tell: Callable[[int], None]) -> None:
+        self._listed, self._tell = listed, tell
         self._hash = hashlib.sha256()
         self._count = 0
         with reading(listed.file):
@@ -115,7 +98,7 @@ class SourceFile:
         if data:
             self._hash.update(data)
             self._count += len(data)
-            self._throttle.spend(len(data))
+            self._tell(len(data))
         else:
             # Looked at after reading and compared with the listing: this covers all the time between.
             self._require_unchanged()

@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.rows.base import CHANGES, TOPICS
+from lakebackup.plan.upkeep.prune import KEEP_RULES
+from lakebackup.rows.base import CHANGES, QUEUES, TOPICS
 from lakebackup.rows.upkeep import Hold, Policy, PolicyTopics
 from lakebackup.rules import schedule
-from lakebackup.rules.kinds import kind_of
+from lakebackup.rules.kinds import KINDS, kind_of
 from lakebackup.rules.patterns import compile_pattern, is_internal
 from lakebackup.rules.times import format_ts
 from lakebackup.storage import open_storage
@@ -24,16 +25,22 @@ from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.topics.announce import owned_patterns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 Kind = Literal["differential", "cumulative"]
 _MODES: Mapping[str, str] = {"differential": "incr-diff", "cumulative": "incr-accu"}
+# What `backup queue` calls them.
+_QUEUE_MODES: Mapping[str, str] = {"differential": "incremental", "cumulative": "differential"}
+_SCHEDULES = ("full", "incremental", "drill")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a person changes of a policy; None: as it was. A schedule of "none", a window or a redundancy of 0
-    and empty `patterns` of topics remove what was set."""
+    """What a person changes of a policy; None: as it was. A schedule or a time zone of "none", a number of 0,
+    empty `patterns` of topics and an empty `command` remove what was set.
+
+    `command`: what a due run backs up when that is not topics, as arguments of `lakebackup backup`.
+    """
 
     full: str | None = None
     incremental: str | None = None
@@ -44,46 +51,90 @@ class Change:
     min_redundancy: int | None = None
     note: str | None = None
     patterns: tuple[str, ...] | None = None
+    keep_last: int | None = None
+    keep_hourly: int | None = None
+    keep_daily: int | None = None
+    keep_weekly: int | None = None
+    keep_monthly: int | None = None
+    keep_yearly: int | None = None
+    keep_differentials: int | None = None
+    time_zone: str | None = None
+    command: tuple[str, ...] | None = None
+    drill: str | None = None
 
 
 def set_policy(destination: str, catalog: str | None, name: str, change: Change) -> dict[str, Any]:
     """Change the policy of a source, or of the one that has a topic of that name; returns it as it is then.
 
-    Raises NotFound (no such source or topic), UsageProblem (several have it, no schedule, or one for a
-    source that no backup here can read, or for a change feed).
+    A source that has no backup yet is one that the change says what to back up of. Raises NotFound (no such
+    source or topic), UsageProblem (several have it, no schedule or time zone, or what does not apply to its
+    backups).
     """
     reader = CatalogReader.require(destination, catalog)
-    source = _source(reader, name)
+    source = _source(reader, name, new=bool(change.patterns or change.command))
     made = _changed(_policy(reader, source), change, source)
-    others = {row["source_kind"] for row in reader.rows("source_kinds", source=source)} - {TOPICS}
-    if CHANGES in others and (made.full_schedule or made.incremental_schedule):
-        raise UsageProblem(
-            f"{source} is a change feed: its task flushes by itself, so no backup of it can be due.",
-            hint="Leave out --full and --incr. `log start --flush-every` sets how often it flushes; a window "
-            "and a redundancy limit what `log truncate` may delete.",
-        )
-    if others and (made.full_schedule or made.incremental_schedule):
-        other = others.pop()
-        why = kind_of(other).unscheduled or f"were made by another program ({other})"
-        raise UsageProblem(
-            f"The backups of {source} {why}: none can be due here.",
-            hint="Leave out --full and --incr; a window and a redundancy are for every source.",
-        )
     patterns = owned_patterns(reader, source) if change.patterns is None else change.patterns
     for pattern in patterns:
         compile_pattern(pattern)
-    if others and change.patterns:
-        raise UsageProblem(
-            f"The backups of {source} are of no topics ({', '.join(sorted(others))}).",
-            hint="Leave out --pattern.",
-        )
+    _require_applies(reader, made, patterns)
     writer = CatalogWriter(None, destination, catalog)
     writer.migrate()
     writer.record(made)
     if change.patterns is not None:
         text = json.dumps(list(patterns)) if patterns else None
         writer.record(PolicyTopics(source=source, at=made.at, actor=made.actor, patterns=text))
-    return {**asdict(made), "patterns": list(patterns)}
+    return {**asdict(made), "command": _words(made.command), "patterns": list(patterns)}
+
+
+def _require_applies(reader: CatalogReader, made: Policy, patterns: Sequence[str]) -> None:
+    """UsageProblem when the backups of a source cannot be taken or kept as a policy says."""
+    source, words = made.source, _words(made.command)
+    kinds = {row["source_kind"] for row in reader.rows("source_kinds", source=source)}
+    kinds |= {kind for kind, known in KINDS.items() if words and known.scheduled == words[0]}
+    if len(kinds) > 1 or (words and patterns):
+        raise UsageProblem(
+            f"--command {words[0] if words else ''} does not go with the other backups of {source} "
+            f"({', '.join(sorted(kinds | ({TOPICS} if patterns else set())))}).",
+            hint="A source holds one kind of backups: set a policy for a source of another name.",
+        )
+    kind = kinds.pop() if kinds else TOPICS
+    if kind != TOPICS and patterns:
+        raise UsageProblem(f"The backups of {source} are of no topics ({kind}).", hint="Leave out --pattern.")
+    if kind == CHANGES:
+        if made.incremental_schedule:
+            raise UsageProblem(
+                f"{source} is a change feed: its task flushes by itself, so no incremental can be due.",
+                hint="Leave out --incr: `log start --flush-every` sets how often it flushes. "
+                "--full schedules `log snapshot`.",
+            )
+        if any(getattr(made, f"keep_{rule}") for rule in KEEP_RULES):
+            raise UsageProblem(
+                f"{source} is a change feed: its log is kept from a time on, without holes.",
+                hint="Leave out --keep-…: --window and --redundancy limit what `log truncate` may delete.",
+            )
+    elif kind != TOPICS and (made.full_schedule or made.incremental_schedule):
+        verb = kind_of(kind).scheduled
+        if verb is None:
+            raise UsageProblem(
+                f"The backups of {source} were made by another program ({kind}): none can be due here.",
+                hint="Leave out --full and --incr; what is kept can be set for every source.",
+            )
+        if not words:
+            raise UsageProblem(
+                f"The policy of {source} does not say what to back up.",
+                hint=f"Add it: --command '{verb} …', as you would write after `lakebackup backup`.",
+            )
+    if words and words[0] == kind_of(QUEUES).scheduled and words[1:2] != [source]:
+        raise UsageProblem(
+            f"--command names {' '.join(words[1:2]) or 'no engine'}, and the policy is of {source}.",
+            hint=f"Write --command 'queue {source} …'.",
+        )
+
+
+def _words(command: str | None) -> list[str]:
+    """Arguments of `lakebackup backup`, out of a policy's row."""
+    found: list[str] = json.loads(command) if command else []
+    return found
 
 
 def remove_policy(destination: str, catalog: str | None, name: str) -> dict[str, Any]:
@@ -145,8 +196,8 @@ def hold(
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A backup that should have run at `due_ts` (ms): arguments of `backup topics`, and what is lost
-    when the source is lost now (`lag_ms`; None: everything)."""
+    """A backup that should have run at `due_ts` (ms): the words of its command, and what is lost when the
+    source is lost now (`lag_ms`; None: everything)."""
 
     source: str
     run: Literal["full", "incremental"]
@@ -154,19 +205,17 @@ class Due:
     due_ts: int
     missed: int
     lag_ms: int | None
-    arguments: tuple[str, ...]
+    command: tuple[str, ...]
 
 
 def due(reader: CatalogReader, source: str | None, now: int) -> list[Due]:
     """The backups that are due at `now` (ms), one a source at most: a full counts as an incremental too."""
     found: dict[str, Due] = {}
     for row in reader.rows("policy_runs", source=source):  # full sorts before incremental
-        at = schedule.parse(row["schedule"]).latest(now)
+        at = schedule.parse(row["schedule"], row["time_zone"]).latest(now)
         if row["source"] in found or (row["backup_id"] is not None and row["last_ts"] >= at):
             continue
         full = row["run"] == "full" or row["backup_id"] is None
-        mode = ["full"] if full else [_MODES[row["incremental_kind"]], "--level", str(row["level"])]
-        topics = _topics(reader, row["source"], row["patterns"])
         found[row["source"]] = Due(
             source=row["source"],
             run="full" if full else "incremental",
@@ -174,9 +223,24 @@ def due(reader: CatalogReader, source: str | None, now: int) -> list[Due]:
             due_ts=at if row["backup_id"] is not None else now,
             missed=row["missed"],
             lag_ms=row["lag_ms"],
-            arguments=(*topics, "--source", row["source"], "--mode", *mode),
+            command=_command(reader, row, full),
         )
     return list(found.values())
+
+
+def _command(reader: CatalogReader, row: Mapping[str, Any], full: bool) -> tuple[str, ...]:
+    """The words of the command that takes a due backup."""
+    source, kind = row["source"], row["incremental_kind"]
+    if row["source_kind"] == CHANGES:
+        return ("log", "snapshot", source)
+    if not row["command"]:
+        topics = _topics(reader, source, row["patterns"])
+        mode = ["full"] if full else [_MODES[kind], "--level", str(row["level"])]
+        return ("backup", "topics", *topics, "--source", source, "--mode", *mode)
+    words = _words(row["command"])
+    if words[0] == kind_of(QUEUES).scheduled:
+        return ("backup", *words, "--mode", "full" if full else _QUEUE_MODES[kind])
+    return ("backup", *words, "--source", source, "--mode", "full" if full else "auto")
 
 
 def _topics(reader: CatalogReader, source: str, patterns: str | None) -> list[str]:
@@ -197,11 +261,14 @@ def _topics(reader: CatalogReader, source: str, patterns: str | None) -> list[st
     return [*internal, *(text for one in expressions for text in ("--pattern", one))]
 
 
-def _source(reader: CatalogReader, name: str) -> str:
+def _source(reader: CatalogReader, name: str, *, new: bool = False) -> str:
+    """The source of a name or of a topic; `new`: or one that neither a backup nor a policy knows."""
     known = reader.rows("sources_known")
-    if any(row["source"] == name for row in known):
+    if any(row["source"] == name for row in known) or _policy(reader, name).at:
         return name
     having = [row["source"] for row in known if row["scope"] == name]
+    if new and not having:
+        return name
     if len(having) > 1:
         raise UsageProblem(
             f"Several sources have a topic {name}: {', '.join(having)}.",
@@ -221,13 +288,17 @@ def _policy(reader: CatalogReader, source: str) -> Policy:
 
 
 def _changed(before: Policy, change: Change, source: str) -> Policy:
+    def given(text: str) -> str | None:
+        return None if text == "none" else " ".join(text.split())
+
     made: dict[str, Any] = {"source": source, "removed": False, **_by_now()}
-    for column, text in (("full", change.full), ("incremental", change.incremental)):
-        if text is None:
-            continue
-        wanted = None if text == "none" else " ".join(text.split())
-        every = schedule.parse(wanted).every_ms if wanted else None
-        made |= {f"{column}_schedule": wanted, f"{column}_every_ms": every}
+    zone = before.time_zone if change.time_zone is None else given(change.time_zone)
+    schedule.time_zone(zone)
+    for name in _SCHEDULES:
+        text = getattr(change, name)
+        wanted = getattr(before, f"{name}_schedule") if text is None else given(text)
+        every = schedule.parse(wanted, zone).every_ms if wanted else None
+        made |= {f"{name}_schedule": wanted, f"{name}_every_ms": every}
     plain = {
         "incremental_kind": change.kind,
         "level": change.level,
@@ -235,9 +306,11 @@ def _changed(before: Policy, change: Change, source: str) -> Policy:
         "note": change.note,
     }
     made |= {name: value for name, value in plain.items() if value is not None}
-    limits = {"window_days": change.window_days, "redundancy": change.redundancy}
-    made |= {name: value or None for name, value in limits.items() if value is not None}
-    return replace(before, **made)
+    limits = ("window_days", "redundancy", *(f"keep_{rule}" for rule in KEEP_RULES))
+    made |= {name: getattr(change, name) or None for name in limits if getattr(change, name) is not None}
+    if change.command is not None:
+        made["command"] = json.dumps(list(change.command)) if change.command else None
+    return replace(before, time_zone=zone, **made)
 
 
 def _by_now() -> dict[str, Any]:

@@ -440,6 +440,10 @@ def leaving_schema() -> pa.Schema:
     return pa.schema([pa.field("backup_id", pa.string()), pa.field("reason", pa.string())])
 
 
+#: What a policy keeps by number, beside its window and its redundancy: `keep_<rule>` of its row.
+KEEP_RULES = ("last", "hourly", "daily", "weekly", "monthly", "yearly", "differentials")
+
+
 def in_force_schema() -> pa.Schema:
     """The columns of the relation that stands in for the view `policies` when backups are judged."""
     import pyarrow as pa
@@ -451,6 +455,8 @@ def in_force_schema() -> pa.Schema:
             pa.field("window_from_ts", pa.int64()),
             pa.field("redundancy", pa.int32()),
             pa.field("min_redundancy", pa.int32()),
+            *(pa.field(f"keep_{rule}", pa.int32()) for rule in KEEP_RULES),
+            pa.field("time_zone", pa.string()),
         ]
     )
 

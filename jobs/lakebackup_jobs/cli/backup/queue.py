@@ -20,6 +20,7 @@ _ENGINE, _MESSAGES = "The engine", "Messages"
     options.DATA_FILES,
     options.PLAN,
     options.KAFKA_SERVERS,
+    options.BANDWIDTH,
     options.ANY_RUNNER,
     options.LEASE,
     options.NOTE,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
-from lakebackup_jobs.cli.flags.values import instant, size
+from lakebackup_jobs.cli.flags.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 _WHICH = "Which snapshot"
@@ -15,6 +15,7 @@ _WHICH = "Which snapshot"
 @verb(
     options.REPO,
     options.PLAN,
+    options.BANDWIDTH,
     options.ANY_RUNNER,
     options.SOURCE.variant(show_default="the folder's"),
     options.LEASE,
@@ -76,9 +77,6 @@ def snapshot(
         show_default="1MiB",
         panel=options.COPYING,
     ),
-    bandwidth: str | None = option(
-        "--bandwidth SIZE/s", "Read no faster, all tasks together: 50MB/s.", panel=options.COPYING
-    ),
 ) -> None:
     """Back up a snapshot's files: the first time all, from then on those that are new or changed.
 
@@ -100,6 +98,5 @@ def snapshot(
         always=found.always,
         pack_below=int(found.pack_below),
         sidecars=tuple(roles(sidecar or ())),
-        bandwidth=size("--bandwidth", bandwidth.removesuffix("/s")) if bandwidth else None,
     )
     call.run(run, request)

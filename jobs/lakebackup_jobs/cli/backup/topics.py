@@ -28,6 +28,7 @@ _MODES = {"diff": "incr-diff", "accu": "incr-accu"}
     options.DATA_FILES,
     options.PLAN,
     options.KAFKA_SERVERS,
+    options.BANDWIDTH,
     options.ANY_RUNNER,
     options.SOURCE,
     options.LEASE,

@@ -173,6 +173,9 @@ RUNNER = _setting(
     default="auto",
 )
 LOCAL_BELOW = _setting(SPARK, "--local-below SIZE", "An increment up to this size is small.", default="16MiB")
+BANDWIDTH = _setting(
+    COPYING, "--bandwidth SIZE/s", "Read or write no faster, all tasks together: 50MB/s.", default="no limit"
+)
 REMOTE = _setting(SPARK, "--remote sc://HOST", "A Spark Connect server.")
 MASTER = _setting(SPARK, "--master URL", "Spark master.", default="this machine")
 SPARK_CONF = _flag(SPARK, "--spark-conf KEY=VALUE", "A Spark property; repeatable.", list[str])
@@ -184,8 +187,8 @@ DEBUG = _flag(OUTPUT, "--debug", "Show the traceback of a failure.")
 ALL = (
     CODEC, COMPRESSION_LEVEL, TARGET_SIZE, NOTE, DRY_RUN, EXPLAIN, ENGINE, AS_OF,
     REPO_URI, CATALOG, SOURCE, LEASE, CONFIG,
-    BOOTSTRAP, KAFKA_CONFIG, KAFKA_PROPERTY, RUNNER, LOCAL_BELOW, REMOTE, MASTER, SPARK_CONF, JSON, CSV,
-    WIDE, DEBUG,
+    BOOTSTRAP, KAFKA_CONFIG, KAFKA_PROPERTY, BANDWIDTH, RUNNER, LOCAL_BELOW, REMOTE, MASTER, SPARK_CONF,
+    JSON, CSV, WIDE, DEBUG,
 )  # fmt: skip
 """Every shared flag in help's order; a verb's own options come first."""
 

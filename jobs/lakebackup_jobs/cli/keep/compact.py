@@ -11,6 +11,7 @@ from lakebackup_jobs.cli.verb import Call, verb
     options.REPO,
     options.DATA_FILES,
     options.PLAN,
+    options.BANDWIDTH,
     options.SPARK_JOB,
     options.SOURCE,
     options.LEASE,

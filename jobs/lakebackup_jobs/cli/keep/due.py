@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import typer
 
 from lakebackup.errors import Incomplete
@@ -9,13 +11,17 @@ from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import switch
 from lakebackup_jobs.cli.verb import Call, verb
 
+_KAFKA = tuple(flag.name for flag in (options.BOOTSTRAP, options.KAFKA_CONFIG))
+
 
 @verb(options.REPO, options.SOURCE, options.BOOTSTRAP, options.KAFKA_CONFIG)
 def due(call: Call, run: bool = switch("--run", "Take the backups, one after another.")) -> None:
     """Show which backups are due by the policies' schedules, or take them. Ends at once when none is due.
 
-    A backup takes the topics that match the policy's patterns, new ones too (`policy set --pattern`); without
-    patterns, the topics in any backup of the source. The view unprotected_topics has the others.
+    A backup takes what the policy says (`policy set --command`): a snapshot's folder, an engine's queues.
+    Of a change feed it makes a full from the log. Of a cluster it takes the topics that match the policy's
+    patterns, new ones too (`policy set --pattern`); without patterns, the topics in any backup of the source.
+    The view unprotected_topics has the others.
 
     Examples:
         lakebackup due --repo ./backups
@@ -34,14 +40,20 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
     if not backups and not call.json:
         # Not on standard output with --run: cron would mail it.
         call.report.note("No backup is due.") if run else typer.echo("No backup is due.")
-    rows = [asdict(one) | {"arguments": shlex.join(one.arguments)} for one in backups]
+    rows = [asdict(one) | {"command": shlex.join(one.command)} for one in backups]
     call.report.result({"due": rows})
     if not run:
         return
     from lakebackup_jobs.cli import main
 
-    shared = ["--repo", where, *call.passed_on("repo", "source")]
-    codes = [main(["backup", "topics", *one.arguments, *shared], call.session) for one in backups]
+    shared = ["--repo", where, *call.passed_on("repo", "source", *_KAFKA)]
+    kafka = call.passed_on(*(name for name in call.flags if name not in _KAFKA))
+
+    def taken(words: Sequence[str]) -> int:
+        reads_kafka = words[:2] in (("backup", "topics"), ("backup", "queue"))
+        return main([*words, *shared, *(kafka if reads_kafka else ())], call.session)
+
+    codes = [taken(one.command) for one in backups]
     failed = [one.source for one, code in zip(backups, codes, strict=True) if code]
     if failed:
         raise Incomplete(

@@ -11,6 +11,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 @verb(
     options.REPO,
     options.PLAN,
+    options.BANDWIDTH,
     options.ANY_RUNNER,
     options.SOURCE,
     options.LEASE,

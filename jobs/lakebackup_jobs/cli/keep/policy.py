@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
+
+import typer
 
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags import completion, options
@@ -26,11 +28,19 @@ COLUMNS = (
     "window_days",
     "redundancy",
     "min_redundancy",
+    "keep",
+    "time_zone",
+    "drill_schedule",
     "patterns",
+    "command",
     "note",
     "actor",
     "time",
 )
+_WHEN, _WHAT, _KEPT = "When to back up", "What to back up", "What to keep"
+_RULE: dict[str, Any] = {"min": 0, "panel": _KEPT}
+# What a due run says itself.
+_ITS_OWN = ("mode", "repo", "catalog", "dry_run", "explain", "json")
 NAME = argument(
     "SOURCE", "A source by name, or a topic that only one source has.", ..., autocompletion=completion.sources
 )
@@ -40,39 +50,80 @@ NAME = argument(
 def set_(
     call: Call,
     name: str = NAME,
-    full: str | None = option("--full WHEN", "Fulls: 'daily 02:30', 'weekly sun 02:00', 'every 6h'; none."),
-    incremental: str | None = option("--incr WHEN", "Incrementals, as --full."),
+    full: str | None = option(
+        "--full WHEN",
+        "Fulls: 'daily 02:30', 'weekly sun 02:00', 'every 6h', or cron's '30 2 * * mon-fri'; none.",
+        panel=_WHEN,
+    ),
+    incremental: str | None = option("--incr WHEN", "Incrementals, as --full.", panel=_WHEN),
     incr_mode: Literal["incr-diff", "incr-accu", "diff", "accu"] | None = option(
-        "--incr-mode MODE", "incr-diff or incr-accu.", show_default="incr-diff"
+        "--incr-mode MODE", "incr-diff or incr-accu.", show_default="incr-diff", panel=_WHEN
     ),
     level: int | None = option(
-        "--level N", "Level of an incremental backup; a full is level 0.", min=1, show_default="1"
+        "--level N",
+        "Level of an incremental backup; a full is level 0.",
+        min=1,
+        show_default="1",
+        panel=_WHEN,
+    ),
+    drill: str | None = option("--drill WHEN", "Restore drills, as --full.", panel=_WHEN),
+    time_zone: str | None = option(
+        "--time-zone ZONE",
+        "Of the schedules, and of what is an hour, a day, a week, a month and a year: Europe/Berlin; none.",
+        show_default="UTC",
+        panel=_WHEN,
     ),
     window: str | None = option(
-        "--window SPAN", "Recovery window: any time of the last 14d can be restored; none."
+        "--window SPAN", "Recovery window: any time of the last 14d can be restored; none.", panel=_KEPT
     ),
     redundancy: int | None = option(
-        "--redundancy N", "Keep the newest N fulls and all backups that depend on them; 0: no limit.", min=0
+        "--redundancy N",
+        "Keep the newest N fulls and all backups that depend on them; 0: no limit.",
+        min=0,
+        panel=_KEPT,
+    ),
+    keep_last: int | None = option("--keep-last N", "Keep the newest N backups; 0: no such rule.", **_RULE),
+    keep_hourly: int | None = option(
+        "--keep-hourly N", "Keep the newest backup of each of the last N hours that have one.", **_RULE
+    ),
+    keep_daily: int | None = option("--keep-daily N", "As --keep-hourly, of days.", **_RULE),
+    keep_weekly: int | None = option(
+        "--keep-weekly N", "As --keep-hourly, of weeks, which begin on Monday.", **_RULE
+    ),
+    keep_monthly: int | None = option("--keep-monthly N", "As --keep-hourly, of months.", **_RULE),
+    keep_yearly: int | None = option("--keep-yearly N", "As --keep-hourly, of years.", **_RULE),
+    keep_differentials: int | None = option(
+        "--keep-differentials N",
+        "Of what --redundancy keeps, keep what depends on the newest N fulls and differentials; 0: all.",
+        **_RULE,
     ),
     min_redundancy: int | None = option(
-        "--min-redundancy N", "Always keep at least N usable fulls.", min=1, show_default="1"
+        "--min-redundancy N", "Always keep at least N usable fulls.", min=1, show_default="1", panel=_KEPT
     ),
     pattern: list[str] | None = option(
         "--pattern REGEX",
         options.TOPICS_THAT_MATCH + "Also new ones; none: no patterns.",
         show_default="the topics in backups",
+        panel=_WHAT,
+    ),
+    command: str | None = option(
+        "--command 'VERB …'",
+        "What a due run backs up, if not topics, as after `lakebackup backup`: 'snapshot FOLDER'; none.",
+        panel=_WHAT,
     ),
     note: str | None = option("--note TEXT", "A note that is stored with it."),
 ) -> None:
     r"""Set a source's policy; flags that are not given stay unchanged.
 
-    With a window and a redundancy, a backup is obsolete when it is outside both. Only
-    `lakebackup prune --delete` deletes anything.
+    A backup stays when any rule keeps it, with all that it needs. Only `lakebackup prune --delete` deletes
+    anything, and only `lakebackup due --run` takes backups.
 
     Examples:
         lakebackup policy set prod --full 'weekly sun 02:00' --incr hourly --window 14d
         lakebackup policy set prod --redundancy 4 --min-redundancy 2
         lakebackup policy set prod --pattern 'orders\..*' --pattern payments
+        lakebackup policy set prod --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --time-zone Europe/Berlin
+        lakebackup policy set store --command 'snapshot /var/data/rocksdb' --incr '15 * * * *' --drill weekly
         lakebackup policy set prod --window none
     """
     from lakebackup_jobs.upkeep.policies import Change, set_policy
@@ -82,6 +133,7 @@ def set_(
         kind=_KINDS[incr_mode] if incr_mode else None,
         window_days=_days(window),
         patterns=None if pattern is None else () if pattern == ["none"] else tuple(pattern),
+        command=None if command is None else () if command == "none" else _arguments(command),
     )
     if change == Change():
         raise UsageProblem(
@@ -156,3 +208,41 @@ def _days(window: str | None) -> int | None:
     if ms % _DAY_MS or not ms:
         raise UsageProblem(f"--window {window!r} is not a whole number of days.", hint="Write 14d, 4w; none.")
     return ms // _DAY_MS
+
+
+def _arguments(text: str) -> tuple[str, ...]:
+    """The arguments of `lakebackup backup` in a text, as that would read them. Raises UsageProblem."""
+    import shlex
+
+    from click import ClickException
+
+    from lakebackup.rows.base import QUEUES
+    from lakebackup.rules.kinds import KINDS
+    from lakebackup_jobs.cli.app import app
+
+    verbs = sorted(kind.scheduled for kind in KINDS.values() if kind.scheduled)
+    try:
+        verb_, *rest = shlex.split(text)
+    except ValueError as error:
+        raise UsageProblem(f"--command {text!r} cannot be read: {error}.") from None
+    if verb_ not in verbs:
+        raise UsageProblem(
+            f"--command {text!r} does not begin with {' or '.join(verbs)}.",
+            hint="Write what follows `lakebackup backup`; topics are named by --pattern.",
+        )
+    known = typer.main.get_command(app).commands["backup"].commands[verb_]  # type: ignore[attr-defined]
+    try:
+        context = known.make_context(f"lakebackup backup {verb_}", list(rest))
+    except ClickException as error:
+        raise UsageProblem(
+            f"--command {text!r}: {error.format_message()}", hint=f"See: lakebackup backup {verb_} --help"
+        ) from None
+    own = _ITS_OWN if verb_ == KINDS[QUEUES].scheduled else (*_ITS_OWN, "source")
+    for name in own:
+        given = context.get_parameter_source(name)
+        if given is not None and given.name == "COMMANDLINE":
+            raise UsageProblem(
+                f"--command {text!r} has --{name.replace('_', '-')}, which a due run gives itself.",
+                hint="Leave it out.",
+            )
+    return (verb_, *rest)

@@ -12,7 +12,15 @@ from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.REPO, options.KAFKA_CLIENT, options.ENGINE, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(
+    options.REPO,
+    options.KAFKA_CLIENT,
+    options.ENGINE,
+    options.BANDWIDTH,
+    options.SPARK_JOB,
+    options.DRY_RUN,
+    options.LEASE,
+)
 def restore(
     call: Call,
     name: str = range_flags.NAME,

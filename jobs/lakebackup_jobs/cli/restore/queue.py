@@ -10,7 +10,15 @@ from lakebackup_jobs.cli.flags.values import instant, required
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.REPO, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.SPARK_JOB, options.LEASE)
+@verb(
+    options.REPO,
+    options.PLAN,
+    options.ENGINE,
+    options.KAFKA_CLIENT,
+    options.BANDWIDTH,
+    options.SPARK_JOB,
+    options.LEASE,
+)
 def queue(
     call: Call,
     source: str = argument(

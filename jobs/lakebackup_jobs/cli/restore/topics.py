@@ -12,8 +12,8 @@ from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(
-    options.REPO, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.SPARK_JOB, options.SOURCE,
-    options.LEASE,
+    options.REPO, options.PLAN, options.ENGINE, options.KAFKA_CLIENT, options.BANDWIDTH, options.SPARK_JOB,
+    options.SOURCE, options.LEASE,
 )  # fmt: skip
 def topics(
     call: Call,

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError
+from lakebackup.sql_engine.pace import spend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +40,10 @@ class TaskProgress:
         self._prefix = f"{folder}progress/"
 
     def counter(self, task: str) -> Callable[[int, int], None]:
-        """A function for one task that adds (records, bytes) and writes the sums at most every EVERY_S."""
+        """A function for one task that adds (records, bytes) and writes the sums at most every EVERY_S.
+
+        Where there is a limit of bytes a second, it waits until as many may have been done.
+        """
         records = size = 0
         due = time.monotonic() + EVERY_S
 
@@ -49,6 +53,7 @@ class TaskProgress:
                 raise Stopped
             records += more_records
             size += more_bytes
+            spend(more_bytes)
             if time.monotonic() >= due:
                 due = time.monotonic() + EVERY_S
                 with suppress(EnvironmentProblem):  # optional: the storage may be read-only or full

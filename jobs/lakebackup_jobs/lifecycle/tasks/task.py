@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup.sql_engine.worker import PerNumber
+from lakebackup.sql_engine.pace import paced
+from lakebackup.sql_engine.worker import PerNumber, rate_of_one
 from lakebackup_jobs.lifecycle.tasks.errors import guarded, raise_first
 from lakebackup_jobs.lifecycle.tasks.progress import stopped_by
 
@@ -60,8 +61,11 @@ def run_all(job: Task, numbers: range, cluster: Cluster | None, at_once: int | N
 
 
 def _here(job: Task, numbers: range, at_once: int) -> list[Any]:
+    rate = rate_of_one(min(len(numbers), at_once))
+
     def done(number: int) -> list[Any]:
-        return [SimpleNamespace(**{"error": None, **work()}) for work in job.works(number)]
+        with paced(rate):
+            return [SimpleNamespace(**{"error": None, **work()}) for work in job.works(number)]
 
     if len(numbers) == 1:  # on this thread, which may have a client of the cluster already
         return done(numbers[0])

@@ -18,7 +18,7 @@ from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists, Storage
 from lakebackup_jobs.lifecycle.tasks.part import PartTask
 from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
-from lakebackup_jobs.snapshots.source import Entry, SourceFile, Throttle
+from lakebackup_jobs.snapshots.source import Entry, SourceFile
 from lakebackup_jobs.snapshots.splits import split_path
 
 if TYPE_CHECKING:
@@ -38,13 +38,9 @@ _LISTED = ("scope", "region", "name", "role", "bytes", "mtime_ms", "mode", "link
 
 @dataclass(frozen=True, kw_only=True)
 class CopyJob(PartTask):
-    """Copies the files of a split. Files below `pack_below` bytes go into packs; 0: none.
-
-    `rate`: bytes a second that a task may read, None without a limit.
-    """
+    """Copies the files of a split. Files below `pack_below` bytes go into packs; 0: none."""
 
     pack_below: int
-    rate: float | None
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
         return _Copier(self, storage, task).copy()
@@ -56,7 +52,6 @@ class _Copier:
     def __init__(self, job: CopyJob, storage: Storage, task: int) -> None:
         self._job, self._storage, self._task = job, storage, task
         self._attempt = secrets.token_hex(4)
-        self._throttle = Throttle(job.rate)
         self._done = job.progress(storage, task)
         self._objects: list[DataFile] = []
         self._packs = 0
@@ -109,11 +104,14 @@ class _Copier:
         except NotFound:
             return  # a file larger than a task's split leaves nothing for the next
 
+    def _read(self, size: int) -> None:
+        self._done(0, size)
+
     def _single(self, names: Sequence[Entry]) -> None:
         """A file as an object of its own."""
         first, job = names[0], self._job
         path = layout.snapshot_path(job.source, job.backup_id, first.scope, first.region, first.name)
-        with SourceFile(first.listed, self._throttle) as stream:
+        with SourceFile(first.listed, self._read) as stream:
             try:
                 self._storage.upload(path, stream, size_hint=first.bytes)
             except AlreadyExists:
@@ -127,7 +125,7 @@ class _Copier:
                     ) from None
         self._add(names, stream.sha256, path, 0)
         self._object(path, "file", [first], first.bytes, stream.sha256)
-        self._done(1, first.bytes)
+        self._done(1, 0)
 
     def _pack(self, files: Sequence[Sequence[Entry]]) -> None:
         """Many files as one object, one behind the other."""
@@ -139,12 +137,12 @@ class _Copier:
 
         def contents() -> Iterator[bytes]:
             for names in files:
-                with SourceFile(names[0].listed, self._throttle) as stream:
+                with SourceFile(names[0].listed, self._read) as stream:
                     for data in stream.pieces():
                         whole.update(data)
                         yield data
                 sums.append(stream.sha256)
-                self._done(1, names[0].bytes)
+                self._done(1, 0)
 
         self._storage.upload(path, _Joined(contents()), size_hint=size)
         position = 0

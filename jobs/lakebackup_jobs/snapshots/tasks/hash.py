@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakebackup.sql_engine.pace import Throttle
 from lakebackup.sql_engine.worker import settle
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
-from lakebackup_jobs.snapshots.source import Listed, SourceFile, Throttle
+from lakebackup_jobs.snapshots.source import Listed, SourceFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -39,7 +40,7 @@ class HashRows:
 
 def _sha256(row: Mapping[str, Any], throttle: Throttle) -> str:
     listed = Listed(f"{row['folder']}/{row['name']}", row["bytes"], row["mtime_ns"], row["inode"])
-    with SourceFile(listed, throttle) as stream:
+    with SourceFile(listed, throttle.spend) as stream:
         for _ in stream.pieces():
             pass
         return stream.sha256

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.rules import layout
+from lakebackup.sql_engine.pace import spend_of
 from lakebackup.storage import AlreadyExists, ObjectWriter, Storage
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
@@ -62,8 +63,8 @@ class OffsetsTask(PartTask):
     sequences: Mapping[tuple[str, str], int]
     report: bool = True
 
-    def counter(self, storage: Storage, task: int) -> Progress | None:
-        return self.progress(storage, task) if self.report else None
+    def counter(self, storage: Storage, task: int) -> Progress:
+        return self.progress(storage, task) if self.report else spend_of
 
     def copy(
         self,

@@ -1,15 +1,18 @@
--- Every backup with what its source's policy makes of it. With a window and a redundancy, a backup is obsolete when
--- both say so. What a backup needs that is kept is kept too; what depends on one that is obsolete is obsolete. A backup
--- of a snapshot depends on no other, and counts as a full. A log of another program depends on none either: it stays when
--- it holds what came after the earliest backup that stays.
+-- Every backup with what its source's policy makes of it. A backup stays when any rule of the policy keeps it: the
+-- window, the redundancy, or a keep_… rule, which keeps the newest usable backup of each of the last so many hours, days,
+-- weeks, months or years that have one, in the policy's time zone. keep_differentials limits what the redundancy keeps;
+-- alone, what depends on any full. What a backup needs that is kept is kept too; what depends on one that is obsolete is
+-- obsolete. A backup of a snapshot depends on no other, and counts as a full. Nor does a log
+-- of another program, which stays when it holds what came after the earliest backup that stays.
 -- status: KEEP (a person holds it), VALID (it stays), OBSOLETE (lakebackup prune --delete deletes it), DELETED
 -- reason: of KEEP: held; of VALID: no_limit (nothing limits it), window (it is needed to restore to a time in the
---   recovery window), redundancy (it depends on one of the newest fulls), minimum (without it there would be fewer
---   fulls than min_redundancy), inherited (it depends on one that is held), needed (by because_of: a backup that
---   depends on it, or an engine's full whose snapshot it is; a log: by the backups before it), restored (an engine was restored to it, and was not
---   backed up since), unconfirmed; of OBSOLETE: window, redundancy, both, superseded (no restore in the window takes
---   it), merged (into because_of, which covers all its topics), pruned (see pruned_backups), out_of_sync; of
---   DELETED: deleted
+--   recovery window), redundancy (it depends on one of the newest fulls), last, hourly, daily, weekly, monthly, yearly
+--   (that rule keeps it), minimum (without it there would be fewer fulls than min_redundancy), inherited (it depends on
+--   one that is held), needed (by because_of: a backup that depends on it, or an engine's full whose snapshot it is; a
+--   log: by the backups before it), restored (an engine was restored to it, and was not backed up since), unconfirmed;
+--   of OBSOLETE: window, redundancy, both, rules (no rule keeps it, where there are keep_… rules), superseded (no
+--   restore in the window takes it), merged (into because_of, which covers all its topics), pruned (see
+--   pruned_backups), out_of_sync; of DELETED: deleted
 -- because_of: the backup that needs it, or that it was merged into
 WITH broken AS (
   SELECT DISTINCT backup_id FROM faults WHERE mode <> 'keys'
@@ -68,7 +71,10 @@ known AS (
       AND NOT (b.kind = 'log' AND o.source_kind IS NULL) AS usable,
     CASE WHEN b.ts_domain = 'ms' THEN b.end_ts ELSE CAST(FLOOR(b.finished_at / 1000) AS BIGINT) END AS ended_ms,
     MIN(b.place) OVER (PARTITION BY b.source, b.base) AS base_place,
-    p.window_days, p.window_from_ts, p.redundancy, p.min_redundancy
+    p.window_days, p.window_from_ts, p.redundancy, p.min_redundancy, p.keep_last, p.keep_hourly, p.keep_daily,
+    p.keep_weekly, p.keep_monthly, p.keep_yearly, p.keep_differentials,
+    COALESCE(p.time_zone, 'UTC') AS time_zone,
+    COALESCE(p.keep_last, p.keep_hourly, p.keep_daily, p.keep_weekly, p.keep_monthly, p.keep_yearly) IS NOT NULL AS has_rules
   FROM backups AS b
   LEFT JOIN own_kinds AS o ON b.source_kind = o.source_kind
   LEFT JOIN merged AS g ON b.backup_id = g.backup_id
@@ -95,15 +101,72 @@ ranked AS (
   SELECT
     k.*,
     k.usable AND k.parent_place IS NULL AS is_full,
+    -- A full, or a backup right on one: what keep_differentials counts.
+    k.usable AND (k.parent_place IS NULL OR k.parent_place = k.base_place) AS is_first,
     k.usable AND k.ended_ms <= k.window_from_ts AS before_window,
     ROW_NUMBER() OVER (
       PARTITION BY k.source, k.usable AND k.parent_place IS NULL ORDER BY k.place DESC, k.number DESC
     ) AS nth_full,
     ROW_NUMBER() OVER (
+      PARTITION BY k.source, k.usable AND (k.parent_place IS NULL OR k.parent_place = k.base_place)
+      ORDER BY k.place DESC, k.number DESC
+    ) AS nth_first,
+    ROW_NUMBER() OVER (
       PARTITION BY k.source, k.usable AND COALESCE(k.ended_ms <= k.window_from_ts, FALSE)
       ORDER BY k.place DESC, k.number DESC
     ) AS nth_before
   FROM known AS k
+),
+-- The usable backups of sources with keep_… rules, by their local time: ms since 1970 of a clock there.
+timed AS (
+  SELECT
+    k.*,
+    unix_millis(
+      CAST(
+        convert_timezone('UTC', k.time_zone, CAST(timestamp_millis(k.ended_ms) AS TIMESTAMP_NTZ)) AS TIMESTAMP
+      )
+    ) AS local_ms,
+    ROW_NUMBER() OVER (PARTITION BY k.source ORDER BY k.place DESC, k.number DESC) AS nth
+  FROM known AS k
+  WHERE k.usable AND k.has_rules
+),
+-- The period of each rule that a backup is in. An hour is one that passes: of two that a clock shows alike, each is one.
+periods AS (
+  SELECT t.backup_id, t.source, t.nth, 1 AS ordinal, 'last' AS rule, t.keep_last AS keep, -t.nth AS period FROM timed AS t
+  UNION ALL
+  SELECT
+    t.backup_id, t.source, t.nth, 2, 'hourly', t.keep_hourly,
+    CAST(FLOOR(t.local_ms / 3600000) AS BIGINT) * 3600000 - (t.local_ms - t.ended_ms)
+  FROM timed AS t
+  UNION ALL
+  SELECT t.backup_id, t.source, t.nth, 3, 'daily', t.keep_daily, CAST(FLOOR(t.local_ms / 86400000) AS BIGINT)
+  FROM timed AS t
+  UNION ALL
+  SELECT
+    t.backup_id, t.source, t.nth, 4, 'weekly', t.keep_weekly,
+    CAST(FLOOR((CAST(FLOOR(t.local_ms / 86400000) AS BIGINT) + 3) / 7) AS BIGINT) -- 1970-01-01 was a Thursday
+  FROM timed AS t
+  UNION ALL
+  SELECT
+    t.backup_id, t.source, t.nth, 5, 'monthly', t.keep_monthly,
+    YEAR(timestamp_millis(t.local_ms)) * 12 + MONTH(timestamp_millis(t.local_ms))
+  FROM timed AS t
+  UNION ALL
+  SELECT t.backup_id, t.source, t.nth, 6, 'yearly', t.keep_yearly, YEAR(timestamp_millis(t.local_ms)) FROM timed AS t
+),
+ruled AS (
+  SELECT n.backup_id, MIN_BY(n.rule, n.ordinal) AS rule
+  FROM (
+    SELECT
+      p.*,
+      ROW_NUMBER() OVER (PARTITION BY p.source, p.rule, p.period ORDER BY p.nth) AS nth_in_period,
+      DENSE_RANK() OVER (PARTITION BY p.source, p.rule ORDER BY p.period DESC) AS nth_period
+    FROM periods AS p
+    WHERE p.keep IS NOT NULL
+  ) AS n
+  WHERE n.nth_in_period = 1
+    AND n.nth_period <= n.keep
+  GROUP BY n.backup_id
 ),
 -- Places of the fulls from which on chains are kept; null: there are not so many fulls, all is kept.
 limited AS (
@@ -115,8 +178,14 @@ limited AS (
     ) AS redundancy_place,
     MAX(CASE WHEN r.held THEN r.unlinked END) OVER (
       PARTITION BY r.source, r.base ORDER BY r.link ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    ) AS held_until
+    ) AS held_until,
+    -- The rank of the full or the backup right on one that this is or depends on.
+    MAX_BY(CASE WHEN r.is_first THEN r.nth_first END, CASE WHEN r.is_first THEN r.link END) OVER (
+      PARTITION BY r.source, r.base ORDER BY r.link ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS of_first,
+    u.rule
   FROM ranked AS r
+  LEFT JOIN ruled AS u ON r.backup_id = u.backup_id
 ),
 judged AS (
   SELECT
@@ -128,7 +197,8 @@ judged AS (
       WHEN l.engine_full IS NOT NULL THEN 'needed'
       WHEN l.restored AND l.state = 'complete' THEN 'restored'
       WHEN l.state = 'out_of_sync' OR l.merged_into IS NOT NULL OR l.pruned THEN NULL
-      WHEN l.window_days IS NULL AND l.redundancy IS NULL THEN 'no_limit'
+      WHEN l.window_days IS NULL AND l.redundancy IS NULL AND l.keep_differentials IS NULL AND NOT l.has_rules
+        THEN 'no_limit'
       WHEN l.is_log THEN NULL
       WHEN l.window_days IS NOT NULL
         AND (
@@ -137,7 +207,10 @@ judged AS (
           OR (l.before_window AND l.nth_before = 1)
           OR (l.is_full AND l.place = l.window_place)
         ) THEN 'window'
-      WHEN l.redundancy IS NOT NULL AND l.place >= COALESCE(l.redundancy_place, 0) THEN 'redundancy'
+      WHEN (l.redundancy IS NOT NULL OR (l.keep_differentials IS NOT NULL AND l.window_days IS NULL AND NOT l.has_rules))
+        AND l.place >= COALESCE(l.redundancy_place, 0)
+        AND (l.is_full OR COALESCE(l.of_first <= l.keep_differentials, TRUE)) THEN 'redundancy'
+      WHEN l.rule IS NOT NULL THEN l.rule
       WHEN l.is_full AND l.nth_full <= l.min_redundancy THEN 'minimum'
       WHEN l.link < l.held_until THEN 'inherited'
     END AS stays
@@ -171,6 +244,7 @@ SELECT
     WHEN c.state = 'out_of_sync' THEN 'out_of_sync'
     WHEN c.merged_into IS NOT NULL THEN 'merged'
     WHEN c.pruned THEN 'pruned'
+    WHEN c.has_rules THEN 'rules'
     WHEN c.window_days IS NULL THEN 'redundancy'
     WHEN c.redundancy IS NOT NULL THEN 'both'
     WHEN c.base_place >= c.window_place THEN 'superseded'

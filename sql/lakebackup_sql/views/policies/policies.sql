@@ -1,5 +1,6 @@
 -- The policy in force of each source that has one: the newest that was set, unless it was removed.
 -- patterns: regular expressions of the topics that it owns, a JSON array; null: those that backups hold
+-- keep: the keep_… rules, in words
 -- at: when it was set, microseconds since 1970 UTC
 -- time: at, in UTC
 -- window_from_ts: beginning of the recovery window, ms since 1970 UTC: the present less window_days; null: no window
@@ -7,6 +8,18 @@
 SELECT
   p.source, p.at, p.actor, p.full_schedule, p.full_every_ms, p.incremental_schedule, p.incremental_every_ms,
   p.incremental_kind, p.level, p.window_days, p.redundancy, p.min_redundancy, p.note, t.patterns,
+  p.keep_last, p.keep_hourly, p.keep_daily, p.keep_weekly, p.keep_monthly, p.keep_yearly, p.keep_differentials,
+  p.time_zone, p.command, p.drill_schedule, p.drill_every_ms,
+  CONCAT_WS(
+    ', ',
+    CASE WHEN p.keep_last IS NOT NULL THEN CONCAT('last ', CAST(p.keep_last AS STRING)) END,
+    CASE WHEN p.keep_hourly IS NOT NULL THEN CONCAT('hourly ', CAST(p.keep_hourly AS STRING)) END,
+    CASE WHEN p.keep_daily IS NOT NULL THEN CONCAT('daily ', CAST(p.keep_daily AS STRING)) END,
+    CASE WHEN p.keep_weekly IS NOT NULL THEN CONCAT('weekly ', CAST(p.keep_weekly AS STRING)) END,
+    CASE WHEN p.keep_monthly IS NOT NULL THEN CONCAT('monthly ', CAST(p.keep_monthly AS STRING)) END,
+    CASE WHEN p.keep_yearly IS NOT NULL THEN CONCAT('yearly ', CAST(p.keep_yearly AS STRING)) END,
+    CASE WHEN p.keep_differentials IS NOT NULL THEN CONCAT('differentials ', CAST(p.keep_differentials AS STRING)) END
+  ) AS keep,
   timestamp_micros(p.at) AS time,
   unix_millis(current_timestamp()) - CAST(p.window_days AS BIGINT) * 86400000 AS window_from_ts,
   timestamp_millis(unix_millis(current_timestamp()) - CAST(p.window_days AS BIGINT) * 86400000) AS window_from_time

@@ -14,7 +14,7 @@ from lakebackup.rules.schedule import DAY_MS, HOUR_MS, parse
 
 FORMS = (
     "hourly", "hourly:15", "daily 02:30", "daily", "weekly sun 02:00", "Weekly  Thursday", "monthly 1 02:00",
-    "monthly 28 23:59", "every 6h", "every 90 minutes",
+    "monthly 28 23:59", "every 6h", "every 90 minutes", "30 2 * * mon-fri", "0 */6 * * *", "0 0 L * *",
 )  # fmt: skip
 
 
@@ -33,9 +33,13 @@ def ms(text: str) -> int:
         ("weekly sun 02:00", "2026-11-21 14:00", "2026-11-15 02:00"),
         ("weekly sunday 2:00", "2026-11-22 02:00", "2026-11-22 02:00"),
         ("weekly thu", "2026-11-21 14:00", "2026-11-19 00:00"),
+        ("weekly", "2026-11-21 14:00", "2026-11-16 00:00"),
+        ("monthly", "2026-11-21 14:00", "2026-11-01 00:00"),
         ("monthly 1 02:00", "2026-03-01 01:59", "2026-02-01 02:00"),
         ("monthly 28 23:59", "2026-01-05 00:00", "2025-12-28 23:59"),
         ("every 6h", "2026-11-21 14:00", "2026-11-21 12:00"),
+        ("30 2 * * mon-fri", "2026-11-22 14:00", "2026-11-20 02:30"),
+        ("0  0 29 2 *", "2026-11-22 14:00", "2024-02-29 00:00"),
     ],
 )
 def test_the_latest(text: str, now: str, latest: str) -> None:
@@ -51,7 +55,31 @@ def test_the_latest_is_never_ahead_nor_longer_ago_than_every(text: str, moment: 
     assert timedelta(milliseconds=latest - found.latest(latest - 1)) >= timedelta(hours=1)
 
 
+@pytest.mark.parametrize(
+    ("text", "now", "latest"),
+    [
+        ("daily 02:30", "2026-03-29T12:00+02:00", "2026-03-29T03:00+02:00"),  # 02:30 does not exist
+        ("daily 02:30", "2026-03-29T02:59+01:00", "2026-03-29T03:00+02:00"),
+        ("daily 02:30", "2026-10-25T12:00+01:00", "2026-10-25T02:30+02:00"),  # nor does it come twice
+        ("hourly", "2026-10-25T02:10+01:00", "2026-10-25T02:00+01:00"),
+        ("hourly", "2026-10-25T02:10+02:00", "2026-10-25T02:00+02:00"),
+        ("weekly sun 02:00", "2026-07-01T00:00+02:00", "2026-06-28T02:00+02:00"),
+    ],
+)
+def test_times_of_day_are_those_of_the_zone(text: str, now: str, latest: str) -> None:
+    at, then = (int(datetime.fromisoformat(one).timestamp() * 1000) for one in (now, latest))
+    assert parse(text, "Europe/Berlin").latest(max(at, then)) == then
+
+
+def test_an_unknown_zone_is_named() -> None:
+    for name in ("Europe/Atlantis", "../etc/passwd", "Mars"):
+        with pytest.raises(UsageProblem, match="time zone"):
+            parse("daily", name)
+
+
 def test_how_often() -> None:
+    assert parse("daily 02:30", "Europe/Berlin").every_ms == 25 * HOUR_MS
+    assert parse("0 9-17 * * mon-fri").every_ms == 64 * HOUR_MS
     every = {text: parse(text).every_ms for text in FORMS}
     assert (every["hourly:15"], every["daily"], every["monthly 1 02:00"]) == (HOUR_MS, DAY_MS, 31 * DAY_MS)
     assert every["every 90 minutes"] == schedule.MINUTE_MS * 90
@@ -60,7 +88,7 @@ def test_how_often() -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "often", "daily 25:00", "weekly 02:00", "weekly xyz", "monthly 29", "monthly 0", "every 10s",
-     "every x", "hourly 5", "0 2 * * 0"],
+     "every x", "hourly 5", "61 2 * * 0", "0 2 * * xyz", "0 0 31 2 *", "0 2 * *"],
 )  # fmt: skip
 def test_what_is_none_is_reported(text: str) -> None:
     with pytest.raises(UsageProblem):

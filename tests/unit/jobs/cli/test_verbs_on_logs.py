@@ -90,7 +90,7 @@ def test_the_report_has_times(root: Path, tmp_path: Path, capsys: pytest.Capture
         (["compact", "--source", "shop", "--dry-run"], 5, "log compact"),
         (["prune"], 2, "lakebackup log truncate shop --to-time"),
         (["prune", "14", "--delete"], 2, "lakebackup log truncate shop --to-time"),
-        (["policy", "set", "shop", "--full", "daily 02:30"], 2, "log truncate"),
+        (["policy", "set", "shop", "--keep-daily", "7"], 2, "log truncate"),
     ],
 )
 def test_what_is_not_for_a_change_feed(

@@ -139,9 +139,9 @@ def test_an_engine_alone_is_refused_without_a_name_too(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("root")
-def test_a_policy_keeps_it_and_schedules_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_keeps_it_and_has_to_be_told_its_command(capsys: pytest.CaptureFixture[str]) -> None:
     (error,) = said(capsys, "policy", "set", "social", "--incr", "hourly", code=2)
-    assert "engine's queues, whose snapshots and own files only who takes them knows" in error["message"]
+    assert "does not say what to back up" in error["message"]
     said(capsys, "policy", "set", "social", "--redundancy", "1")
     assert said(capsys, "due")[-1]["due"] == []
     judged = said(

@@ -66,9 +66,9 @@ def test_manifest_is_printed_or_written(
     )
 
 
-def test_a_schedule_is_for_topics(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_schedule_needs_the_folder(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = told(root, capsys, "policy", "set", "tablets", "--full", "daily 02:00", code=2)
-    assert "are of snapshots, whose folders only who takes them knows" in said
+    assert "does not say what to back up" in said
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -29,6 +29,7 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.topics.announce import record_unprotected
 from lakebackup_jobs.upkeep import policies
+from lakebackup_sql import names
 
 HOUR_MS = 3_600_000
 
@@ -87,7 +88,7 @@ def test_a_policy_is_set_changed_and_removed(root: Path, capsys: pytest.CaptureF
 
 def due_topics(capsys: pytest.CaptureFixture[str]) -> list[str]:
     (done,) = said(capsys, "due")
-    words = shlex.split(done["due"][0]["arguments"])
+    words = shlex.split(done["due"][0]["command"])
     return [word for before, word in pairwise(words) if before == "--pattern"]
 
 
@@ -140,7 +141,8 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
     assert said(capsys, "sql", "SELECT * FROM unprotected_topics") == []
     said(capsys, "policy", "set", "prod", "--pattern", "app", "--redundancy", "1")
     (row,) = said(capsys, "policy", "show")
-    assert (row["patterns"], CatalogReader(str(old.folder)).version()) == ('["app"]', 4)
+    newest = len(names("migrations"))
+    assert (row["patterns"], CatalogReader(str(old.folder)).version()) == ('["app"]', newest)
     # A table that is lost is not one that is yet to come.
     shutil.rmtree(catalog / "policy_topics")
     (error,) = said(capsys, "policy", "show", code=3)
@@ -154,6 +156,19 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
         (("policy", "set", "nobody", "--redundancy", "1"), 3, "no source or topic 'nobody'"),
         (("policy", "set", "prod", "--full", "often"), 2, "'often' is not a schedule"),
         (("policy", "set", "prod", "--window", "36h"), 2, "'36h' is not a whole number of days"),
+        (("policy", "set", "prod", "--drill", "0 0 31 2 *"), 2, "is not a schedule: Bad day-of-month"),
+        (("policy", "set", "prod", "--time-zone", "Mars/Base"), 2, "'Mars/Base' is not a time zone"),
+        (("policy", "set", "new", "--command", "topics a"), 2, "does not begin with queue or snapshot"),
+        (("policy", "set", "new", "--command", "snapshot '/x"), 2, "cannot be read: No closing quotation"),
+        (("policy", "set", "new", "--command", "snapshot /x --mdoe full"), 2, "No such option: --mdoe"),
+        (("policy", "set", "new", "--command", "snapshot /x --mode full"), 2, "has --mode, which a due run"),
+        (("policy", "set", "new", "--command", "snapshot /x --source y"), 2, "has --source, which a due run"),
+        (("policy", "set", "new", "--command", "queue other --pattern q"), 2, "the policy is of new"),
+        (
+            ("policy", "set", "prod", "--command", "snapshot /x"),
+            2,
+            "does not go with the other backups of prod",
+        ),
         (("policy", "remove", "prod"), 3, "prod has no policy"),
         (("hold", "2026", "--reason", "x"), 2, "Missing --until, --forever or --release"),
         (("hold", backup_id(1), "--until", "-2h", "--reason", "x"), 2, "is past"),
@@ -203,10 +218,10 @@ def test_what_is_due(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> No
     (full,) = at(8 * 86_400_000)
     assert (full.run, full.due_ts) == ("full", 3 * 86_400_000 + 2 * HOUR_MS)
     topics = ("__internal", "--pattern", r"app\.one|orders")
-    assert full.arguments == (*topics, "--source", "prod", "--mode", "full")
+    assert full.command == ("backup", "topics", *topics, "--source", "prod", "--mode", "full")
     (hourly,) = at(90 * 60_000)
     assert (hourly.run, hourly.due_ts) == ("incremental", HOUR_MS)
-    assert hourly.arguments[5:] == ("--mode", "incr-diff", "--level", "2")
+    assert hourly.command[7:] == ("--mode", "incr-diff", "--level", "2")
     assert at(30 * 60_000) == []
     (missed, often) = said(capsys, "sql", "SELECT run, missed, lag_ms FROM missed_runs ORDER BY run")
     assert (missed["run"], often["run"]) == ("full", "incremental")
@@ -233,6 +248,69 @@ def test_a_source_that_another_program_backs_up_has_no_schedule(
     (error,) = said(capsys, "policy", "set", "shop", "--incr", "hourly", code=2)
     assert "made by another program (couchbase)" in error["message"]
     said(capsys, "policy", "set", "shop", "--redundancy", "1")
+
+
+def test_keep_rules_and_times_are_those_of_a_time_zone(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = ("--keep-daily", "1", "--keep-last", "1", "--drill", "30 2 * * sun")
+    (row,) = said(
+        capsys, "policy", "set", "prod", *rules, "--full", "daily 02:30", "--time-zone", "Europe/Berlin"
+    )
+    assert (row["full_every_ms"], row["drill_every_ms"]) == (25 * HOUR_MS, (7 * 24 + 1) * HOUR_MS)
+    (row,) = said(capsys, "policy", "show", "prod")
+    assert (row["keep"], row["time_zone"], row["drill_schedule"]) == (
+        "last 1, daily 1", "Europe/Berlin", "30 2 * * sun",
+    )  # fmt: skip
+    assert statuses(capsys) == [("OBSOLETE", "rules")] * 3 + [("VALID", "last")]
+    (row,) = said(capsys, "policy", "set", "prod", "--keep-last", "0", "--time-zone", "none")
+    assert (row["keep_last"], row["keep_daily"], row["full_every_ms"]) == (None, 1, 24 * HOUR_MS)
+    said(capsys, "policy", "set", "prod", "--keep-daily", "0", "--keep-differentials", "1")
+    assert (
+        statuses(capsys)
+        == [("VALID", "redundancy"), ("OBSOLETE", "redundancy")] + [("VALID", "redundancy")] * 2
+    )
+
+
+def test_a_folder_and_an_engine_belong_to_a_policy(
+    old: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From before their first backup on; a due run takes them, each with the flags that it knows."""
+    (tmp_path / "db").mkdir()
+    (tmp_path / "db/000001.sst").write_bytes(b"rows")
+    shown = f"snapshot {tmp_path}/db --pack-below 0"
+    (row,) = said(capsys, "policy", "set", "store", "--command", shown, "--incr", "*/15 * * * *")
+    assert row["command"] == shlex.split(shown)
+    queue = "queue social --pattern 'delta\\..*' --snapshot-folder /data/snap"
+    said(capsys, "policy", "set", "social", "--command", queue, "--full", "weekly", "--incr", "hourly")
+    found = {one["source"]: one for one in said(capsys, "due")[0]["due"]}
+    assert found["social"]["command"] == f"backup {queue} --mode full"
+    assert (found["store"]["run"], found["store"]["lag_ms"]) == ("full", None)
+    assert found["store"]["command"] == f"backup {shown} --source store --mode full"
+    said(capsys, "policy", "remove", "social")
+    for taken in (1, 0):  # the second is not due yet
+        done = said(capsys, "due", "--run", "--source", "store", "--bootstrap-server", "none:1")
+        assert len([row for row in done[1:] if row.get("backup_id")]) == taken, done
+    (row,) = said(capsys, "sql", "SELECT status FROM status WHERE source = 'store'")
+    assert row["status"] == "UNVERIFIED"
+    (error,) = said(capsys, "policy", "set", "store", "--pattern", "x", code=2)
+    assert "does not go with" in error["message"]
+    (error,) = said(capsys, "policy", "set", "store", "--command", "none", code=2)
+    assert error["message"] == "The policy of store does not say what to back up."
+
+
+def test_of_a_change_feed_a_full_can_be_due(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
+    old.source = "shop"
+    old.backup([[Record(0, 0)]], full=True, end_ts=5)
+    (row,) = (row for row in old._rows["backups"] if isinstance(row, Backup))
+    old._rows["backups"] = [replace(row, source_kind="changes")]
+    old.flush()
+    said(capsys, "policy", "set", "shop", "--full", "daily")
+    (found,) = said(capsys, "due")[0]["due"]
+    assert found["command"] == "log snapshot shop"
+    for flags, text in ((("--incr", "hourly"), "no incremental"), (("--keep-daily", "1"), "from a time on")):
+        (error,) = said(capsys, "policy", "set", "shop", *flags, code=2)
+        assert text in error["message"]
 
 
 def test_a_hold_waits_for_no_prune_that_is_at_work(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
--- db4ea5a6a2d1d8aa policies
+-- 80be7773d52d8bed policies
 SELECT
   p.source,
   p.full_schedule,
@@ -8,7 +8,11 @@ SELECT
   p.window_days,
   p.redundancy,
   p.min_redundancy,
+  p.keep,
+  p.time_zone,
+  p.drill_schedule,
   p.patterns,
+  p.command,
   p.note,
   p.actor,
   p.time

@@ -1,4 +1,4 @@
--- d915237be6785f7f backups faults holds own_kinds policies pruned_backups raw_backups raw_queue_points raw_queue_restores raw_scopes restore_points unusable_backups
+-- 5dfc185cf6e34879 backups faults holds own_kinds policies pruned_backups raw_backups raw_queue_points raw_queue_restores raw_scopes restore_points unusable_backups
 WITH broken AS (
   SELECT DISTINCT
     backup_id
@@ -125,7 +125,16 @@ WITH broken AS (
     p.window_days,
     p.window_from_ts,
     p.redundancy,
-    p.min_redundancy
+    p.min_redundancy,
+    p.keep_last,
+    p.keep_hourly,
+    p.keep_daily,
+    p.keep_weekly,
+    p.keep_monthly,
+    p.keep_yearly,
+    p.keep_differentials,
+    COALESCE(p.time_zone, 'UTC') AS time_zone,
+    NOT COALESCE(p.keep_last, p.keep_hourly, p.keep_daily, p.keep_weekly, p.keep_monthly, p.keep_yearly) IS NULL AS has_rules
   FROM backups AS b
   LEFT JOIN own_kinds AS o
     ON b.source_kind = o.source_kind
@@ -171,16 +180,118 @@ WITH broken AS (
   SELECT
     k.*,
     k.usable AND k.parent_place IS NULL AS is_full,
+    k.usable AND (
+      k.parent_place IS NULL OR k.parent_place = k.base_place
+    ) AS is_first,
     k.usable AND k.ended_ms <= k.window_from_ts AS before_window,
     ROW_NUMBER() OVER (
       PARTITION BY k.source, k.usable AND k.parent_place IS NULL
       ORDER BY k.place DESC, k.number DESC
     ) AS nth_full,
     ROW_NUMBER() OVER (
+      PARTITION BY k.source, k.usable AND (
+        k.parent_place IS NULL OR k.parent_place = k.base_place
+      )
+      ORDER BY k.place DESC, k.number DESC
+    ) AS nth_first,
+    ROW_NUMBER() OVER (
       PARTITION BY k.source, k.usable AND COALESCE(k.ended_ms <= k.window_from_ts, FALSE)
       ORDER BY k.place DESC, k.number DESC
     ) AS nth_before
   FROM known AS k
+), timed AS (
+  SELECT
+    k.*,
+    EPOCH_MS(
+      TRY_CAST(TRY_CAST(TIMESTAMP_MILLIS(k.ended_ms) AS TIMESTAMP) AT TIME ZONE 'UTC' AT TIME ZONE k.time_zone AS TIMESTAMPTZ)
+    ) AS local_ms,
+    ROW_NUMBER() OVER (PARTITION BY k.source ORDER BY k.place DESC, k.number DESC) AS nth
+  FROM known AS k
+  WHERE
+    k.usable AND k.has_rules
+), periods AS (
+  SELECT
+    t.backup_id,
+    t.source,
+    t.nth,
+    1 AS ordinal,
+    'last' AS rule,
+    t.keep_last AS keep,
+    -t.nth AS period
+  FROM timed AS t
+  UNION ALL
+  SELECT
+    t.backup_id,
+    t.source,
+    t.nth,
+    2,
+    'hourly',
+    t.keep_hourly,
+    TRY_CAST(FLOOR(t.local_ms / NULLIF(3600000, 0)) AS BIGINT) * 3600000 - (
+      t.local_ms - t.ended_ms
+    )
+  FROM timed AS t
+  UNION ALL
+  SELECT
+    t.backup_id,
+    t.source,
+    t.nth,
+    3,
+    'daily',
+    t.keep_daily,
+    TRY_CAST(FLOOR(t.local_ms / NULLIF(86400000, 0)) AS BIGINT)
+  FROM timed AS t
+  UNION ALL
+  SELECT
+    t.backup_id,
+    t.source,
+    t.nth,
+    4,
+    'weekly',
+    t.keep_weekly,
+    TRY_CAST(FLOOR(
+      (
+        TRY_CAST(FLOOR(t.local_ms / NULLIF(86400000, 0)) AS BIGINT) + 3
+      ) / NULLIF(7, 0)
+    ) AS BIGINT)
+  FROM timed AS t
+  UNION ALL
+  SELECT
+    t.backup_id,
+    t.source,
+    t.nth,
+    5,
+    'monthly',
+    t.keep_monthly,
+    YEAR(CAST(TIMESTAMP_MILLIS(t.local_ms) AS DATE)) * 12 + MONTH(CAST(TIMESTAMP_MILLIS(t.local_ms) AS DATE))
+  FROM timed AS t
+  UNION ALL
+  SELECT
+    t.backup_id,
+    t.source,
+    t.nth,
+    6,
+    'yearly',
+    t.keep_yearly,
+    YEAR(CAST(TIMESTAMP_MILLIS(t.local_ms) AS DATE))
+  FROM timed AS t
+), ruled AS (
+  SELECT
+    n.backup_id,
+    ARG_MIN(n.rule, n.ordinal) AS rule
+  FROM (
+    SELECT
+      p.*,
+      ROW_NUMBER() OVER (PARTITION BY p.source, p.rule, p.period ORDER BY p.nth NULLS FIRST) AS nth_in_period,
+      DENSE_RANK() OVER (PARTITION BY p.source, p.rule ORDER BY p.period DESC) AS nth_period
+    FROM periods AS p
+    WHERE
+      NOT p.keep IS NULL
+  ) AS n
+  WHERE
+    n.nth_in_period = 1 AND n.nth_period <= n.keep
+  GROUP BY
+    n.backup_id
 ), limited AS (
   SELECT
     r.*,
@@ -190,8 +301,16 @@ WITH broken AS (
       PARTITION BY r.source, r.base
       ORDER BY r.link NULLS FIRST
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    ) AS held_until
+    ) AS held_until,
+    ARG_MAX(CASE WHEN r.is_first THEN r.nth_first END, CASE WHEN r.is_first THEN r.link END) OVER (
+      PARTITION BY r.source, r.base
+      ORDER BY r.link NULLS FIRST
+      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS of_first,
+    u.rule
   FROM ranked AS r
+  LEFT JOIN ruled AS u
+    ON r.backup_id = u.backup_id
 ), judged AS (
   SELECT
     l.*,
@@ -208,7 +327,10 @@ WITH broken AS (
       THEN 'restored'
       WHEN l.state = 'out_of_sync' OR NOT l.merged_into IS NULL OR l.pruned
       THEN NULL
-      WHEN l.window_days IS NULL AND l.redundancy IS NULL
+      WHEN l.window_days IS NULL
+      AND l.redundancy IS NULL
+      AND l.keep_differentials IS NULL
+      AND NOT l.has_rules
       THEN 'no_limit'
       WHEN l.is_log
       THEN NULL
@@ -224,8 +346,19 @@ WITH broken AS (
         )
       )
       THEN 'window'
-      WHEN NOT l.redundancy IS NULL AND l.place >= COALESCE(l.redundancy_place, 0)
+      WHEN (
+        NOT l.redundancy IS NULL
+        OR (
+          NOT l.keep_differentials IS NULL AND l.window_days IS NULL AND NOT l.has_rules
+        )
+      )
+      AND l.place >= COALESCE(l.redundancy_place, 0)
+      AND (
+        l.is_full OR COALESCE(l.of_first <= l.keep_differentials, TRUE)
+      )
       THEN 'redundancy'
+      WHEN NOT l.rule IS NULL
+      THEN l.rule
       WHEN l.is_full AND l.nth_full <= l.min_redundancy
       THEN 'minimum'
       WHEN l.link < l.held_until
@@ -284,6 +417,8 @@ SELECT
     THEN 'merged'
     WHEN c.pruned
     THEN 'pruned'
+    WHEN c.has_rules
+    THEN 'rules'
     WHEN c.window_days IS NULL
     THEN 'redundancy'
     WHEN NOT c.redundancy IS NULL

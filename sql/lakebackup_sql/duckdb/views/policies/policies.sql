@@ -1,4 +1,4 @@
--- 1c6bad8672abc61e raw_policies raw_policy_topics
+-- 7a1ec486037c6a65 raw_policies raw_policy_topics
 SELECT
   p.source,
   p."at",
@@ -14,6 +14,45 @@ SELECT
   p.min_redundancy,
   p.note,
   t.patterns,
+  p.keep_last,
+  p.keep_hourly,
+  p.keep_daily,
+  p.keep_weekly,
+  p.keep_monthly,
+  p.keep_yearly,
+  p.keep_differentials,
+  p.time_zone,
+  p.command,
+  p.drill_schedule,
+  p.drill_every_ms,
+  CONCAT_WS(
+    ', ',
+    CASE WHEN NOT p.keep_last IS NULL THEN 'last ' || TRY_CAST(p.keep_last AS TEXT) END,
+    CASE
+      WHEN NOT p.keep_hourly IS NULL
+      THEN 'hourly ' || TRY_CAST(p.keep_hourly AS TEXT)
+    END,
+    CASE
+      WHEN NOT p.keep_daily IS NULL
+      THEN 'daily ' || TRY_CAST(p.keep_daily AS TEXT)
+    END,
+    CASE
+      WHEN NOT p.keep_weekly IS NULL
+      THEN 'weekly ' || TRY_CAST(p.keep_weekly AS TEXT)
+    END,
+    CASE
+      WHEN NOT p.keep_monthly IS NULL
+      THEN 'monthly ' || TRY_CAST(p.keep_monthly AS TEXT)
+    END,
+    CASE
+      WHEN NOT p.keep_yearly IS NULL
+      THEN 'yearly ' || TRY_CAST(p.keep_yearly AS TEXT)
+    END,
+    CASE
+      WHEN NOT p.keep_differentials IS NULL
+      THEN 'differentials ' || TRY_CAST(p.keep_differentials AS TEXT)
+    END
+  ) AS keep,
   TIMESTAMP_MICROS(p."at") AS time,
   EPOCH_MS(CURRENT_TIMESTAMP) - TRY_CAST(p.window_days AS BIGINT) * 86400000 AS window_from_ts,
   TIMESTAMP_MILLIS(EPOCH_MS(CURRENT_TIMESTAMP) - TRY_CAST(p.window_days AS BIGINT) * 86400000) AS window_from_time

@@ -1,0 +1,151 @@
+"""What a policy's keep rules keep: worked cases of other tools' documents, a model over random calendars.
+
+Pure: the view obsolete_backups on DuckDB, over backups that are rows.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sql.test_queries import on_duckdb
+
+from lakebackup.sql_engine import relations_in, steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+QUESTION = "SELECT source, number FROM obsolete_backups WHERE status <> 'OBSOLETE'"
+RULES = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
+ZONES = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Asia/Kolkata", "Pacific/Apia")
+
+
+def all_kept(sources: Sequence[tuple[Mapping[str, Any], Sequence[datetime]]]) -> list[set[int]]:
+    """The numbers, from 1, of the fulls that stay of each source, given its policy and when they ended."""
+    backups = [
+        {
+            "backup_id": f"{source}-{number}", "number": number, "source": str(source), "kind": "full",
+            "end_ts": int(end.timestamp() * 1000),
+        }
+        for source, (_, ends) in enumerate(sources)
+        for number, end in enumerate(ends, 1)
+    ]  # fmt: skip
+    policies = [{**rules, "source": str(source)} for source, (rules, _) in enumerate(sources)]
+    case = {"given": {"backups": backups, "in_force": policies}, "when": {}}
+    engine = on_duckdb(case, {*relations_in(QUESTION), *steps(QUESTION)})
+    engine.define("found", QUESTION)
+    found: list[set[int]] = [set() for _ in sources]
+    for row in engine.run("SELECT * FROM found", (), {}).read_all().to_pylist():
+        found[int(row["source"])].add(row["number"])
+    return found
+
+
+def kept(rules: Mapping[str, Any], ends: Sequence[datetime]) -> set[int]:
+    """As `all_kept`, of one source."""
+    return all_kept([(rules, ends)])[0]
+
+
+def nights(first: date, last: date) -> list[datetime]:
+    days = (last - first).days + 1
+    return [
+        datetime(first.year, first.month, first.day, 4, tzinfo=UTC) + timedelta(days=n) for n in range(days)
+    ]
+
+
+def dates_kept(rules: Mapping[str, Any], ends: Sequence[datetime]) -> list[str]:
+    return [f"{ends[number - 1]:%m-%d}" for number in sorted(kept(rules, ends))]
+
+
+def test_the_example_of_borg() -> None:
+    """Every night of 2015; 14 daily and 6 monthly. Borg's monthly rule does not count the months whose newest
+    backup a daily rule keeps: its 6 are 8 here, with December and January."""
+    ends = nights(date(2015, 1, 1), date(2016, 1, 1))
+    months = ["06-30", "07-31", "08-31", "09-30", "10-31", "11-30"]
+    days = [f"12-{day}" for day in range(19, 32)] + ["01-01"]
+    assert dates_kept({"keep_daily": 14, "keep_monthly": 8}, ends) == [*months, *days]
+    assert dates_kept({"keep_daily": 14, "keep_monthly": 8, "keep_yearly": 1}, ends) == [*months, *days]
+
+
+def test_the_example_of_restic() -> None:
+    """Sundays; daily 4, weekly 2 and monthly 6 each count by themselves what has a backup."""
+    sundays = [end for end in nights(date(2021, 1, 1), date(2021, 11, 21)) if end.weekday() == 6]
+    found = dates_kept({"keep_daily": 4, "keep_weekly": 2, "keep_monthly": 6}, sundays)
+    assert found == ["06-27", "07-25", "08-29", "09-26", "10-31", "11-07", "11-14", "11-21"]
+    assert dates_kept({"keep_last": 2}, sundays) == ["11-14", "11-21"]
+
+
+def test_gaps_do_not_count() -> None:
+    """A rule of days counts days that have a backup, so backups that stopped long ago stay."""
+    ends = [datetime(2020, 1, day, tzinfo=UTC) for day in (1, 5, 9)] + [datetime(2026, 1, 1, tzinfo=UTC)]
+    assert kept({"keep_daily": 3}, ends) == {2, 3, 4}
+    assert kept({"keep_yearly": 9}, ends) == {3, 4}
+
+
+def _period(rule: str, zone: str) -> Callable[[datetime], object]:
+    """What the model tells two periods apart by."""
+
+    def found(end: datetime) -> object:
+        local = end.astimezone(ZoneInfo(zone))
+        keys: dict[str, object] = {
+            "last": end,
+            "hourly": (local.date(), local.hour, local.utcoffset()),
+            "daily": local.date(),
+            "weekly": local.isocalendar()[:2],
+            "monthly": (local.year, local.month),
+            "yearly": local.year,
+        }
+        return keys[rule]
+
+    return found
+
+
+def modelled(rules: Mapping[str, int], zone: str, ends: Sequence[datetime]) -> set[int]:
+    found = {len(ends)}
+    for rule, count in rules.items():
+        newest: dict[object, int] = {}
+        period = _period(rule, zone)
+        for number in range(len(ends), 0, -1):
+            newest.setdefault(period(ends[number - 1]), number)
+        found |= set(list(newest.values())[:count])
+    return found
+
+
+# Beginnings near changes of clocks, of the year, and of a zone that left out a day (Apia, 2011-12-30).
+BEGINNINGS = [
+    datetime(2026, 3, 27, tzinfo=UTC),
+    datetime(2026, 10, 23, tzinfo=UTC),
+    datetime(2011, 12, 28, tzinfo=UTC),
+]
+
+
+CALENDARS = st.tuples(
+    st.dictionaries(st.sampled_from(RULES), st.integers(1, 12), min_size=1),
+    st.sampled_from(ZONES),
+    st.sampled_from(BEGINNINGS),
+    st.lists(st.sampled_from((15, 60, 180, 420, 1440, 1500, 10_000, 50_000)), min_size=1, max_size=40),
+)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(CALENDARS, min_size=20, max_size=20))
+def test_as_the_model_over_random_calendars(
+    drawn: list[tuple[dict[str, int], str, datetime, list[int]]],
+) -> None:
+    sources, expected = [], []
+    for rules, zone, begin, minutes in drawn:
+        ends = [begin + timedelta(minutes=total) for total in accumulate(minutes)]
+        columns = {f"keep_{rule}": count for rule, count in rules.items()}
+        sources.append(({**columns, "time_zone": zone}, ends))
+        expected.append(modelled(rules, zone, ends))
+    assert all_kept(sources) == expected
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_count_larger_than_there_are_keeps_one_of_each(rule: str) -> None:
+    ends = [datetime(2026, 1, 1, 3 * n, tzinfo=UTC) for n in range(4)]
+    assert len(kept({f"keep_{rule}": 999}, ends)) == (4 if rule in ("last", "hourly") else 1)
