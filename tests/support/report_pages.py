@@ -104,7 +104,7 @@ def _backup(source: str, place: int, base: str, at: int, state: State) -> Iterat
             min_ts=at - (7 * DAY if full else every * HOUR),
         )  # fmt: skip
         if state == "deleted":
-            gone = (at + 58 * DAY) * 1000
+            gone = min(at + 58 * DAY, NOW - 12 * HOUR) * 1000
             yield Removal(**own, **file, **where, prune_id="p1", at=gone, reason="time", bytes=part)
         elif state == "complete":
             seen = (NOW - 10 * HOUR) * 1000

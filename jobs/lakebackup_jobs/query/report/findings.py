@@ -170,8 +170,8 @@ def _of_checks(found: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _full(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
-    """The command that takes a new full of a source, as its policy has it; of what was made by another program,
-    what shows more. FOLDER is a snapshot's, which no policy names."""
+    """The command that takes a new full of a source, as its policy has it; of what another program made, the
+    one that shows more. FOLDER is a snapshot's, which no policy names."""
     source = row["source"]
     own = json.loads(row["command"]) if row["command"] else []
     full = ["--mode", "full"]

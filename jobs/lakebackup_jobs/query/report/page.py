@@ -81,7 +81,7 @@ def _policy(row: Mapping[str, Any]) -> list[str]:
         ("recovery window {} d", row["window_days"]),
         ("newest {} fulls", row["redundancy"]),
         ("keep {}", row["keep"]),
-        ("in {}", row["time_zone"]),
+        ("times of {}", row["time_zone"]),
     ]
     kept = [text.format(value) for text, value in parts if value]
     return kept or (["no schedule, no limit"] if row["has_policy"] else [])

@@ -10,7 +10,8 @@ SELECT
   COALESCE(b.backups, 0) AS backups,
   COALESCE(t.topics, 0) AS topics,
   COALESCE(t.gone, 0) AS gone,
-  l.full_at, p.source IS NOT NULL AS has_policy, p.full_schedule, p.incremental_schedule, p.window_days, p.redundancy
+  l.full_at, p.source IS NOT NULL AS has_policy, p.full_schedule, p.incremental_schedule, p.window_days, p.redundancy,
+  p.keep, p.time_zone, p.patterns, p.command
 FROM (
   SELECT
     s.source, s.source_kind,

@@ -1,4 +1,4 @@
--- 91b192514f154b60 backups last_success policies protected status
+-- 38683fb86e50836e backups last_success policies protected status
 SELECT
   r.source,
   r.source_kind,
@@ -23,7 +23,11 @@ SELECT
   p.full_schedule,
   p.incremental_schedule,
   p.window_days,
-  p.redundancy
+  p.redundancy,
+  p.keep,
+  p.time_zone,
+  p.patterns,
+  p.command
 FROM (
   SELECT
     s.source,
