@@ -14,7 +14,8 @@ const boxes = Object.entries(charts).map(([name, { data, layout }]) => {
 });
 addEventListener("beforeprint", () => boxes.forEach((box) => Plotly.relayout(box, { width: 680 })));
 addEventListener("afterprint", () => boxes.forEach((box) => Plotly.relayout(box, { width: null, autosize: true })));
-for (const button of document.querySelectorAll("button.copy")) {
+// A page that a server gives without TLS has no clipboard.
+for (const button of navigator.clipboard ? document.querySelectorAll("button.copy") : []) {
   button.hidden = false;
   button.addEventListener("click", async () => {
     await navigator.clipboard.writeText(button.previousElementSibling.textContent);

@@ -221,6 +221,19 @@ def test_at_a_width(tab: Tab, page: Path, width: int, dark: bool) -> None:
 
 
 @pytest.mark.browser
+def test_a_chart_answers_to_the_pointer(tab: Tab, page: Path) -> None:
+    tab.open(page, 1440)
+    cell = "document.querySelector('#chart-calendar .point').getBoundingClientRect()"
+    tab.value("document.getElementById('calendar').scrollIntoView()")
+    left, top = tab.value(f"[{cell}.left + {cell}.width / 2, {cell}.top + 8]")
+    for x in (left - 30, left):
+        tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=top)
+    shown = "document.querySelector('#chart-calendar .hoverlayer').textContent"
+    look = f"const look = () => {shown} ? done({shown}) : setTimeout(look, 20)"
+    assert tab.value(f"new Promise((done) => {{ {look}; look(); }})") == "edge2026-08-25 UTC: 1 succeeded"
+
+
+@pytest.mark.browser
 def test_on_paper(tab: Tab, page: Path) -> None:
     tab.open(page, 1440, dark=True)
     sheets = len(re.findall(rb"/Type\s*/Page\b", tab.pdf()))
