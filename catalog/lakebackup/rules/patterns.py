@@ -5,6 +5,7 @@ Patterns never match internal topics.
 
 from __future__ import annotations
 
+import json
 import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +14,8 @@ from lakebackup.errors import NotFound, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from lakebackup.rules.kinds import Rows
 
 
 class Kind(NamedTuple):
@@ -165,3 +168,9 @@ def _visible(there: Iterable[str], kind: Kind) -> list[str]:
 
 def _quoted(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
+
+
+def owned_patterns(catalog: Rows, source: str) -> tuple[str, ...]:
+    """The patterns of topics that the policy in force of a source names; empty without one."""
+    found = catalog.rows("policy_in_force", source=source)
+    return tuple(json.loads(found[0]["patterns"])) if found and found[0]["patterns"] else ()

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import LakebackupError, UsageProblem
+from lakebackup_jobs.cli.extras import missing
 from lakebackup_jobs.cli.interrupt import end_spark, interruptible
 from lakebackup_jobs.cli.interrupt import message as interruption
 from lakebackup_jobs.cli.output.errors import report, report_text
@@ -46,6 +47,9 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
             if not interrupted:
                 return report(error, as_json=as_json, debug=debug)
         except Exception as error:  # noqa: BLE001 - whatever it is, its exit code is 1
+            problem = missing(error) if isinstance(error, ModuleNotFoundError) else None
+            if problem and not interrupted:
+                return report(problem, as_json=as_json, debug=debug)
             if not interrupted:
                 message = f"Unexpected failure: {type(error).__name__}: {error}"
                 hint = (

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.rows.topics import TopicSeen
-from lakebackup.rules.patterns import compile_pattern, is_internal
+from lakebackup.rules.patterns import compile_pattern, is_internal, owned_patterns
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.topics import forks
 
@@ -98,9 +97,3 @@ def record_unprotected(
         at = time.time_ns() // 1000
         writer.append([TopicSeen(source=source, at=at, scope=topic) for topic in found or [""]])
     return found
-
-
-def owned_patterns(reader: CatalogReader, source: str) -> tuple[str, ...]:
-    """The patterns of topics that the policy in force names; empty without one."""
-    found = reader.one("policy_in_force", source=source)
-    return tuple(json.loads(found["patterns"])) if found and found["patterns"] else ()

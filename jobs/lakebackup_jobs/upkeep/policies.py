@@ -14,7 +14,7 @@ from lakebackup.rows.base import CHANGES, QUEUES, TOPICS
 from lakebackup.rows.upkeep import Hold, Policy, PolicyTopics
 from lakebackup.rules import schedule
 from lakebackup.rules.kinds import KINDS, kind_of
-from lakebackup.rules.patterns import compile_pattern, is_internal
+from lakebackup.rules.patterns import compile_pattern, is_internal, owned_patterns
 from lakebackup.rules.times import format_ts
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
@@ -22,7 +22,6 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
-from lakebackup_jobs.topics.announce import owned_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

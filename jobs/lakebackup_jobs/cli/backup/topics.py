@@ -109,6 +109,7 @@ def topics(
 
     request = call.request(
         BackupRequest,
+        topics=tuple(topics or ()),
         isolation=found.isolation,
         roll_ms=None if found.roll is None else round(found.roll * 1000),
         mode=found.mode,

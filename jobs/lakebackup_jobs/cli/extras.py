@@ -1,0 +1,32 @@
+"""Which extra of the package brings a library that is not installed."""
+
+from __future__ import annotations
+
+from lakebackup.errors import EnvironmentProblem
+
+# The first part of a module's name -> the extra in pyproject.toml. Libraries of the base are in none.
+_EXTRAS = {
+    **dict.fromkeys(("pyspark", "pandas", "py4j", "grpc", "google"), "spark"),
+    **dict.fromkeys(("confluent_kafka", "numba", "llvmlite", "numpy", "fastavro", "cramjam"), "kafka"),
+    **dict.fromkeys(("backports", "cryptography", "yaml"), "kafka"),
+    **dict.fromkeys(("boto3", "botocore", "s3transfer"), "s3"),
+    **dict.fromkeys(("fastapi", "uvicorn", "starlette"), "server"),
+}
+_BRINGS = {
+    "spark": "Spark",
+    "kafka": "the client of Kafka with its formats",
+    "s3": "the client of S3",
+    "server": "the HTTP server",
+}
+
+
+def missing(error: ModuleNotFoundError) -> EnvironmentProblem | None:
+    """The error to report when what a command needs is part of an extra; None: it is of none, so a defect."""
+    library = (error.name or "").partition(".")[0]
+    extra = _EXTRAS.get(library)
+    if extra is None:
+        return None
+    return EnvironmentProblem(
+        f"{library} is not installed: this command needs {_BRINGS[extra]}.",
+        hint=f"pip install 'lakebackup[{extra}]', or 'lakebackup[all]' for every command.",
+    )

@@ -1,0 +1,95 @@
+"""The package without its extras: what still works, and which extra a command names. Their libraries are made
+impossible to import, in a process of its own.
+
+tests/packaging installs the wheel into an empty environment; this costs two seconds and runs each time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from lakebackup_jobs.cli import extras
+
+ROOT = Path(__file__).parents[4]
+DESTINATION = ROOT / "tests/walkthroughs/data/destination-of-0.1.tar.gz"
+ABSENT = sorted(extras._EXTRAS)
+PROGRAM = """
+import json, sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in %r:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+from lakebackup_jobs.cli import main
+for command in json.load(sys.stdin):
+    print("==", main(command), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("old")
+    with tarfile.open(DESTINATION) as archive:
+        archive.extractall(made, filter="data")
+    return made / "backups"
+
+
+def run(folder: Path, *commands: list[str]) -> tuple[list[int], str, str]:
+    """The exit codes of commands, what they print, and what they say on standard error."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM % ABSENT],
+        input=json.dumps(commands), capture_output=True, text=True, check=True,
+        env={**os.environ, "LAKEBACKUP_DESTINATION": str(folder)},
+    )  # fmt: skip
+    codes = [int(line[3:]) for line in done.stdout.splitlines() if line.startswith("== ")]
+    return codes, done.stdout, done.stderr
+
+
+def test_a_person_can_look_at_everything(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    codes, out, err = run(
+        folder,
+        ["list"], ["status"], ["files", "latest"], ["show", "latest"], ["config"], ["policy", "show"],
+        ["due"],
+        ["sql", "SELECT scope, count(*) AS files FROM files GROUP BY scope"],
+        ["report"], ["report", "--html", str(page)],
+        ["policy", "set", "lab", "--keep-daily", "7"], ["hold", "latest", "--forever", "--reason", "test"],
+    )  # fmt: skip
+    assert codes == [0, 4] + [0] * 10, err
+    assert "social.snapshot" in out
+    assert page.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        (["backup", "topics", "a", "--bootstrap-server", "none:1"], "kafka"),
+        (["backup", "snapshot", "."], "spark"),
+        (["sql", "--repo", "s3://bucket/backups", "SELECT 1"], "s3"),
+    ],
+)
+def test_a_command_names_the_extra_that_it_needs(folder: Path, command: list[str], extra: str) -> None:
+    codes, _, err = run(folder, command)
+    assert codes == [6], err
+    assert f"pip install 'lakebackup[{extra}]'" in err
+    assert "is not installed: this command needs" in err
+
+
+def test_a_module_of_no_extra_is_a_defect() -> None:
+    assert extras.missing(ModuleNotFoundError("no", name="lakebackup_jobs.nothing")) is None
+    assert extras.missing(ModuleNotFoundError("no")) is None
+
+
+def test_every_library_of_an_extra_is_known() -> None:
+    found = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert set(extras._EXTRAS.values()) | {"notebooks", "all", "dev"} == set(found) == set(extras._BRINGS) | {
+        "notebooks", "all", "dev",
+    }  # fmt: skip
