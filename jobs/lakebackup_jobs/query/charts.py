@@ -11,8 +11,8 @@ from html import escape
 from math import log10
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.rules.times import format_ts
 from lakebackup_jobs.lifecycle.progress import human_bytes
+from lakebackup_jobs.query.words import counted, day, moment, span
 from lakebackup_jobs.runtime.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -186,7 +186,8 @@ def to_html(chart: Chart) -> str:
     """The chart as an element of a page, with Plotly's script: for a notebook, or a file of its own."""
     from plotly.io import to_html as plotly_html
 
-    html: str = plotly_html(chart, include_plotlyjs=True, full_html=False, config=CONFIG, validate=False)
+    config = {"displayModeBar": False, "responsive": True}
+    html: str = plotly_html(chart, include_plotlyjs=True, full_html=False, config=config, validate=False)
     return html
 
 
@@ -198,51 +199,11 @@ def script() -> str:
     return text
 
 
-CONFIG = {"displayModeBar": False, "responsive": True, "showTips": False}
-
-
-def day(ms: int) -> str:
-    """The day (UTC) of an instant."""
-    return f"{format_ts(ms)[:10]} UTC"
-
-
-def moment(ms: int) -> str:
-    """An instant to the minute, with its zone; the bare number where no calendar reaches."""
-    text = format_ts(ms)
-    return f"{text[:10]} {text[11:16]} UTC" if text.endswith("Z") else text
-
-
-def span(ms: int | None) -> str:
-    """A span in its two greatest units: `3 d 4 h`."""
-    if ms is None:
-        return ""
-    if 0 < ms < 1000:
-        return f"{ms} ms"
-    seconds = max(0, ms // 1000)
-    found: list[str] = []
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        if seconds >= size or (unit == "s" and not found):
-            found.append(f"{seconds // size} {unit}")
-        elif found:
-            break
-        seconds %= size
-    return " ".join(found[:2])
-
-
-def counted(number: int, what: str) -> str:
-    """A number with what it counts: `1 topic`, `2 topics`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def _lanes(names: Iterable[str]) -> dict[str, int]:
     return {name: place for place, name in enumerate(list(dict.fromkeys(names))[:LANES])}
 
 
-def _bars(
-    bars: Bars,
-    lanes: Mapping[str, int],
-    times: Sequence[float],
-) -> Chart | None:
+def _bars(bars: Bars, lanes: Mapping[str, int], times: Sequence[float]) -> Chart | None:
     """Bars of each status (from, length, line, hover), each line with its name above it."""
     if not lanes:
         return None
@@ -274,12 +235,7 @@ def _bars(
         barmode="overlay",
         annotations=names,
         xaxis={"range": list(times)},
-        yaxis={
-            "range": [len(lanes) - 0.6, -0.75],
-            "showgrid": False,
-            "zeroline": False,
-            "showticklabels": False,
-        },
+        yaxis={"range": [len(lanes) - 0.6, -0.75], "visible": False},
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT, TOPICS
 from lakebackup_jobs.lifecycle.progress import human_bytes
-from lakebackup_jobs.query.charts import counted, span
+from lakebackup_jobs.query.words import counted, span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,8 +46,10 @@ def verdict(sources: Rows) -> str:
 
 
 def state_words(row: Mapping[str, Any]) -> str:
-    """What the status of a source comes to, in a few words; none where it is OK, or says it itself."""
-    return "" if row["status"] == "OK" or row["late_ms"] is not None else _trouble(row)[1]
+    """What the status of a source comes to, in a few words; none where it is OK, or late: that is said where
+    its next run is."""
+    late = row["status"] == "LATE" and row["late_ms"] is not None
+    return "" if row["status"] == "OK" or late else _trouble(row)[1]
 
 
 def findings(found: Mapping[str, Any], where: Sequence[str]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ const boxes = Object.entries(charts).map(([name, { data, layout }]) => {
     layout.xaxis.nticks = 5;
     if (layout.meta) layout.xaxis.range = layout.meta.narrow;
   }
-  Plotly.newPlot(box, data, layout, { displayModeBar: false, responsive: true, showTips: false });
+  Plotly.newPlot(box, data, layout, { displayModeBar: false, responsive: true });
   return box;
 });
 addEventListener("beforeprint", () => boxes.forEach((box) => Plotly.relayout(box, { width: 680 })));

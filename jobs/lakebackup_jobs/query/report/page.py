@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.rules.times import format_ts
 from lakebackup_jobs.lifecycle.progress import human_bytes
-from lakebackup_jobs.query import charts
+from lakebackup_jobs.query import charts, words
 from lakebackup_jobs.query.report.findings import state_words
 from lakebackup_jobs.query.report.values import DAYS, TOPICS
 from lakebackup_jobs.runtime.terminal_text import all_visible
@@ -101,7 +101,7 @@ def _when(ms: int | None) -> Markup | str:
 
     if ms is None:
         return ""
-    return Markup('<time datetime="{}">{}</time>').format(format_ts(ms), charts.moment(ms))
+    return Markup('<time datetime="{}">{}</time>').format(format_ts(ms), words.moment(ms))
 
 
 @cache
@@ -112,11 +112,11 @@ def _template() -> Template:
     pages.filters |= {
         "ts": _when,
         "at": lambda us: _when(None if us is None else us // 1000),
-        "day": charts.day,
+        "day": words.day,
         "size": lambda size: "" if size is None else human_bytes(size),
         "number": lambda number: "" if number is None else f"{number:,}",
-        "span": charts.span,
-        "counted": charts.counted,
+        "span": words.span,
+        "counted": words.counted,
         "words": state_words,
     }
     return pages.from_string(_file("page.html.j2"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.sql_engine.delta.log import folder_of
-from lakebackup_jobs.query.charts import span
 from lakebackup_jobs.query.report.findings import findings, verdict
+from lakebackup_jobs.query.words import span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -139,18 +139,3 @@ def test_a_chart_for_a_notebook_brings_its_script() -> None:
     assert charts.script()[:1000] in html
     assert "cdn.plot.ly/plotly" not in html
     assert "</script" not in charts.script()
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"),
-    [
-        (None, ""),
-        (0, "0 s"),
-        (20, "20 ms"),
-        (61_000, "1 min 1 s"),
-        (3 * DAY + 4 * 3_600_000, "3 d 4 h"),
-        (-5, "0 s"),
-    ],
-)
-def test_a_span_has_two_units(ms: int | None, text: str) -> None:
-    assert charts.span(ms) == text

@@ -230,4 +230,4 @@ def test_the_verdict(sources: list[dict[str, Any]], sentence: str) -> None:
 
 def test_a_late_source_says_so_where_its_run_is_due() -> None:
     assert state_words(wrong("LATE", late_ms=HOUR)) == state_words(SOURCE) == ""
-    assert state_words(wrong("DAMAGED", damaged=1)) == "1 damaged backup"
+    assert state_words(wrong("DAMAGED", damaged=1, late_ms=HOUR)) == "1 damaged backup"
