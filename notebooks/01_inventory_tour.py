@@ -13,7 +13,7 @@
 
 # COMMAND ----------
 
-# MAGIC %pip install --quiet altair vl-convert-python deltalake duckdb "sqlglot>=30,<31" tenacity fastavro cramjam "backports.zstd" confluent-kafka numba pydantic-settings rich
+# MAGIC %pip install --quiet plotly deltalake duckdb "sqlglot>=30,<31" tenacity fastavro cramjam "backports.zstd" confluent-kafka numba pydantic-settings rich
 
 # COMMAND ----------
 
@@ -68,7 +68,8 @@ LIMIT 1000
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC The same as a picture: a line a chain, a diamond a full, red what the source had let go of before it was backed up.
+# MAGIC When backups ran, the 91 days up to the newest: a cell a day, red where a backup cannot be restored, hollow where the
+# MAGIC policy had a run due and none came.
 
 # COMMAND ----------
 
@@ -76,12 +77,9 @@ from lakebackup_jobs.query import charts
 
 catalog = con.catalog()
 catalog.define("unusable", "report_unusable")
-catalog.define("drawn", "report_chains", chains=24)
-chains = catalog.rows("report_chains", chains=24)
-marks, breaks = catalog.rows("report_marks", steps=400), catalog.rows("report_breaks")
-for source in sorted({row["source"] for row in chains}):
-    of = [[row for row in rows if row["source"] == source] for rows in (chains, marks, breaks)]
-    notebook.show(charts.to_svg(charts.timeline(*of)), f"chains-{source}")
+(newest,) = con.sql("SELECT coalesce(max(finished_at), 0) DIV 1000 AS ms FROM backups").rows()
+runs = catalog.rows("report_runs", now_ms=newest["ms"], days=91)
+notebook.show(charts.calendar(runs, newest["ms"], 91), "calendar")
 
 # COMMAND ----------
 

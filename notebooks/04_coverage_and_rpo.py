@@ -13,7 +13,7 @@
 
 # COMMAND ----------
 
-# MAGIC %pip install --quiet altair vl-convert-python deltalake duckdb "sqlglot>=30,<31" tenacity fastavro cramjam "backports.zstd" confluent-kafka numba pydantic-settings rich
+# MAGIC %pip install --quiet plotly deltalake duckdb "sqlglot>=30,<31" tenacity fastavro cramjam "backports.zstd" confluent-kafka numba pydantic-settings rich
 
 # COMMAND ----------
 
@@ -76,9 +76,8 @@ from lakebackup_jobs.query import charts
 catalog = con.catalog()
 catalog.define("covered", "report_covered")
 intervals = catalog.rows("report_intervals", topics=40, steps=400)
-for source in sorted({row["source"] for row in intervals}):
-    of = [row for row in intervals if row["source"] == source]
-    notebook.show(charts.to_svg(charts.coverage(of)), f"coverage-{source}")
+lines = [{**row, "line": f"{row['source']} / {row['scope']}"} for row in intervals]
+notebook.show(charts.coverage(lines, "line"), "coverage")
 
 # COMMAND ----------
 

@@ -13,7 +13,7 @@
 
 # COMMAND ----------
 
-# MAGIC %pip install --quiet altair vl-convert-python deltalake duckdb "sqlglot>=30,<31" tenacity fastavro cramjam "backports.zstd" confluent-kafka numba pydantic-settings rich
+# MAGIC %pip install --quiet plotly deltalake duckdb "sqlglot>=30,<31" tenacity fastavro cramjam "backports.zstd" confluent-kafka numba pydantic-settings rich
 
 # COMMAND ----------
 
@@ -48,16 +48,13 @@ LIMIT 1000
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC Above what came and what prunes took away, below what the newest chain needs under all that is kept.
+# MAGIC Above what is stored, by source, below what backups added and prunes deleted.
 
 # COMMAND ----------
 
 from lakebackup_jobs.query import charts
 
-spans = con.catalog().rows("report_growth", steps=400)
-for source in sorted({row["source"] for row in spans}):
-    of = [row for row in spans if row["source"] == source]
-    notebook.show(charts.to_svg(charts.growth(of)), f"growth-{source}")
+notebook.show(charts.growth(con.catalog().rows("report_growth", steps=400)), "growth")
 
 # COMMAND ----------
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.py"))
 RECORDS = NOTEBOOKS[-1]
 BEGAN = 1_795_262_400_000
-#: What a notebook shows: tables and pictures.
+#: What a notebook shows: tables and charts.
 SHOWN = {"01": (5, 1), "02": (2, 0), "03": (3, 0), "04": (4, 1), "05": (3, 1), "06": (5, 0)}
 
 
@@ -66,7 +66,7 @@ def test_plain_python(
     monkeypatch.setattr(sys, "argv", [str(path), f"destination={backups}"])
     runpy.run_path(str(path), run_name="__main__")
     printed, (tables, pictures) = capsys.readouterr().out, SHOWN[path.stem[:2]]
-    assert len(list(tmp_path.glob("*-prod.svg"))) == pictures
+    assert len(list(tmp_path.glob("*.html"))) == pictures
     assert len(printed.splitlines()) >= tables + pictures
     assert re.search(r"\b(prod|partition)\b", printed)
 

@@ -1,4 +1,4 @@
-"""The notebooks run as they are, and their pictures are looked at.
+"""The notebooks run as they are, and what their charts show is looked at.
 
 One runs always, on rows made by hand; all run as long tests, on a catalog that real backups made.
 """
@@ -6,20 +6,19 @@ One runs always, on rows made by hand; all run as long tests, on a catalog that 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-import vl_convert
 from tests.support import kafka_truth as truth
 from tests.support.catalogs import EPOCH
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.notebooks import run
-from tests.support.pictures import colours, pixels, share
 
 from lakebackup.rows.backups import Gap
-from lakebackup_jobs.query.charts import COLOURS
+from lakebackup_jobs.query import charts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,9 +100,7 @@ def test_coverage_of_rows_made_by_hand(spark: SparkSession, tmp_path: Path) -> N
     assert [(row["scope"], round(float(row["lost_hours"]) * 3_600_000)) for row in hours] == [
         ("orders", day - 1)
     ]
-    (coverage,) = _pictures(shown)
-    assert share(coverage, COLOURS["gap"]) > 0.001
-    assert share(coverage, COLOURS["restorable"]) > 0.001
+    assert _drawn(shown) == {"restorable", "gap"}
 
 
 @pytest.mark.kafka
@@ -116,8 +113,7 @@ def test_inventory(backups: tuple[Lab, str]) -> None:
     assert storage[0]["bytes"] == sum(f.stat().st_size for f in lab.folder.glob("lab/*/topics/**/*.data"))
     assert {row["scope"]: row["records"] for row in topics}[backups[1]] == 120 + (160 - 70 - 80 + 80)
     assert unusable == []
-    (timeline,) = _pictures(shown)
-    assert share(timeline, COLOURS["gap"]) > 0.001
+    assert _drawn(shown) == {"succeeded"}
 
 
 @pytest.mark.kafka
@@ -158,9 +154,7 @@ def test_coverage(backups: tuple[Lab, str]) -> None:
     assert [(row["scope"], row["region"], row["reason"], row["from_position"], row["to_position"])
             for row in gaps] == [(backups[1], "0", "purged", 60, 70)]  # fmt: skip
     assert max(hours, key=lambda row: row["lost_hours"])["scope"] == backups[1]
-    (coverage,) = _pictures(shown)
-    assert share(coverage, COLOURS["gap"]) > 0.005
-    assert share(coverage, COLOURS["restorable"]) > 0.05
+    assert _drawn(shown) == {"restorable", "gap"}
 
 
 @pytest.mark.kafka
@@ -171,8 +165,7 @@ def test_growth(backups: tuple[Lab, str]) -> None:
     assert sum(row["backups"] for row in growth) == 4
     assert sum(row["new_bytes"] for row in growth) == growth[0]["held_bytes"] == pace[0]["held_bytes"]
     assert len(topics) in (0, 2)  # by the records' times, which stand still
-    (picture,) = _pictures(shown)
-    assert share(picture, "#1f6391") > 0.02
+    assert {"added"} < _drawn(shown)
 
 
 @pytest.mark.kafka
@@ -190,14 +183,10 @@ def _run(begins: str, backups: tuple[Lab, str], **widgets: str) -> Shown:
     return run(path, backups[0].spark, destination=str(backups[0].folder), **widgets)
 
 
-def _pictures(shown: Shown) -> list[Any]:
-    """The pictures that were shown, as pixels; each has to be one."""
-    found = []
-    for page in shown.pages:
-        svg = page[page.index("<svg") :].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-        image = pixels(vl_convert.svg_to_png(svg, scale=2))
-        assert image.shape[0] > 80
-        assert image.shape[1] > 1500
-        assert colours(image) > 20
-        found.append(image)
-    return found
+def _drawn(shown: Shown) -> set[str]:
+    """The names of what is drawn in the one chart that was shown."""
+    (page,) = shown.pages
+    assert charts.script()[:1000] in page
+    found = re.search(r"Plotly\.newPlot\(\s*\"[\w-]+\",\s*(\[.*?\]),\s+\{", page, re.DOTALL)
+    assert found is not None
+    return {trace["name"] for trace in json.loads(found[1])}

@@ -182,10 +182,6 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
         relation("source backup_id reason fault_backup_id fault_state path detail", "faults end_ts found_at"),
         {"source": "prod", "faults": 0, "end_ts": 0},
     ),
-    "drawn": (
-        relation("source base line", "from_ts to_ts", branch=pa.int32()),
-        {"source": "prod", "base": "b1", "branch": 0, "line": "b1"},
-    ),
     "leaving": (leaving_schema(), {"reason": "window"}),
     "kept": (relation("backup_id"), {}),
     "suspected": (

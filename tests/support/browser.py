@@ -1,12 +1,22 @@
-"""A headless browser, when one is installed."""
+"""A headless browser, when one is installed, driven over a pipe.
+
+Protocol: Chrome DevTools Protocol, messages of JSON that end with a NUL (`--remote-debugging-pipe`).
+"""
 
 from __future__ import annotations
 
+import base64
+import fcntl
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -14,6 +24,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome"
 _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--remote-debugging-pipe",
 )  # fmt: skip
 
 
@@ -28,22 +39,106 @@ def program() -> str:
     return found
 
 
-def ask(page: Path, scratch: Path, *flags: str) -> tuple[str, set[str]]:
-    """Open a page; what the browser said, and the hosts that something was asked of (its own among them)."""
-    log = scratch / "net.json"
-    command = [program(), *_FLAGS, f"--user-data-dir={scratch / 'profile'}", f"--log-net-log={log}", *flags]
-    done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, check=False, timeout=180)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout, set(re.findall(r'"url":"\w+://([^/"]+)', log.read_text("utf-8", "replace")))
+class Tab:
+    """One page in a browser."""
+
+    def __init__(self, to_browser: BinaryIO, from_browser: BinaryIO) -> None:
+        self._to, self._from = to_browser, from_browser
+        self._number, self._session = 0, ""
+        self._events: list[dict[str, Any]] = []
+        #: What pages wrote to the console, errors of scripts and refused loads among them.
+        self.console: list[str] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """What a method of the protocol returns."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        self._to.write(json.dumps(message).encode() + b"\0")
+        self._to.flush()
+        while (answer := self._read()).get("id") != self._number:
+            pass
+        assert "error" not in answer, f"{method}: {answer.get('error')}"
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def open(self, page: Path, width: int, height: int = 900, *, dark: bool = False, media: str = "") -> None:
+        """Show a page in a window of this size; `media`: `print` for what paper gets."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
+        mobile = {"mobile": width < 600, "deviceScaleFactor": 1}
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, **mobile)
+        self._events.clear()
+        self.call("Page.navigate", url=page.as_uri())
+        while not any(event["method"] == "Page.loadEventFired" for event in self._events):
+            self._read()
+
+    def value(self, expression: str) -> Any:
+        """What an expression of JavaScript comes to; a promise is waited for."""
+        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        return found["result"].get("value")
+
+    def screenshot(self, top: float = 0, height: float = 0) -> bytes:
+        """The whole page as a PNG, or a part of it."""
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": top, "width": size["width"], "height": height or size["height"], "scale": 1}
+        found = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        return base64.b64decode(found["data"])
+
+    def pdf(self) -> bytes:
+        """The page as it is printed."""
+        return base64.b64decode(self.call("Page.printToPDF", preferCSSPageSize=True)["data"])
+
+    def _read(self) -> dict[str, Any]:
+        text = bytearray()
+        while (byte := self._from.read(1)) != b"\0":
+            assert byte, "the browser ended"
+            text += byte
+        message: dict[str, Any] = json.loads(text)
+        match message.get("method"):
+            case "Runtime.exceptionThrown":
+                self.console.append(str(message["params"]["exceptionDetails"]))
+            case "Runtime.consoleAPICalled":
+                self.console.append(str(message["params"]["args"]))
+            case "Log.entryAdded":
+                self.console.append(message["params"]["entry"]["text"])
+        if "method" in message:
+            self._events.append(message)
+        return message
 
 
-def dom(page: Path, scratch: Path) -> tuple[str, set[str]]:
-    """The page as the browser has it once it is loaded, and the hosts."""
-    return ask(page, scratch, "--dump-dom")
+@contextmanager
+def browser(scratch: Path) -> Iterator[Tab]:
+    """A browser with one tab. Afterwards `hosts(scratch)` has what it asked of a network."""
+    there, here = os.pipe(), os.pipe()  # to the browser, from it
+    given = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (there[0], here[1])]
+    command = [
+        program(), *_FLAGS, f"--user-data-dir={scratch / 'profile'}", f"--log-net-log={scratch / 'net.json'}",
+        "about:blank",
+    ]  # fmt: skip
+    # The browser reads from 3 and writes to 4.
+    start = f"import os, sys; os.dup2({given[0]}, 3); os.dup2({given[1]}, 4); "
+    moved = [sys.executable, "-c", f"{start}os.execvp(sys.argv[1], sys.argv[1:])", *command]
+    process = subprocess.Popen(moved, pass_fds=given, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    for end in (there[0], here[1], *given):
+        os.close(end)
+    try:
+        with os.fdopen(there[1], "wb") as to_browser, os.fdopen(here[0], "rb") as from_browser:
+            tab = Tab(to_browser, from_browser)
+            yield tab
+            tab.call("Browser.close")
+            process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
 
 
-def screenshot(page: Path, scratch: Path, width: int, height: int) -> bytes:
-    """The page as a PNG."""
-    picture = scratch / "page.png"
-    ask(page, scratch, f"--window-size={width},{height}", f"--screenshot={picture}")
-    return picture.read_bytes()
+def hosts(scratch: Path) -> set[str]:
+    """The hosts that something was asked of, the browser's own among them."""
+    text = (scratch / "net.json").read_text("utf-8", "replace")
+    return set(re.findall(r'"url":"\w+://([^/"]+)', text))

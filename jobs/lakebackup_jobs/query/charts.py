@@ -1,246 +1,314 @@
-"""Pictures of a catalog, for the report and for notebooks: what is restorable, what is missing, what grew.
+"""Charts of a catalog, for the report and for notebooks: when backups ran, what can be restored, what grew.
 
-They take rows that SQL has made few already (a row a chain, an interval, a day; never a row a file), and
-become SVG without a browser and without a network. Times are ms since 1970 and shown in UTC.
+They take rows that SQL has made few already (a row a day, an interval; never a row a file). A chart is a
+value, Plotly's figure as a mapping: `data` and `layout`; None where there is nothing to draw. Plotly's own
+script, which the package brings along, draws it without a network. Times are ms since 1970, shown in UTC.
 """
 
 from __future__ import annotations
 
-import re
+from html import escape
+from math import log10
 from typing import TYPE_CHECKING, Any
 
-import altair as alt
+from lakebackup_jobs.lifecycle.progress import human_bytes
+from lakebackup_jobs.query.words import counted, day, moment, span
+from lakebackup_jobs.runtime.terminal_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     Rows = Sequence[Mapping[str, Any]]
-    AnyChart = alt.LayerChart | alt.FacetChart | alt.VConcatChart
+
+Chart = dict[str, Any]
+"""Plotly's figure."""
+Bars = dict[str, list[tuple[float, float, int, str]]]
+"""Of each status: begins, length, line, what a pointer is shown."""
 
 COLOURS = {
     "restorable": "#4c8fbd",
-    "gap": "#d3122a",
-    "fork": "#ee9a2e",
-    "unusable": "#8b939e",
-    "pruned": "#d5dae0",
+    "gap": "#d9363e",
+    "fork": "#cf7a12",
+    "unusable": "#7f8894",
+    "pruned": "#a3acb7",
+    "succeeded": "#4c8fbd",
+    "failed": "#d9363e",
+    "missed": "#cf7a12",
 }
-"""Blue, red and orange are told apart by the colour-blind too, and red is the darkest in print."""
-_INK, _FAINT, _LINE = "#2b3440", "#66707c", "#e4e8ec"
-_NEW, _REFERENCED, _REMOVED = "#1f6391", "#bcd6e8", "#c9a227"
-_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
-_WIDTH = 940  # a picture of lines with all that belongs to it
-_PANEL = 860  # the panels of the other one, which cannot be fitted
-_FITTED: dict[str, Any] = {
-    "width": _WIDTH,
-    "autosize": alt.AutoSizeParams(type="fit-x", contains="padding"),
-}
-_MINUTE, _DAY = 60_000, 86_400_000
-_FORMATS = (
-    (15 * _MINUTE, "%H:%M:%S"),
-    (1.5 * _DAY, "%H:%M"),
-    (4 * _DAY, "%b %d %H:%M"),
-    (300 * _DAY, "%b %d"),
-)
-_BYTES = "replace(format(datum.value, '.3~s'), /([a-zA-Z]?)$/, ' $1B')"
+"""They stand out on white and on black. Blue, red and orange are told apart by the colour-blind too."""
+LANES = 40
+"""As many lines as a chart has room for; the last rows are left out."""
+_SOURCES = ("#4c8fbd", "#2f9e8f", "#8f72c4", "#b8783c", "#8a9a2e", "#c4628f", "#6f86a6", "#4aa564")
+_INK, _GRID = "#75808d", "rgba(128,140,155,0.22)"
+_FONT = 'system-ui, "Segoe UI", "Liberation Sans", Arial, sans-serif'
+_MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
+_LANE, _TOP, _BOTTOM = 42, 34, 44  # pixels
+_SPANS = (
+    (100, "0.1 s"), (1_000, "1 s"), (10_000, "10 s"), (_MINUTE, "1 min"), (10 * _MINUTE, "10 min"),
+    (_HOUR, "1 h"), (6 * _HOUR, "6 h"), (_DAY, "1 d"), (7 * _DAY, "7 d"),
+)  # fmt: skip
+_AXIS: dict[str, Any] = {
+    "gridcolor": _GRID, "zerolinecolor": _GRID, "linecolor": _GRID, "tickfont": {"size": 11},
+    "fixedrange": True, "automargin": True,
+}  # fmt: skip
+_WORSE = ("failed", "missed", "succeeded")
 
 
-def timeline(chains: Rows, backups: Rows, gaps: Rows) -> AnyChart:
-    """The chains of one source, a line each: its full, the backups that depend on it, what is missing in red.
+def calendar(days: Rows, now_ms: int, shown: int) -> Chart | None:
+    """What became of each source's runs on each of the `shown` days up to `now_ms`: a cell a day, the worst
+    of them counts.
 
-    `chains`: line (its name), from_ts (end of the full), to_ts (end of the newest backup), restorable_ts
-    (until when it can be restored, None: not at all). `backups`: line, ts, kind, status. `gaps`: line (the
-    chain that noticed), from_ts, to_ts. A status is one of `COLOURS`.
+    `days`: source, day_ts, succeeded, failed, missed (numbers of runs).
     """
-    order = [row["line"] for row in chains]
-    spans = [
-        {"line": row["line"], "from": start, "to": end, "status": status}
-        for row in chains
-        for status, start, end in (
-            ("restorable", row["from_ts"], row["restorable_ts"]),
-            ("unusable", row["restorable_ts"] or row["from_ts"], row["to_ts"]),
-        )
-        if end is not None and end > start
-    ]
-    lost = [
-        {"line": row["line"], "from": row["from_ts"], "to": row["to_ts"], "status": "gap"} for row in gaps
-    ]
-    points = [
-        {
-            "line": row["line"],
-            "from": row["ts"],
-            "status": row["status"],
-            "kind": "full" if row["kind"] == "full" else "incremental",
-        }
-        for row in backups
-    ]
-    colour, time = _status([*spans, *lost, *points]), _time(spans, lost, points)
-    return _finish(
-        alt.layer(
-            _bars(spans, time, _line(order, "line"), colour, height=9),
-            _bars(lost, time, _line(order, "line"), colour, height=15, short=True),
-            alt.Chart(_data(points))
-            .mark_point(filled=True, opacity=1, stroke="white", strokeWidth=0.8)
-            .encode(
-                x=time,
-                y=_line(order, "line"),
-                color=colour,
-                shape=alt.Shape(
-                    "kind:N",
-                    scale=_scale({"full": "diamond", "incremental": "circle"}),
-                    legend=alt.Legend(title=None, symbolFillColor=_FAINT),
-                ),
-                size=alt.Size(
-                    "kind:N",
-                    scale=_scale({"full": 130, "incremental": 45}),
-                    legend=None,
-                ),
-            ),
-        ).properties(height=alt.Step(26), **_FITTED)
-    )
-
-
-def coverage(intervals: Rows) -> AnyChart:
-    """Which times each topic can be restored to: a line a topic, in the order of the rows, gaps in red.
-
-    `intervals`: scope, status (one of `COLOURS`), from_ts, to_ts.
-    """
-    order = list(dict.fromkeys(row["scope"] for row in intervals))
-    rows = [
-        {"scope": row["scope"], "from": row["from_ts"], "to": row["to_ts"], "status": row["status"]}
-        for row in intervals
-    ]
-    held = [row for row in rows if row["status"] == "restorable"]
-    rest = [row for row in rows if row["status"] != "restorable"]
-    time, line, colour = _time(rows), _line(order, "scope"), _status(rows)
-    return _finish(
-        alt.layer(
-            _bars(held, time, line, colour, height=11), _bars(rest, time, line, colour, height=15, short=True)
-        ).properties(height=alt.Step(24), **_FITTED)
-    )
-
-
-def growth(days: Rows) -> AnyChart:
-    """What each day brought and what is kept, one above the other.
-
-    `days`: from_ts and to_ts (the day, or several), new_bytes, removed_bytes, referenced_bytes (what its
-    restore points refer to without having copied it again), held_bytes (at its end).
-    """
-    brought, held, line = [], [], []
+    lanes = _lanes(row["source"] for row in days)
+    bars: Bars = {}
     for row in days:
-        span = {"from": row["from_ts"], "to": row["to_ts"]}
-        new, old = row["new_bytes"], row["referenced_bytes"]
-        brought.append({**span, "what": "new", "low": 0, "high": new})
-        if row["removed_bytes"]:
-            brought.append({**span, "what": "removed", "low": -row["removed_bytes"], "high": 0})
-        held.append({**span, "what": "referenced", "low": 0, "high": old})
-        held.append({**span, "what": "new", "low": old, "high": old + new})
-        line.append({"from": row["from_ts"], "what": "kept in all", "high": row["held_bytes"]})
-    if days:  # the last day ends too
-        line.append({**line[-1], "from": days[-1]["to_ts"]})
-    colour = alt.Color(
-        "what:N",
-        scale=_scale({"new": _NEW, "referenced": _REFERENCED, "removed": _REMOVED, "kept in all": _INK}),
-        legend=alt.Legend(title=None),
-    )
-    kept = "needed, and kept in all"
-    time = _time(brought, line, least=14 * _DAY)
-    return _finish(
-        alt.vconcat(
-            _columns(brought, time, "brought and removed", colour).properties(width=_PANEL, height=150),
-            alt.layer(
-                _columns(held, time, kept, colour),
-                alt.Chart(_data(line))
-                .mark_line(strokeWidth=1.6, interpolate="step-after")
-                .encode(x=time, y=_bytes(kept), color=colour),
-            ).properties(width=_PANEL, height=150),
-            spacing=18,
+        if row["source"] in lanes:
+            worst = next((state for state in _WORSE if row[state]), "succeeded")
+            counts = ", ".join(f"{row[state]:,} {state}" for state in reversed(_WORSE) if row[state])
+            hover = f"{_text(row['source'])}<br>{day(row['day_ts'])}: {counts}"
+            cell = (row["day_ts"] + 0.1 * _DAY, 0.8 * _DAY, lanes[row["source"]], hover)
+            bars.setdefault(worst, []).append(cell)
+    today = now_ms // _DAY * _DAY
+    chart = _bars(bars, lanes, [today - (shown - 1) * _DAY, today + _DAY])
+    if chart:
+        chart["layout"]["meta"] = {"narrow": [today - 27 * _DAY, today + _DAY]}
+    return chart
+
+
+def coverage(intervals: Rows, lane: str = "source") -> Chart | None:
+    """Which times can be restored, and which not, in red: a line for each value of the column `lane`, in the
+    order of the rows.
+
+    `intervals`: the column `lane`, status (one of `COLOURS`), from_ts, to_ts; scopes, where a line is of
+    several topics: how many the interval is about.
+    """
+    lanes = _lanes(row[lane] for row in intervals)
+    bars: Bars = {}
+    for row in intervals:
+        if row[lane] in lanes:
+            what = f"{row['status']}, {counted(row['scopes'], 'topic')}" if "scopes" in row else row["status"]
+            when = f"{moment(row['from_ts'])} to {moment(row['to_ts'])}"
+            bar = (row["from_ts"], row["to_ts"] - row["from_ts"], lanes[row[lane]])
+            bars.setdefault(row["status"], []).append((*bar, f"{_text(row[lane])}<br>{what}<br>{when}"))
+    shown = [row for row in intervals if row[lane] in lanes]
+    ends = [row[end] for row in shown for end in ("from_ts", "to_ts")] or [0]
+    edge = max((max(ends) - min(ends)) // 60, _MINUTE)
+    return _bars(bars, lanes, [min(ends) - edge, max(ends) + edge])
+
+
+def durations(days: Rows) -> Chart | None:
+    """How long each source's longest run of a day took, and on which days one failed; of more than eight
+    sources, those with the longest runs.
+
+    `days`: source, day_ts, failed, longest_ms (None: none ended).
+    """
+    of: dict[str, list[Mapping[str, Any]]] = {}
+    for row in days:
+        if row["longest_ms"] is not None:
+            of.setdefault(row["source"], []).append(row)
+    longest = {source: max(row["longest_ms"] for row in rows) for source, rows in of.items()}
+    chosen = sorted(sorted(of, key=lambda source: -longest[source])[: len(_SOURCES)])
+    traces = [
+        _points(source, of[source])
+        | {"mode": "lines+markers", "line": {"color": colour, "width": 1.6}}
+        | {"marker": {"size": 5, "color": colour}}
+        for source, colour in zip(chosen, _SOURCES, strict=False)
+    ]
+    failed = [row for source in chosen for row in of[source] if row["failed"]]
+    if failed:
+        marker = {"symbol": "x", "size": 10, "color": COLOURS["failed"]}
+        traces.append(_points("failed", failed) | {"mode": "markers", "marker": marker})
+    if not traces:
+        return None
+    values = [_least(row) for source in chosen for row in of[source]]
+    ticks = [(value, label) for value, label in _SPANS if min(values) / 12 < value < max(values) * 12]
+    axis = {
+        "type": "log",
+        "tickvals": [value for value, _ in ticks],
+        "ticktext": [label for _, label in ticks],
+        "range": [log10(min(values) / 2), log10(max(values) * 2)],
+    }
+    chart = _chart(traces, 300, yaxis=axis)
+    last = max(row["day_ts"] for row in days)
+    chart["layout"]["meta"] = {"narrow": [last - 27 * _DAY, last + _DAY]}
+    return chart
+
+
+def growth(spans: Rows) -> Chart | None:
+    """What is stored, one source above the other, and beneath what came and what prunes deleted; of more than
+    eight sources, the smaller ones together.
+
+    `spans`: source, from_ts and to_ts (a day, or several), new_bytes, removed_bytes, held_bytes (at its end).
+    """
+    if not spans:
+        return None
+    starts = sorted({row["from_ts"] for row in spans})
+    end = max(row["to_ts"] for row in spans)
+    last = {row["source"]: row["held_bytes"] for row in spans}  # they come in the order of time
+    large = sorted(last, key=lambda source: -last[source])
+    large = sorted(large if len(large) <= len(_SOURCES) else large[: len(_SOURCES) - 1])
+    names = [*large, *([f"{len(last) - len(large)} others"] if len(large) < len(last) else [])]
+    traces = []
+    for place, (name, colour) in enumerate(zip(names, _SOURCES, strict=False)):
+        of = {name} if place < len(large) else last.keys() - set(large)
+        held = _held([row for row in spans if row["source"] in of], starts)
+        line = {"color": colour, "width": 1, "shape": "hv"}
+        traces.append(
+            _sizes(name, starts, held)
+            | {"type": "scatter", "x": [*starts, end], "y": [*held, held[-1]], "line": line}
+            | {"mode": "lines", "stackgroup": "held"}
         )
+    width = max(row["to_ts"] - row["from_ts"] for row in spans)
+    for name, column, colour, sign in (
+        ("added", "new_bytes", "#6f86a6", 1),
+        ("pruned", "removed_bytes", "#b98a12", -1),
+    ):
+        total = dict.fromkeys(starts, 0)
+        for row in spans:
+            total[row["from_ts"]] += row[column]
+        if any(total.values()):
+            bar = {"type": "bar", "yaxis": "y2", "width": width * 0.86, "marker": {"color": colour}}
+            place_of = {"x": [at + width / 2 for at in starts], "y": [sign * size for size in total.values()]}
+            traces.append(_sizes(name, starts, [*total.values()]) | bar | place_of)
+    size_axis = {"tickformat": ".3~s", "ticksuffix": "B", "nticks": 5}
+    return _chart(
+        traces,
+        380,
+        barmode="relative",
+        xaxis={"anchor": "y2"},
+        yaxis={**size_axis, "domain": [0.4, 1], "rangemode": "tozero", "title": _title("stored")},
+        yaxis2={**size_axis, **_AXIS, "domain": [0, 0.26], "nticks": 3, "title": _title("a day")},
     )
 
 
-def to_svg(chart: AnyChart) -> str:
-    """The chart as an SVG element to be put into a page: no address, no script, no reference in it."""
-    import vl_convert
+def to_html(chart: Chart) -> str:
+    """The chart as an element of a page, with Plotly's script: for a notebook, or a file of its own."""
+    from plotly.io import to_html as plotly_html
 
-    svg = str(vl_convert.vegalite_to_svg(chart.to_dict()))
-    return re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg, count=2)  # HTML knows what an <svg> is
-
-
-def _bars(
-    rows: Rows, time: alt.X, line: alt.Y, colour: alt.Color, *, height: int, short: bool = False
-) -> alt.Chart:
-    """`short`: drawn with a stroke, which keeps what is shorter than a pixel visible."""
-    mark: dict[str, Any] = {"strokeWidth": 2} if short else {"cornerRadius": 2}
-    stroke = {"stroke": alt.Stroke("status:N", scale=colour["scale"], legend=None)} if short else {}
-    chart = alt.Chart(_data(rows)).mark_bar(height=height, **mark)
-    encoded: alt.Chart = chart.encode(x=time, x2="to:Q", y=line, color=colour, **stroke)
-    return encoded
+    config = {"displayModeBar": False, "responsive": True}
+    html: str = plotly_html(chart, include_plotlyjs=True, full_html=False, config=config, validate=False)
+    return html
 
 
-def _columns(rows: Rows, time: alt.X, title: str, colour: alt.Color) -> alt.Chart:
-    mark = alt.Chart(_data(rows)).mark_rect(stroke="white", strokeWidth=0.4)
-    encoded: alt.Chart = mark.encode(x=time, x2="to:Q", y=_bytes(title), y2="low:Q", color=colour)
-    return encoded
+def script() -> str:
+    """Plotly's script, 4.8 MB, for a page of several charts."""
+    from plotly.offline import get_plotlyjs
+
+    text: str = get_plotlyjs()
+    return text
 
 
-def _data(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
-    return alt.InlineData(values=[dict(row) for row in rows])
+def _lanes(names: Iterable[str]) -> dict[str, int]:
+    return {name: place for place, name in enumerate(list(dict.fromkeys(names))[:LANES])}
 
 
-def _time(*rows: Rows, least: int = 0) -> alt.X:
-    """The axis of `rows`, which have `from` and perhaps `to`: to their end, and `least` ms or longer."""
-    ends = [row[end] for some in rows for row in some for end in ("from", "to") if end in row] or [0]
-    last = max(ends)
-    first = min(*ends, last - least)
-    form = next((form for span, form in _FORMATS if last - first < span), "%b %Y")
-    return alt.X(
-        "from:T",
-        scale=alt.Scale(type="utc", domain=[first, max(last, first + 1)], padding=8),
-        axis=alt.Axis(title=None, tickCount=7, labelOverlap="greedy", format=form),
+def _bars(bars: Bars, lanes: Mapping[str, int], times: Sequence[float]) -> Chart | None:
+    """Bars of each status (from, length, line, hover), each line with its name above it."""
+    if not lanes:
+        return None
+    traces = [
+        {
+            "type": "bar", "orientation": "h", "name": status, "width": 0.42, "hoverinfo": "text",
+            "base": [bar[0] for bar in bars[status]], "x": [bar[1] for bar in bars[status]],
+            "y": [bar[2] for bar in bars[status]], "hovertext": [bar[3] for bar in bars[status]],
+            "textposition": "none",
+            # A missed run is hollow: nothing is there. Of a span, the outline shows what is shorter than a
+            # pixel; that of a day would close the gap to the next.
+            "marker": {
+                "color": "rgba(207,122,18,0.12)" if status == "missed" else colour,
+                "line": {"color": colour, "width": 0 if status in ("succeeded", "failed") else 1.5},
+            },
+        }
+        for status, colour in COLOURS.items() if status in bars
+    ]  # fmt: skip
+    names = [
+        {
+            "text": _text(_short(name)), "x": 0, "xref": "paper", "xanchor": "left", "y": place - 0.22,
+            "yanchor": "bottom", "showarrow": False, "font": {"size": 12}, "borderpad": 0,
+        }
+        for name, place in lanes.items()
+    ]  # fmt: skip
+    return _chart(
+        traces,
+        _TOP + _BOTTOM + _LANE * len(lanes),
+        barmode="overlay",
+        annotations=names,
+        xaxis={"range": list(times)},
+        yaxis={"range": [len(lanes) - 0.6, -0.75], "visible": False},
     )
 
 
-def _line(order: Sequence[str], field: str) -> alt.Y:
-    return alt.Y(
-        f"{field}:N",
-        sort=list(order),
-        axis=alt.Axis(title=None, ticks=False, labelLimit=230, labelPadding=10),
-    )
+def _chart(
+    traces: list[dict[str, Any]],
+    height: int,
+    xaxis: Mapping[str, Any] | None = None,
+    yaxis: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Chart:
+    clear, dark = "rgba(0,0,0,0)", "#1d2630"
+    time = {**_AXIS, "type": "date", "fixedrange": False, "nticks": 8, "title": _title("time in UTC")}
+    layout = {
+        "height": height,
+        "margin": {"l": 4, "r": 8, "t": _TOP, "b": _BOTTOM},
+        "paper_bgcolor": clear,
+        "plot_bgcolor": clear,
+        "font": {"family": _FONT, "size": 12, "color": _INK},
+        "hoverlabel": {"bgcolor": dark, "bordercolor": dark, "font": {"color": "#fff"}, "align": "left"},
+        "hovermode": "closest",
+        "showlegend": True,
+        "legend": {
+            "orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "bgcolor": clear, "traceorder": "normal",
+        },
+        "xaxis": {**time, **(xaxis or {})},
+        "yaxis": {**_AXIS, **(yaxis or {})},
+        **more,
+    }  # fmt: skip
+    return {"data": traces, "layout": layout}
 
 
-def _bytes(title: str) -> alt.Y:
-    return alt.Y(
-        "high:Q",
-        axis=alt.Axis(title=title, labelExpr=_BYTES, tickCount=4, titleFontWeight="normal", minExtent=52),
-    )
+def _sizes(name: str, starts: Sequence[int], sizes: Sequence[int]) -> dict[str, Any]:
+    label = _text(name)
+    hover = [f"{label}<br>{day(at)}: {human_bytes(size)}" for at, size in zip(starts, sizes, strict=True)]
+    return {"name": label, "hoverinfo": "text", "hovertext": hover}
 
 
-def _status(rows: Rows) -> alt.Color:
-    there = {row["status"] for row in rows}
-    shown = [status for status in COLOURS if status in there] or ["restorable"]
-    scale = _scale({status: COLOURS[status] for status in shown})
-    return alt.Color("status:N", scale=scale, legend=alt.Legend(title=None))
+def _title(text: str) -> dict[str, Any]:
+    return {"text": text, "font": {"size": 11}, "standoff": 6}
 
 
-def _scale(values: Mapping[str, Any]) -> alt.Scale:
-    return alt.Scale(domain=list(values), range=list(values.values()))
+def _points(name: str, rows: Rows) -> dict[str, Any]:
+    hover = [
+        f"{_text(row['source'])}<br>{day(row['day_ts'])}: {span(row['longest_ms'])}"
+        + (f"<br>{row['failed']:,} failed" if row["failed"] else "")
+        for row in rows
+    ]
+    return {
+        "type": "scatter", "name": _text(name), "x": [row["day_ts"] + _DAY // 2 for row in rows],
+        "y": [_least(row) for row in rows], "hoverinfo": "text", "hovertext": hover,
+    }  # fmt: skip
 
 
-def _finish(chart: AnyChart) -> AnyChart:
-    finished: AnyChart = (
-        chart.configure(font=_FONT, background="transparent", aria=False, padding=4)
-        .configure_view(stroke=None)
-        .configure_axis(
-            labelColor=_FAINT,
-            titleColor=_FAINT,
-            labelFontSize=11,
-            titleFontSize=11,
-            gridColor=_LINE,
-            domain=False,
-            tickColor=_LINE,
-        )
-        .configure_legend(
-            orient="top", labelColor=_INK, labelFontSize=11.5, symbolSize=110, offset=6, symbolStrokeWidth=0
-        )
-    )
-    return finished
+def _least(row: Mapping[str, Any]) -> int:
+    """A duration that a logarithmic axis can show."""
+    return max(int(row["longest_ms"]), 100)
+
+
+def _held(rows: Rows, starts: Sequence[int]) -> list[int]:
+    """What some sources hold together in each span; one in which nothing happened is as the one before."""
+    changes = {(row["source"], row["from_ts"]): row["held_bytes"] for row in rows}
+    now: dict[str, int] = dict.fromkeys((row["source"] for row in rows), 0)
+    found = []
+    for at in starts:
+        now = {source: changes.get((source, at), size) for source, size in now.items()}
+        found.append(sum(now.values()))
+    return found
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 48 else f"{name[:47]}…"
+
+
+def _text(name: str) -> str:
+    """A name that is shown and not obeyed: Plotly knows some of HTML's tags."""
+    return escape(visible(name), quote=False)

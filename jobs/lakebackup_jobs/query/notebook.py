@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lakebackup.errors import UsageProblem
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakebackup_jobs.query.answer import Answer
+    from lakebackup_jobs.query.charts import Chart
 
 
 def parameters(names: Mapping[str, Any], **defaults: str) -> SimpleNamespace:
@@ -33,17 +34,22 @@ def parameters(names: Mapping[str, Any], **defaults: str) -> SimpleNamespace:
     return SimpleNamespace(**(defaults | given))
 
 
-def show(shown: Answer | str, name: str = "") -> None:
-    """Show an answer's rows, or an SVG. Without a notebook the rows are printed, and the SVG is written to
-    `NAME.svg` in the working directory."""
+def show(shown: Answer | Chart | None, name: str = "") -> None:
+    """Show an answer's rows, or a chart (None: it had no data). Without a notebook the rows are printed, and
+    the chart is written to `NAME.html` in the working directory."""
+    from lakebackup_jobs.query import charts
+
     ipython = sys.modules.get("IPython")
-    if ipython is not None and ipython.get_ipython() is not None:
+    html = charts.to_html(shown) if isinstance(shown, dict) else ""
+    if shown is None:
+        print(f"{name}: nothing to draw")
+    elif ipython is not None and ipython.get_ipython() is not None:
         from IPython.display import HTML, display
 
-        display(HTML(f"<h4>{name}</h4>{shown}") if isinstance(shown, str) else shown)
-    elif isinstance(shown, str):
-        file = Path(f"{name.replace('/', '_')}.svg")
-        file.write_text(shown, "utf-8")
+        display(HTML(html) if html else shown)
+    elif html:
+        file = Path(f"{name}.html")
+        file.write_text(html, "utf-8")
         print(f"{name}: {file}")
     else:
-        shown.show()
+        cast("Answer", shown).show()

@@ -15,7 +15,7 @@ def report(
     call: Call,
     html: Path | None = option("--html FILE", "Write one page that needs nothing else."),
 ) -> None:
-    """Tell what is protected until when, what is not, and how it grows.
+    """Show what is protected until when, what is wrong and how to mend it, and how it grows.
 
     Examples:
         lakebackup report --repo ./backups
@@ -24,17 +24,18 @@ def report(
     """
     import time
 
-    from lakebackup_jobs.query import report as job
+    from lakebackup_jobs.query.report.values import facts, summary
 
     now = instant(call.flags["as_of"]) or time.time_ns() // 1_000_000
-    found = job.facts(call.reader(), now)
+    found = facts(call.reader(), now)
     if html:
+        from lakebackup_jobs.query.report.page import page
         from lakebackup_jobs.query.whole_file import write_whole
 
-        write_whole(job.page(found), html, "The report")
+        write_whole(page(found), html, "The report")
     if call.json:
         call.show(found)
     elif html:
-        call.show({"html": str(html), "findings": job.summary(found)["findings"]})
+        call.show({"html": str(html), "findings": summary(found)["findings"]})
     else:
-        call.show(job.summary(found))
+        call.show(summary(found))

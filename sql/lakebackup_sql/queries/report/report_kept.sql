@@ -1,6 +1,10 @@
 -- The :chains newest chains of each source, the newest first: what their backups wrote, and how much of that is
 -- obsolete by the policy. Times in ms.
-SELECT c.source, c.base, c.from_ts, c.to_ts, c.backups, c.files, c.items, c.bytes, c.held, c.obsolete, c.obsolete_bytes
+-- source_obsolete: how many backups of the source are obsolete, in all its chains
+-- source_obsolete_bytes: the size of their files
+SELECT
+  c.source, c.base, c.from_ts, c.to_ts, c.backups, c.files, c.items, c.bytes, c.held, c.obsolete, c.obsolete_bytes,
+  c.source_obsolete, c.source_obsolete_bytes
 FROM (
   SELECT
     o.source, o.base,
@@ -13,6 +17,9 @@ FROM (
     COUNT(CASE WHEN o.status = 'KEEP' THEN 1 END) AS held,
     COUNT(CASE WHEN o.status = 'OBSOLETE' THEN 1 END) AS obsolete,
     CAST(SUM(CASE WHEN o.status = 'OBSOLETE' THEN o.bytes ELSE 0 END) AS BIGINT) AS obsolete_bytes,
+    CAST(SUM(COUNT(CASE WHEN o.status = 'OBSOLETE' THEN 1 END)) OVER (PARTITION BY o.source) AS BIGINT) AS source_obsolete,
+    CAST(SUM(SUM(CASE WHEN o.status = 'OBSOLETE' THEN o.bytes ELSE 0 END)) OVER (PARTITION BY o.source) AS BIGINT)
+      AS source_obsolete_bytes,
     ROW_NUMBER() OVER (PARTITION BY o.source ORDER BY MAX(o.number) DESC) AS nth
   FROM obsolete_backups AS o
   JOIN raw_backups AS b ON o.backup_id = b.backup_id

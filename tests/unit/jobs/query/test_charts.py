@@ -1,89 +1,141 @@
-"""The pictures are looked at: what is missing is red, at the place and as long as it was missing."""
+"""Charts are values: what is missing is red, at the time and as long as it was missing; no data, no chart."""
 
 from __future__ import annotations
 
-import re
+import json
 from typing import Any
 
-import numpy as np
+import plotly.graph_objects as go
 import pytest
-import vl_convert
-from tests.support.pictures import colours, pixels, share
 
 from lakebackup_jobs.query import charts
 
 DAY = 86_400_000
-NOON = 1_795_262_400_000
-LEGEND = 60  # so many rows of pixels
-CHAIN = {"line": "20261101T120000Z-00000001", "from_ts": NOON, "to_ts": NOON + 10 * DAY}
+MIDNIGHT = 1_795_219_200_000
 
 
-def drawn(chart: charts.AnyChart) -> Any:
-    return pixels(vl_convert.vegalite_to_png(chart.to_dict(), scale=2))
+def traces(chart: charts.Chart | None) -> dict[str, dict[str, Any]]:
+    """The traces of a chart that Plotly takes, by name."""
+    assert chart is not None
+    go.Figure(chart)  # checks every property
+    return {trace["name"]: trace for trace in chart["data"]}
+
+
+def run(days: int, source: str = "prod", **row: Any) -> dict[str, Any]:
+    nothing = {"succeeded": 0, "failed": 0, "missed": 0, "longest_ms": 60_000}
+    return {"source": source, "day_ts": MIDNIGHT + days * DAY} | nothing | row
+
+
+def test_the_worst_run_of_a_day_is_its_cell() -> None:
+    rows = [
+        run(0, succeeded=4),
+        run(1, succeeded=3, missed=1),
+        run(2, missed=1, failed=1),
+        run(2, "edge", succeeded=1),
+    ]
+    chart = charts.calendar(rows, MIDNIGHT + 2 * DAY + 5, 91)
+    cells = traces(chart)
+    assert {name: len(trace["x"]) for name, trace in cells.items()} == {
+        "succeeded": 2,
+        "failed": 1,
+        "missed": 1,
+    }
+    assert cells["succeeded"]["y"] == [0, 1]
+    assert cells["missed"]["hovertext"] == ["prod<br>2026-11-22 UTC: 3 succeeded, 1 missed"]
+    assert cells["missed"]["marker"]["color"] != charts.COLOURS["missed"], "hollow"
+    assert chart
+    assert chart["layout"]["xaxis"]["range"] == [MIDNIGHT - 88 * DAY, MIDNIGHT + 3 * DAY]
+    assert chart["layout"]["meta"]["narrow"] == [MIDNIGHT - 25 * DAY, MIDNIGHT + 3 * DAY]
+    assert [label["text"] for label in chart["layout"]["annotations"]] == ["prod", "edge"]
 
 
 def test_a_gap_is_red_and_as_long_as_it_was() -> None:
-    gap = {"line": CHAIN["line"], "from_ts": NOON + 4 * DAY, "to_ts": NOON + 5 * DAY}
-    chains = [CHAIN | {"restorable_ts": CHAIN["to_ts"]}]
-    whole = drawn(charts.timeline(chains, [], []))
-    cut = drawn(charts.timeline(chains, [], [gap]))
-    assert share(whole, charts.COLOURS["gap"]) == 0
-    blue = _columns(whole[LEGEND:], charts.COLOURS["restorable"])
-    red = _columns(cut[LEGEND:], charts.COLOURS["gap"])
-    assert len(red) == pytest.approx(len(blue) / 10, rel=0.2)
-    assert red[0] - blue[0] == pytest.approx(len(blue) * 4 / 10, rel=0.1)
-    shortest = drawn(charts.timeline(chains, [], [gap | {"to_ts": gap["from_ts"] + 1}]))
-    assert len(np.unique(_columns(shortest[LEGEND:], charts.COLOURS["gap"]))) >= 2
-
-
-def test_what_cannot_be_restored_is_grey_and_a_fork_orange() -> None:
-    chains = [CHAIN | {"restorable_ts": NOON + 5 * DAY}]
-    backups = [
-        {"line": CHAIN["line"], "ts": NOON + day * DAY, "kind": "log" if day else "full", "status": status}
-        for day, status in enumerate(("restorable", "fork", "unusable"))
+    rows = [
+        {
+            "source": "prod",
+            "status": "restorable",
+            "from_ts": MIDNIGHT,
+            "to_ts": MIDNIGHT + 10 * DAY,
+            "scopes": 3,
+        },
+        {
+            "source": "prod",
+            "status": "gap",
+            "from_ts": MIDNIGHT + 4 * DAY,
+            "to_ts": MIDNIGHT + 5 * DAY,
+            "scopes": 1,
+        },
     ]
-    image = drawn(charts.timeline(chains, backups, []))
-    for status in ("restorable", "fork", "unusable"):
-        assert share(image, charts.COLOURS[status]) > 0.0003, status
-    assert colours(image) > 20
+    bars = traces(charts.coverage(rows))
+    assert (bars["gap"]["base"], bars["gap"]["x"]) == ([MIDNIGHT + 4 * DAY], [DAY])
+    assert bars["gap"]["marker"]["color"] == charts.COLOURS["gap"]
+    assert bars["gap"]["hovertext"] == [
+        "prod<br>gap, 1 topic<br>2026-11-25 00:00 UTC to 2026-11-26 00:00 UTC"
+    ]
+    assert [*bars] == ["restorable", "gap"], "what is missing is drawn on top"
 
 
-def test_coverage_has_a_line_a_topic() -> None:
-    def chart(topics: int) -> Any:
-        rows = [
-            {"scope": f"t{n}", "status": "restorable", "from_ts": NOON, "to_ts": NOON + DAY}
-            for n in range(topics)
+def test_lines_are_bounded() -> None:
+    rows = [{"line": f"t{n}", "status": "restorable", "from_ts": 0, "to_ts": DAY} for n in range(100)]
+    few, many = charts.coverage(rows[:2], "line"), charts.coverage(rows, "line")
+    assert len(traces(many)["restorable"]["y"]) == charts.LANES
+    assert few
+    assert many
+    assert many["layout"]["height"] > 5 * few["layout"]["height"]
+
+
+def test_durations_have_a_line_a_source_and_a_cross_a_failure() -> None:
+    rows = [run(0, longest_ms=20), run(1, longest_ms=90_000, failed=1), run(2, missed=1, longest_ms=None)]
+    rows += [run(0, f"s{n:02d}", longest_ms=1000 * n) for n in range(1, 20)]
+    found = traces(charts.durations(rows))
+    assert [*found] == ["prod", *(f"s{n}" for n in range(13, 20)), "failed"]
+    assert found["prod"]["y"] == [100, 90_000], "a logarithm has no nothing"
+    assert found["failed"]["x"] == [MIDNIGHT + DAY + DAY // 2]
+    assert found["failed"]["hovertext"] == ["prod<br>2026-11-22 UTC: 1 min 30 s<br>1 failed"]
+
+
+def test_growth_stacks_what_is_held_and_shows_what_came_and_went() -> None:
+    def days(*held: int, source: str = "prod", **row: Any) -> list[dict[str, Any]]:
+        own = {"source": source, "new_bytes": 10, "removed_bytes": 0} | row
+        return [
+            {**own, "from_ts": at * DAY, "to_ts": (at + 1) * DAY, "held_bytes": size}
+            for at, size in enumerate(held)
+            if size
         ]
-        rows.append({"scope": "t1", "status": "gap", "from_ts": NOON, "to_ts": NOON + DAY // 2})
-        return drawn(charts.coverage(rows))
 
-    few, many = chart(2), chart(20)
-    assert many.shape[0] > 4 * few.shape[0]
-    assert share(few, charts.COLOURS["gap"]) > 0.01
-
-
-def test_growth_shows_new_referenced_and_removed() -> None:
-    days = [
-        {"from_ts": NOON + day * DAY, "to_ts": NOON + (day + 1) * DAY, "new_bytes": 10**9}
-        | {"removed_bytes": 2 * 10**9 if day == 7 else 0, "referenced_bytes": day * 10**9}
-        | {"held_bytes": (day + 1) * 10**9}
-        for day in range(10)
-    ]
-    chart = charts.growth(days)
-    image = drawn(chart)
-    assert share(image, "#1f6391") > 0.02
-    assert share(image, "#bcd6e8") > 0.1
-    assert share(image, "#c9a227") > 0.005
-    svg = charts.to_svg(chart)
-    assert "10 GB" in svg
-    assert not re.search(r"https?:|<script|<image|<foreignObject|href", svg)
+    found = traces(charts.growth(days(5, 6, 7) + days(0, 3, 0, 4, source="edge", removed_bytes=2)))
+    assert found["edge"]["x"] == [0, DAY, 2 * DAY, 3 * DAY, 4 * DAY]
+    assert found["edge"]["y"] == [0, 3, 3, 4, 4]
+    assert found["prod"]["y"] == [5, 6, 7, 7, 7], "a day without a backup keeps what there was"
+    assert (found["added"]["y"], found["pruned"]["y"]) == ([10, 20, 10, 10], [0, -2, 0, -2])
+    many = traces(charts.growth([row for n in range(12) for row in days(100 + n, source=f"s{n:02d}")]))
+    assert [*many][:8] == [*(f"s{n:02d}" for n in range(5, 12)), "5 others"]
+    assert many["5 others"]["y"] == [510, 510]
 
 
-def test_nothing_yet_is_still_a_picture() -> None:
-    for chart in (charts.timeline([], [], []), charts.coverage([]), charts.growth([])):
-        assert charts.to_svg(chart).startswith("<svg")
+@pytest.mark.parametrize(
+    "chart",
+    [
+        charts.calendar([], 0, 91), charts.coverage([]), charts.durations([]),
+        charts.durations([run(0, longest_ms=None)]), charts.growth([]),
+    ],
+)  # fmt: skip
+def test_no_data_no_chart(chart: charts.Chart | None) -> None:
+    assert chart is None
 
 
-def _columns(image: Any, colour: str) -> Any:
-    wanted = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)])
-    return np.flatnonzero((np.abs(image.astype(int) - wanted).max(axis=2) <= 12).any(axis=0))
+def test_a_name_is_no_tag() -> None:
+    chart = charts.calendar([run(0, "<a href='x'>\x1b</a>" + "n" * 60, succeeded=1)], MIDNIGHT, 91)
+    assert chart
+    assert "<a" not in json.dumps(chart)
+    assert chart["layout"]["annotations"][0]["text"].startswith("&lt;a href='x'&gt;\\x1b")
+    assert chart["layout"]["annotations"][0]["text"].endswith("…")
+
+
+def test_a_chart_for_a_notebook_brings_its_script() -> None:
+    chart = charts.calendar([run(0, succeeded=1)], MIDNIGHT, 91)
+    assert chart
+    html = charts.to_html(chart)
+    assert charts.script()[:1000] in html
+    assert "cdn.plot.ly/plotly" not in html
+    assert "</script" not in charts.script()

@@ -1,4 +1,4 @@
--- 6925c8d15b6b57ea obsolete_backups raw_backups
+-- 0f8d57538ec156dd obsolete_backups raw_backups
 SELECT
   c.source,
   c.base,
@@ -10,7 +10,9 @@ SELECT
   c.bytes,
   c.held,
   c.obsolete,
-  c.obsolete_bytes
+  c.obsolete_bytes,
+  c.source_obsolete,
+  c.source_obsolete_bytes
 FROM (
   SELECT
     o.source,
@@ -24,6 +26,8 @@ FROM (
     COUNT(CASE WHEN o.status = 'KEEP' THEN 1 END) AS held,
     COUNT(CASE WHEN o.status = 'OBSOLETE' THEN 1 END) AS obsolete,
     TRY_CAST(SUM(CASE WHEN o.status = 'OBSOLETE' THEN o.bytes ELSE 0 END) AS BIGINT) AS obsolete_bytes,
+    TRY_CAST(SUM(COUNT(CASE WHEN o.status = 'OBSOLETE' THEN 1 END)) OVER (PARTITION BY o.source) AS BIGINT) AS source_obsolete,
+    TRY_CAST(SUM(SUM(CASE WHEN o.status = 'OBSOLETE' THEN o.bytes ELSE 0 END)) OVER (PARTITION BY o.source) AS BIGINT) AS source_obsolete_bytes,
     ROW_NUMBER() OVER (PARTITION BY o.source ORDER BY MAX(o.number) DESC) AS nth
   FROM obsolete_backups AS o
   JOIN raw_backups AS b

@@ -1,4 +1,4 @@
--- `growth` for a picture: days, or spans of so many days that there are about :steps of them.
+-- `growth` for a picture: days, or spans of so many days that there are about :steps of them, the same for all sources.
 SELECT
   g.source,
   g.first_day * 86400000 AS from_ts,
@@ -12,10 +12,8 @@ FROM (
   FROM (
     SELECT
       n.*,
-      MIN(n.day) OVER (PARTITION BY n.source) AS oldest,
-      1 + CAST(
-        FLOOR((MAX(n.day) OVER (PARTITION BY n.source) - MIN(n.day) OVER (PARTITION BY n.source)) / :steps) AS BIGINT
-      ) AS days
+      MIN(n.day) OVER () AS oldest,
+      1 + CAST(FLOOR((MAX(n.day) OVER () - MIN(n.day) OVER ()) / :steps) AS BIGINT) AS days
     FROM (
       SELECT
         source,

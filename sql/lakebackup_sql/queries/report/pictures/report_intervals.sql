@@ -8,6 +8,7 @@ WITH edges AS (
   JOIN (
     SELECT source, CAST(FLOOR(MIN(started_at) / 1000) AS BIGINT) AS first_ts
     FROM backups
+    WHERE state <> 'deleted'
     GROUP BY source
   ) AS b ON e.source = b.source
   GROUP BY e.source, b.first_ts

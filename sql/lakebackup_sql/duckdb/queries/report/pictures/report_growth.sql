@@ -1,4 +1,4 @@
--- 7696182977102ef8 growth
+-- 6cdff35a3ffde0b1 growth
 SELECT
   g.source,
   g.first_day * 86400000 AS from_ts,
@@ -18,12 +18,10 @@ FROM (
   FROM (
     SELECT
       n.*,
-      MIN(n.day) OVER (PARTITION BY n.source) AS oldest,
-      1 + TRY_CAST(FLOOR(
-        (
-          MAX(n.day) OVER (PARTITION BY n.source) - MIN(n.day) OVER (PARTITION BY n.source)
-        ) / NULLIF($steps, 0)
-      ) AS BIGINT) AS days
+      MIN(n.day) OVER () AS oldest,
+      1 + TRY_CAST(FLOOR((
+        MAX(n.day) OVER () - MIN(n.day) OVER ()
+      ) / NULLIF($steps, 0)) AS BIGINT) AS days
     FROM (
       SELECT
         source,

@@ -1,4 +1,4 @@
--- 4f11935ca1ea90a6 backups covered
+-- 4455af5ffaca6519 backups covered
 WITH edges AS (
   SELECT
     e.source,
@@ -10,6 +10,8 @@ WITH edges AS (
       source,
       TRY_CAST(FLOOR(MIN(started_at) / NULLIF(1000, 0)) AS BIGINT) AS first_ts
     FROM backups
+    WHERE
+      state <> 'deleted'
     GROUP BY
       source
   ) AS b

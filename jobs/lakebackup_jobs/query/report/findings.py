@@ -1,0 +1,225 @@
+"""What somebody should know of a catalog, each with the command that mends it, or that shows more of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT, TOPICS
+from lakebackup_jobs.lifecycle.progress import human_bytes
+from lakebackup_jobs.query.words import counted, span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    Rows = Sequence[Mapping[str, Any]]
+
+Finding = tuple[str, str | None, str, list[str]]
+"""Its kind, source, text, and the words of its command."""
+_NAMED = 12  # topics that a command has by name
+_EVERY = ["--pattern", ".*"]
+_WORST = 3  # sources that a sentence has by name
+_FAULTS = ("missing", "changed", "damaged", "chain")
+_REASONS = {
+    "trial": "damaged: a trial restore failed",
+    "recreated": "the topic was deleted and recreated",
+    "bridged": "the chain continues over it",
+    "compacted": "values that were replaced before the backup are not known",
+}
+
+
+def verdict(sources: Rows) -> str:
+    """One sentence: how many sources are fine, and what is wrong with the worst of the others."""
+    wrong = [row for row in sources if row["status"] != "OK"]
+    fine = len(sources) - len(wrong)
+    worst = [f"{row['source']} {' '.join(_trouble(row))}" for row in wrong[:_WORST]]
+    if more := len(wrong) - len(worst):
+        worst.append(f"{counted(more, 'other source')} {'needs' if more == 1 else 'need'} attention too")
+    if not sources:
+        return "Nothing is backed up yet."
+    if not wrong:
+        return f"All {fine} sources are fine." if fine > 1 else f"{sources[0]['source']} is fine."
+    if len(sources) == 1:
+        return f"{worst[0]}."
+    return f"{fine} of {len(sources)} sources {'is' if fine == 1 else 'are'} fine; {_listed(worst)}."
+
+
+def state_words(row: Mapping[str, Any]) -> str:
+    """What the status of a source comes to, in a few words; none where it is OK, or late: that is said where
+    its next run is."""
+    late = row["status"] == "LATE" and row["late_ms"] is not None
+    return "" if row["status"] == "OK" or late else _trouble(row)[1]
+
+
+def findings(found: Mapping[str, Any], where: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows of kind (bad or note), source (None: of several), text and command, the bad ones first. `where`:
+    the flags that name the repository."""
+    rows = [*_of_sources(found), *_of_faults(found), *_of_gaps(found), *_of_checks(found)]
+    made = [
+        {
+            "kind": kind,
+            "source": source,
+            "text": text,
+            "command": " ".join(map(_word, ["lakebackup", *words, *where])),
+        }
+        for kind, source, text, words in rows
+    ]
+    return sorted(made, key=lambda row: row["kind"] != "bad")
+
+
+def _trouble(row: Mapping[str, Any]) -> tuple[str, str]:
+    """What is wrong with a source that is not OK: a verb, and the rest of the sentence."""
+    match row["status"]:
+        case "DAMAGED":
+            return "has", counted(row["damaged"], "damaged backup")
+        case "UNPROTECTED" if row["backup_id"] is None:
+            return "has", "nothing that can be restored"
+        case "UNPROTECTED":
+            return "has", f"{counted(row['unprotected'], 'topic')} without a backup"
+        case "LATE" if row["late_ms"] is None:
+            return "has", "a log task that paused itself"
+        case "LATE":
+            return "is", f"late by {span(row['late_ms'])}"
+        case _:
+            return "was", "never verified"
+
+
+def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
+    unverified = []
+    for row in found["sources"]:
+        source, status, alone = row["source"], row["status"], row["unprotected"]
+        lost = counted(row["lost"], "topic")
+        if status == "UNPROTECTED" and row["backup_id"] is None:
+            yield "bad", source, f"No backup of {source} can be restored.", _full(found, row)
+        elif row["lost"]:
+            yield "bad", source, f"{lost} of {source} cannot be restored at all.", _full(found, row)
+        if alone:
+            text = f"{counted(alone, 'topic')} of {source} {_are(alone)} in no backup and in no policy."
+            yield "bad", source, text, ["policy", "set", source, "--pattern", ".*"]
+        if row["late_ms"] is not None:
+            text = f"A run of {source} has been due for {span(row['late_ms'])}."
+            yield "bad", source, text, ["due", "--run", "--source", source]
+        elif status == "LATE":
+            yield "bad", source, f"The log task of {source} paused itself.", ["log", "resume", source]
+        if status != "UNPROTECTED" and row["verified_at"] is None:
+            unverified.append(source)
+        if not row["has_policy"] and row["source_kind"] == TOPICS:
+            text = f"{source} has no policy: nothing notices a run that is missed, and every backup is kept."
+            schedules = ["--full", "weekly sun 02:00", "--incr", "hourly", "--window", "14d"]
+            yield "note", source, text, ["policy", "set", source, *schedules]
+    if unverified:
+        others = len(unverified) - _WORST
+        some = unverified[:_WORST] + ([counted(others, "other source")] if others > 0 else [])
+        text = f"The newest backup of {_listed(some)} was never verified with all that it needs."
+        yield "note", unverified[0] if len(unverified) == 1 else None, text, ["verify"]
+    for source, row in {row["source"]: row for row in found["kept"]}.items():
+        if obsolete := row["source_obsolete"]:
+            size = human_bytes(row["source_obsolete_bytes"])
+            text = f"{counted(obsolete, 'backup')} of {source} {_are(obsolete)} obsolete: {size}."
+            yield "note", source, text, ["prune", "--source", source, "--delete"]
+
+
+def _of_faults(found: Mapping[str, Any]) -> Iterator[Finding]:
+    sources = {row["source"]: row for row in found["sources"]}
+    for source, mine in _by_source(
+        row for row in found["faults"] if row["reason"] not in ("out_of_sync", "pruned")
+    ):
+        first, now = mine[0], sources[source]
+        much = counted(sum(row["backups"] for row in mine), "backup")
+        fault = first["path"] or first["fault_backup_id"] or "an earlier backup"
+        why = _REASONS.get(first["reason"], first["reason"])
+        if first["reason"] == "chain":
+            why = first["fault_state"] or "no longer there"
+        more = counted(len(mine) - 1, "other cause")
+        rest = f", and {_least(found['faults'])}{more}" if len(mine) > 1 else ""
+        text = f"{much} of {source} cannot be used, or not with all topics: {fault} is {why}{rest}."
+        if now["status"] != "DAMAGED" and first["to_ts"] < (now["restorable_ts"] or 0):
+            yield "note", source, f"{text} Newer backups can be restored.", _look("unusable_backups", source)
+        else:
+            yield "bad", source, f"{text} A new full replaces what they held.", _full(found, now)
+
+
+def _of_gaps(found: Mapping[str, Any]) -> Iterator[Finding]:
+    of_topics = {row["source"] for row in found["sources"] if row["source_kind"] == TOPICS}
+    for status, kind in (("gap", "bad"), ("fork", "note")):
+        # What is missing or damaged is a fault, which has a finding of its own.
+        for source, mine in _by_source(
+            row for row in found["gaps"] if row["status"] == status and row["reason"] not in _FAULTS
+        ):
+            scopes = counted(len({row["scope"] for row in mine}), "topic")
+            much = f"{_least(found['gaps'])}{counted(len(mine), 'interval')} of {scopes} of {source}"
+            much, look = much[:1].upper() + much[1:], _look("coverage", source, f" AND status = '{status}'")
+            if status == "fork":
+                text = f"{much} {_are(len(mine))} of a history that the source has given up since."
+                yield kind, source, text, look
+            elif source in of_topics and any(row["reason"] == "purged" for row in mine):
+                text = (
+                    f"{much} cannot be restored: the source had deleted the records before their backup. "
+                    "Run more often than its retention is long."
+                )
+                yield kind, source, text, ["policy", "set", source, "--incr", "hourly"]
+            else:
+                why = _REASONS.get(mine[0]["reason"], mine[0]["reason"])
+                yield kind, source, f"{much} cannot be restored: {why}.", look
+
+
+def _of_checks(found: Mapping[str, Any]) -> Iterator[Finding]:
+    orphans = sum(row["orphan"] for row in found["checks"][:1])
+    if orphans:
+        text = f"{counted(orphans, 'object')} in the storage {_are(orphans)} named by no backup."
+        yield "note", None, text, ["sql", "SELECT * FROM orphans"]
+
+
+def _full(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    """The command that takes a new full of a source, as its policy has it; of what another program made, the
+    one that shows more. FOLDER is a snapshot's, which no policy names."""
+    source = row["source"]
+    own = json.loads(row["command"]) if row["command"] else []
+    full = ["--mode", "full"]
+    commands = {
+        TOPICS: ["backup", "topics", "--source", source, *full, *_topics(found, row)],
+        SNAPSHOT: ["backup", *(own or ["snapshot", "FOLDER"]), "--source", source, *full],
+        CHANGES: ["log", "snapshot", source],
+        QUEUES: ["backup", *(own or ["queue", source, "--snapshot-folder", "FOLDER", *_EVERY]), *full],
+    }
+    return commands.get(row["source_kind"] or TOPICS) or _look("unusable_backups", source)
+
+
+def _topics(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    """The topics of a source: by its policy's patterns, or those of its newest backup where they are few."""
+    if row["patterns"]:
+        return [word for pattern in json.loads(row["patterns"]) for word in ("--pattern", pattern)]
+    known = [one for one in found["topics"] if one["source"] == row["source"] and one["present"]]
+    names = [one["scope"] for one in known]
+    few = 0 < row["topics"] == len(names) <= _NAMED and not any(name.startswith("-") for name in names)
+    return names if few else _EVERY
+
+
+def _look(view: str, source: str, also: str = "") -> list[str]:
+    quoted = source.replace("'", "''")
+    return ["sql", f"SELECT * FROM {view} WHERE source = '{quoted}'{also}"]  # noqa: S608 - for a person
+
+
+def _by_source(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, list[Mapping[str, Any]]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["source"], []).append(row)
+    return found.items()
+
+
+def _word(text: str) -> str:
+    """A word for a shell, in the quotes that are easier to read."""
+    return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join([*([", ".join(parts[:-1])] if len(parts) > 1 else []), parts[-1]])
+
+
+def _least(rows: Rows) -> str:
+    return "at least " if rows[0]["all_rows"] > len(rows) else ""
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"

@@ -1,0 +1,101 @@
+"""What the report shows, as values: rows from SQL, few whatever the catalog's size; from DuckDB, no JVM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.sql_engine.delta.log import folder_of
+from lakebackup_jobs.query.report.findings import findings, verdict
+from lakebackup_jobs.query.words import span
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakebackup.store.reader import CatalogReader
+
+MOST = 100
+"""Rows of a list, of each source where it is about topics; the page shows when there are more."""
+CHAINS, TOPICS, DAYS, STEPS = 24, 12, 91, 400
+"""Of each source: chains, topics with gaps in their chart, days of runs; marks side by side in a chart."""
+_STAGES = {"covered": "report_covered", "unusable": "report_unusable", "protected": "report_protected"}
+
+# The tables of a summary: the facts that each takes its rows from, and its columns, as `shown=fact` where the
+# two have other names.
+_TABLES = {
+    "sources": (
+        "sources",
+        "status source backups topics last_backup_at=finished_at restorable_ts ago=lag_ms due_ts verified_at",
+    ),
+    "topics": ("topics", "source topic=scope partitions=regions restorable_ts ago=lag_ms gaps forks"),
+    "held": ("items", "source topic=scope chains backups files entries=items bytes"),
+    "chains": ("kept", "source chain=base from_ts to_ts backups entries=items bytes obsolete obsolete_bytes"),
+    "gaps": ("gaps", "source topic=scope what=status reason from_ts to_ts partitions=regions"),
+    "unusable": ("faults", "source reason at_fault=fault_backup_id backups path"),
+    "storage": ("storage", "source destination backups files entries bytes pruned_bytes"),
+    "verified": ("checks", "mode at objects ok missing changed damaged orphans=orphan"),
+}
+
+
+def facts(reader: CatalogReader, now_ms: int) -> dict[str, Any]:
+    """All that the report shows at the instant `now_ms`.
+
+    Scalars: generated_ts, repository, catalog, schema_version, versions (Delta version of each table),
+    verdict (a sentence). Lists of rows: findings (kind bad or note, source, text, command), sources, topics,
+    items (what topics hold), kept (chains, and what of them the policy makes obsolete), gaps, faults,
+    storage, checks; for charts runs (a day), spans (what can be restored), intervals (of topics with gaps),
+    growth. Columns as in the queries `report_*`; times in ms or us as their names end.
+    """
+    repository = str(folder_of(reader.home.uri) or reader.home.uri)
+    for relation, query in _STAGES.items():
+        reader.define(relation, query)
+    found: dict[str, Any] = {
+        "generated_ts": now_ms,
+        "repository": repository,
+        "catalog": reader.catalog_uri,
+        "schema_version": reader.version(),
+        "versions": reader.versions(),
+        "sources": reader.rows("report_sources", now_ms=now_ms),
+        "topics": reader.rows("report_topics", most=MOST),
+        "items": reader.rows("report_items", most=MOST),
+        "kept": reader.rows("report_kept", chains=CHAINS),
+        "gaps": reader.rows("report_gaps", most=MOST),
+        "faults": reader.rows("report_faults", most=MOST),
+        "storage": reader.rows("report_storage"),
+        "checks": reader.rows("report_checks"),
+        "runs": reader.rows("report_runs", now_ms=now_ms, days=DAYS),
+        "spans": reader.rows("report_spans", steps=STEPS),
+        "intervals": reader.rows("report_intervals", topics=TOPICS, steps=STEPS),
+        "growth": reader.rows("report_growth", steps=STEPS),
+    }
+    for row in found["topics"]:
+        row["lag_ms"] = None if row["restorable_ts"] is None else now_ms - row["restorable_ts"]
+    where = ["--repo", repository]
+    if reader.catalog_uri != f"{reader.home.uri}/catalog":
+        where += ["--catalog", reader.catalog_uri]
+    return found | {"verdict": verdict(found["sources"]), "findings": findings(found, where)}
+
+
+def summary(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts for a terminal: scalars and tables, without what only the pictures need."""
+    findings = [
+        {
+            "kind": "wrong" if row["kind"] == "bad" else "note",
+            "finding": row["text"],
+            "command": row["command"],
+        }
+        for row in found["findings"]
+    ]
+    tables = {}
+    for name, (rows, columns) in _TABLES.items():
+        pairs = [(column.partition("=")[0], column.rpartition("=")[2]) for column in columns.split()]
+        tables[name] = [
+            {shown: span(row[fact]) if fact == "lag_ms" else row[fact] for shown, fact in pairs}
+            for row in found[rows]
+        ]
+    return {
+        "catalog": found["catalog"],
+        "generated_ts": found["generated_ts"],
+        "verdict": found["verdict"],
+        "findings": findings,
+        **tables,
+    }

@@ -1,0 +1,233 @@
+"""What is wrong is said in a sentence, and each finding has a command that the command line takes."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from lakebackup_jobs.cli import main
+from lakebackup_jobs.query.report.findings import findings, state_words, verdict
+
+HOUR = 3_600_000
+SOURCE: dict[str, Any] = {
+    "source": "orders", "source_kind": "kafka", "status": "OK", "late_ms": None, "damaged": 0,
+    "unprotected": 0, "lost": 0, "backup_id": "b9", "restorable_ts": 1000, "verified_at": 1, "topics": 2,
+    "has_policy": True, "patterns": None, "command": None,
+}  # fmt: skip
+FAULT: dict[str, Any] = {
+    "source": "orders", "reason": "damaged", "fault_backup_id": "b3", "fault_state": "complete",
+    "path": "a/b.avro", "backups": 3, "to_ts": 2000, "all_rows": 1,
+}  # fmt: skip
+GAP: dict[str, Any] = {
+    "source": "orders",
+    "scope": "carts",
+    "status": "gap",
+    "reason": "purged",
+    "all_rows": 1,
+}
+DAMAGED = (
+    "3 backups of orders cannot be used, or not with all topics: a/b.avro is damaged. "
+    "A new full replaces what they held."
+)
+UNCONFIRMED = (
+    "3 backups of orders cannot be used, or not with all topics: b3 is unconfirmed. "
+    "Newer backups can be restored."
+)
+PURGED = (
+    "2 intervals of 1 topic of orders cannot be restored: the source had deleted the records before their "
+    "backup. Run more often than its retention is long."
+)
+MANY = (
+    "0 of 5 sources are fine; orders has nothing that can be restored, orders has 1 topic without a backup, "
+    "orders has a log task that paused itself and 2 other sources need attention too."
+)
+WHERE = ["--repo", "/srv/it's here"]
+
+
+def found(*sources: dict[str, Any], **rows: Any) -> dict[str, Any]:
+    """The values that findings are made of."""
+    topics = [{"source": "orders", "scope": scope, "present": True} for scope in ("carts", "orders")]
+    nothing = {"topics": topics, "kept": [], "faults": [], "gaps": [], "checks": []}
+    return nothing | {"sources": [SOURCE | source for source in sources]} | rows
+
+
+def wrong(status: str, **row: Any) -> dict[str, Any]:
+    return SOURCE | {"status": status} | row
+
+
+CASES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "nothing can be restored": (
+        found(wrong("UNPROTECTED", backup_id=None, restorable_ts=None, verified_at=None)),
+        "No backup of orders can be restored.",
+        "backup topics --source orders --mode full carts orders",
+    ),
+    "a topic is lost, of many": (
+        found(wrong("UNPROTECTED", lost=1, topics=50)),
+        "1 topic of orders cannot be restored at all.",
+        "backup topics --source orders --mode full --pattern '.*'",
+    ),
+    "topics in no backup": (
+        found(wrong("UNPROTECTED", unprotected=2)),
+        "2 topics of orders are in no backup and in no policy.",
+        "policy set orders --pattern '.*'",
+    ),
+    "a run is due": (
+        found(wrong("LATE", late_ms=2 * HOUR)),
+        "A run of orders has been due for 2 h.",
+        "due --run --source orders",
+    ),
+    "a log task paused": (
+        found(wrong("LATE", source_kind="changes")),
+        "The log task of orders paused itself.",
+        "log resume orders",
+    ),
+    "never verified": (
+        found(wrong("UNVERIFIED", verified_at=None)),
+        "The newest backup of orders was never verified with all that it needs.",
+        "verify",
+    ),
+    "no policy": (
+        found(wrong("OK", has_policy=False)),
+        "orders has no policy: nothing notices a run that is missed, and every backup is kept.",
+        "policy set orders --full 'weekly sun 02:00' --incr hourly --window 14d",
+    ),
+    "obsolete": (
+        found({}, kept=[{"source": "orders", "source_obsolete": 2, "source_obsolete_bytes": 3_000_000}]),
+        "2 backups of orders are obsolete: 3.0 MB.",
+        "prune --source orders --delete",
+    ),
+    "damaged": (
+        found(wrong("DAMAGED"), faults=[FAULT]),
+        DAMAGED,
+        "backup topics --source orders --mode full carts orders",
+    ),
+    "a damaged snapshot": (
+        found(wrong("DAMAGED", source_kind="snapshot"), faults=[FAULT]),
+        DAMAGED,
+        "backup snapshot FOLDER --source orders --mode full",
+    ),
+    "a damaged log": (
+        found(wrong("DAMAGED", source_kind="changes"), faults=[FAULT]),
+        DAMAGED,
+        "log snapshot orders",
+    ),
+    "damaged queues": (
+        found(wrong("DAMAGED", source_kind="queues"), faults=[FAULT]),
+        DAMAGED,
+        "backup queue orders --snapshot-folder FOLDER --pattern '.*' --mode full",
+    ),
+    "damaged, of a policy with patterns": (
+        found(wrong("DAMAGED", patterns='["app.*", "-x"]'), faults=[FAULT]),
+        DAMAGED,
+        "backup topics --source orders --mode full --pattern 'app.*' --pattern -x",
+    ),
+    "a damaged snapshot, of a policy that names it": (
+        found(wrong("DAMAGED", source_kind="snapshot", command='["snapshot", "/data"]'), faults=[FAULT]),
+        DAMAGED,
+        "backup snapshot /data --source orders --mode full",
+    ),
+    "damaged queues, of a policy that names them": (
+        found(
+            wrong("DAMAGED", source_kind="queues", command='["queue", "orders", "--pattern", "d.*"]'),
+            faults=[FAULT],
+        ),
+        DAMAGED,
+        "backup queue orders --pattern 'd.*' --mode full",
+    ),
+    "of another program": (
+        found(wrong("DAMAGED", source_kind="restic"), faults=[FAULT]),
+        DAMAGED,
+        "sql \"SELECT * FROM unusable_backups WHERE source = 'orders'\"",
+    ),
+    "unusable, and newer ones are not": (
+        found(
+            {"restorable_ts": 3000},
+            faults=[FAULT | {"reason": "chain", "fault_state": "unconfirmed", "path": None}],
+        ),
+        UNCONFIRMED,
+        "sql \"SELECT * FROM unusable_backups WHERE source = 'orders'\"",
+    ),
+    "purged before a backup": (
+        found({}, gaps=[GAP, GAP]),
+        PURGED,
+        "policy set orders --incr hourly",
+    ),
+    "another gap, of more": (
+        found({}, gaps=[GAP | {"reason": "recreated", "all_rows": 7}]),
+        "At least 1 interval of 1 topic of orders cannot be restored: the topic was deleted and recreated.",
+        "sql \"SELECT * FROM coverage WHERE source = 'orders' AND status = 'gap'\"",
+    ),
+    "a fork": (
+        found({}, gaps=[GAP | {"status": "fork", "reason": "out_of_sync"}]),
+        "1 interval of 1 topic of orders is of a history that the source has given up since.",
+        "sql \"SELECT * FROM coverage WHERE source = 'orders' AND status = 'fork'\"",
+    ),
+    "orphans": (
+        found({}, checks=[{"orphan": 3}]),
+        "3 objects in the storage are named by no backup.",
+        "sql 'SELECT * FROM orphans'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_finding_has_a_command_that_the_command_line_takes(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values, text, command = CASES[name]
+    (finding,) = findings(values, WHERE)
+    assert (finding["source"], finding["text"]) == (None if name == "orphans" else "orders", text)
+    assert finding["command"] == f'lakebackup {command} --repo "/srv/it\'s here"'
+    program, *words = shlex.split(finding["command"])
+    assert program == "lakebackup"
+    assert main([*words, "--help"]) == 0, capsys.readouterr().err
+
+
+def test_a_flag_that_there_is_not_would_have_been_noticed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prune", "--nothing", "--help"]) == 2
+    assert "--nothing" in capsys.readouterr().err
+
+
+def test_what_is_bad_comes_first() -> None:
+    sources = [wrong("UNVERIFIED", source="a", verified_at=None), wrong("LATE", source="b", late_ms=HOUR)]
+    assert [row["kind"] for row in findings(found(*sources), WHERE)] == ["bad", "note"]
+
+
+def test_a_name_is_quoted_for_a_shell_and_for_sql() -> None:
+    rows = findings(
+        found(wrong("DAMAGED", source="a'b $x", source_kind="restic"), faults=[FAULT | {"source": "a'b $x"}]),
+        [],
+    )
+    assert shlex.split(rows[0]["command"])[2] == "SELECT * FROM unusable_backups WHERE source = 'a''b $x'"
+
+
+@pytest.mark.parametrize(
+    ("sources", "sentence"),
+    [
+        ([], "Nothing is backed up yet."),
+        ([SOURCE], "orders is fine."),
+        ([SOURCE, SOURCE], "All 2 sources are fine."),
+        ([wrong("LATE", late_ms=2 * HOUR)], "orders is late by 2 h."),
+        (
+            [wrong("LATE", late_ms=2 * HOUR), *[SOURCE] * 3],
+            "3 of 4 sources are fine; orders is late by 2 h.",
+        ),
+        (
+            [wrong("DAMAGED", damaged=2), wrong("UNVERIFIED", source="edge"), SOURCE],
+            "1 of 3 sources is fine; orders has 2 damaged backups and edge was never verified.",
+        ),
+        (
+            [wrong("UNPROTECTED", backup_id=None), wrong("UNPROTECTED", unprotected=1), *[wrong("LATE")] * 3],
+            MANY,
+        ),
+    ],
+)  # fmt: skip
+def test_the_verdict(sources: list[dict[str, Any]], sentence: str) -> None:
+    assert verdict(sources) == sentence
+
+
+def test_a_late_source_says_so_where_its_run_is_due() -> None:
+    assert state_words(wrong("LATE", late_ms=HOUR)) == state_words(SOURCE) == ""
+    assert state_words(wrong("DAMAGED", damaged=1, late_ms=HOUR)) == "1 damaged backup"

@@ -1,0 +1,279 @@
+"""The report's page over a catalog that was made up: its text, and the page in a browser at three widths,
+light and dark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.browser import Tab, browser, hosts
+from tests.support.made_up import DAY, FIRST, NASTY, put, three_months
+from tests.support.pictures import colours, pixels, share
+
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.query.charts import COLOURS
+from lakebackup_jobs.query.report import page as pages
+from lakebackup_jobs.query.report.values import facts
+from lakebackup_jobs.query.whole_file import write_whole
+
+NOW = FIRST + 89 * DAY + 5 * 3_600_000
+WIDTHS = (390, 820, 1440)
+SECTIONS = ["status", "findings", "calendar", "restorable", "durations", "growth", "details"]
+CHARTS = ["calendar", "restorable", "topics-with-gaps", "durations", "growth"]
+HOSTILE = "<script>x</script>\"'><img src=//canary.invalid onerror=x>\x1b[31m\u202e"
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("report")
+    put(folder, three_months())
+    return facts(CatalogReader.require(str(folder)), NOW)
+
+
+@pytest.fixture(scope="module")
+def page(found: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    write_whole(pages.page(found), file, "The report")
+    return file
+
+
+class Page(HTMLParser):
+    """What is in a page: its tags and attributes, ids in their order, its visible text, its scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+        self.ids: list[str] = []
+        self.policy = self.text = self._in = ""
+        self.scripts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        values = dict(attrs)
+        self.attributes |= values.keys()
+        self.ids += [str(values["id"])] if "id" in values else []
+        if values.get("http-equiv") == "Content-Security-Policy":
+            self.policy = str(values["content"])
+        if tag in ("script", "style"):
+            self._in = "data" if values.get("type") == "application/json" else tag
+            self.scripts += [""] if self._in == "script" else []
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("script", "style"):
+            self._in = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._in == "script":
+            self.scripts[-1] += data
+        elif not self._in:
+            self.text += data
+
+
+@pytest.fixture(scope="module")
+def read(page: Path) -> Page:
+    return Page(page.read_text("utf-8"))
+
+
+def test_status_is_first_and_the_rest_comes_in_order(read: Page) -> None:
+    assert [name for name in read.ids if name in SECTIONS] == SECTIONS
+    assert [name.removeprefix("chart-") for name in read.ids if name.startswith("chart-")] == CHARTS
+    assert read.text.index("0 of 2 sources are fine") < read.text.index("Restorable until")
+
+
+def test_the_text_has_what_there_is_without_marks_of_code(read: Page) -> None:
+    for part in (
+        "edge",
+        "prod",
+        "2026-11-22 03:00 UTC",
+        "DAMAGED",
+        "gap, purged",
+        "sha256 differs",
+        "690.8 MB",
+    ):
+        assert part in read.text, part
+    assert read.text.count(NASTY) >= 2, "names are shown as they are"
+    assert not re.search(r"`|\*\*|^#", read.text, re.MULTILINE)
+
+
+def test_every_chart_has_a_table(read: Page) -> None:
+    tables = read.tags.count("details") - len(set(re.findall(r"Topics of (\w+):", read.text))) - 1
+    assert tables == len(CHARTS)
+
+
+def test_the_page_loads_nothing_and_runs_only_its_own_scripts(read: Page) -> None:
+    assert not set(read.tags) & {"img", "link", "iframe", "object", "embed", "image", "use", "a"}
+    assert not read.attributes & {"src", "href", "xlink:href", "srcset", "onerror", "onload", "onclick"}
+    allowed = [pages._digest(script) for script in read.scripts]
+    assert len(allowed) == 2
+    assert read.policy == (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src '{allowed[0]}' '{allowed[1]}'"
+    )
+    own = read.text + read.scripts[1] + pages._file("page.css")
+    assert not re.search(r"https?://|url\(|@import", own.replace("http://canary.invalid/", ""))
+
+
+def hostile(value: Any) -> Any:
+    """The same facts, with such a name in every text."""
+    if isinstance(value, list):
+        return [hostile(item) for item in value]
+    if isinstance(value, dict):
+        return {key: hostile(item) for key, item in value.items()}
+    return value + HOSTILE if isinstance(value, str) else value
+
+
+def test_no_field_of_the_page_is_obeyed(found: dict[str, Any]) -> None:
+    text = pages.page(hostile(found))
+    read = Page(text)
+    assert "img" not in read.tags
+    assert not read.attributes & {"src", "onerror"}
+    assert len(read.scripts) == 2
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert read.text.count("<script>x</script>\"'><img src=//canary.invalid onerror=x>\\x1b[31m\\u202e") > 50
+
+
+def test_a_chart_without_data_is_a_sentence(found: dict[str, Any]) -> None:
+    nothing = {"runs": [], "spans": [], "intervals": [], "growth": []}
+    read = Page(pages.page(found | nothing))
+    assert not [name for name in read.ids if name.startswith("chart-")]
+    for sentence in ("No run in the last 91 days.", "Nothing yet.", "Nothing is stored yet."):
+        assert sentence in read.text
+    assert [len(script) < 5000 for script in read.scripts] == [True], "nothing to draw, no Plotly"
+
+
+def test_a_catalog_without_backups(tmp_path: Path) -> None:
+    put(tmp_path, [row for row in three_months() if type(row).__name__ == "Migration"])
+    read = Page(pages.page(facts(CatalogReader.require(str(tmp_path)), NOW)))
+    assert "Nothing is backed up yet." in read.text
+    assert not set(read.ids) & {"status", "details", "chart-calendar"}
+
+
+def test_findings_and_tables_are_bounded(found: dict[str, Any]) -> None:
+    many = {**found, "findings": found["findings"] * 10, "runs": found["runs"] * 20}
+    read = Page(pages.page(many))
+    assert f"And {len(many['findings']) - pages.FINDINGS} more" in read.text
+    assert f"The newest {pages.ROWS} of {len(many['runs']):,} rows." in read.text
+    assert read.tags.count("li") == pages.FINDINGS
+    assert read.tags.count("tr") < 900
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark", "print"])
+def test_text_stands_out(scheme: str) -> None:
+    """Contrast as WCAG 2.2 defines it, 4.5 or more."""
+    blocks = re.findall(r":root \{(.*?)\}", pages._file("page.css"), re.DOTALL)
+    assert len(blocks) == 3
+    colour = dict(re.findall(r"--([\w-]+): (#\w+)", blocks[["light", "dark", "print"].index(scheme)]))
+    on = [("ink", ground) for ground in ("page", "card", "code", "good-wash", "bad-wash", "warn-wash")]
+    on += [(text, ground) for text in ("soft", "bad", "warn", "accent") for ground in ("page", "card")]
+    on += [(state, f"{state}-wash") for state in ("good", "bad", "warn")]
+    for text, ground in on:
+        light, dark = sorted((_luminance(colour[text]), _luminance(colour[ground])), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (text, ground)
+
+
+def _luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(digit * 2 for digit in colour[1:])
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("browser")
+
+
+@pytest.fixture(scope="module")
+def tab(scratch: Path) -> Iterator[Tab]:
+    with browser(scratch) as tab:
+        yield tab
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_at_a_width(tab: Tab, page: Path, width: int, dark: bool) -> None:
+    tab.open(page, width, dark=dark)
+    assert tab.console == []
+    assert tab.value("document.documentElement.scrollWidth") == width
+    assert tab.value("document.querySelectorAll('.chart .cartesianlayer .subplot').length") >= len(CHARTS)
+    inside = "[...document.querySelectorAll('.chart')].every((box) => box.scrollWidth <= box.clientWidth)"
+    assert tab.value(inside)
+    assert tab.value("document.title") == "Backup report, 2026-11-22 08:00 UTC"
+    names = tab.value(
+        "[...document.querySelectorAll('#chart-calendar .annotation-text')].map((t) => t.textContent)"
+    )
+    assert names == ["edge", "prod"]
+    image = pixels(tab.screenshot())
+    assert image.shape[1] == width
+    assert (image.mean() < 90) == dark
+    assert colours(image) > 200
+    assert share(image, COLOURS["gap"]) > 0.0005
+    assert share(image, COLOURS["succeeded"]) > 0.005
+
+
+@pytest.mark.browser
+def test_a_chart_answers_to_the_pointer(tab: Tab, page: Path) -> None:
+    tab.open(page, 1440)
+    cell = "document.querySelector('#chart-calendar .point').getBoundingClientRect()"
+    tab.value("document.getElementById('calendar').scrollIntoView()")
+    left, top = tab.value(f"[{cell}.left + {cell}.width / 2, {cell}.top + 8]")
+    for x in (left - 30, left):
+        tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=top)
+    shown = "document.querySelector('#chart-calendar .hoverlayer').textContent"
+    look = f"const look = () => {shown} ? done({shown}) : setTimeout(look, 20)"
+    assert tab.value(f"new Promise((done) => {{ {look}; look(); }})") == "edge2026-08-25 UTC: 1 succeeded"
+
+
+@pytest.mark.browser
+def test_on_paper(tab: Tab, page: Path) -> None:
+    tab.open(page, 1440, dark=True)
+    sheets = len(re.findall(rb"/Type\s*/Page\b", tab.pdf()))
+    assert 2 <= sheets <= 6
+    tab.open(page, 760, dark=True, media="print")
+    assert pixels(tab.screenshot()).mean() > 200, "paper is white in the dark too"
+    assert not tab.value(
+        "[...document.querySelectorAll('button, summary')].some((it) => it.checkVisibility())"
+    )
+    assert tab.console == []
+
+
+@pytest.mark.browser
+def test_a_name_is_shown_in_a_chart_and_not_obeyed(tab: Tab, found: dict[str, Any], tmp_path: Path) -> None:
+    runs = [
+        {**row, "source": f"<b>{row['source']}</b> <a href='http://canary.invalid/'>x</a>"}
+        for row in found["runs"]
+    ]
+    file = tmp_path / "report.html"
+    write_whole(pages.page({**found, "runs": runs}), file, "The report")
+    tab.open(file, 820)
+    assert tab.value("document.querySelectorAll('.chart a, .chart tspan[style*=bold]').length") == 0
+    text = tab.value("document.querySelector('#chart-calendar .annotation-text').textContent")
+    assert text.startswith("<b>edge</b> <a href='http:")
+
+
+@pytest.mark.browser
+def test_nothing_is_asked_of_a_network(page: Path, tmp_path: Path) -> None:
+    with browser(tmp_path) as tab:
+        tab.open(page, 1440)
+    assert "canary.invalid" not in hosts(tmp_path)
+
+
+@pytest.mark.browser
+def test_the_browser_would_have_noticed(tmp_path: Path) -> None:
+    """The same checks see what they look for on a page that is not careful."""
+    careless = tmp_path / "careless.html"
+    careless.write_text(f"<title>none</title>{NASTY}<script>nowhere()</script>", "utf-8")
+    with browser(tmp_path) as tab:
+        tab.open(careless, 390)
+        assert tab.value("document.title") == "run"
+        assert any("nowhere" in text for text in tab.console)
+    assert "canary.invalid" in hosts(tmp_path)

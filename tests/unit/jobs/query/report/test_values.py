@@ -1,0 +1,125 @@
+"""The values of the report on a catalog that was made up, and the command that prints them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.made_up import DAY, FIRST, NASTY, put, three_months
+
+from lakebackup.errors import EnvironmentProblem
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.cli import main
+from lakebackup_jobs.query.report import values
+from lakebackup_jobs.query.whole_file import write_whole
+
+NOW = FIRST + 89 * DAY + 5 * 3_600_000
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    put(folder, three_months())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def facts(catalog: Path) -> dict[str, Any]:
+    return values.facts(CatalogReader.require(str(catalog)), NOW)
+
+
+def test_each_source_the_worst_first(facts: dict[str, Any]) -> None:
+    seen = [
+        (row["source"], row["status"], row["backups"], row["topics"], row["lag_ms"], row["has_policy"])
+        for row in facts["sources"]
+    ]
+    assert seen == [
+        ("prod", "DAMAGED", 90, 5, 5 * 3_600_000, False),
+        ("edge", "UNVERIFIED", 45, 1, NOW - FIRST - 44 * DAY, False),
+    ]
+    assert (
+        facts["verdict"] == "0 of 2 sources are fine; prod has 3 damaged backups and edge was never verified."
+    )
+    worst = [row["scope"] for row in facts["topics"] if row["gaps"]]
+    assert sorted(worst) == ["invoices", "orders", "payments"]
+
+
+def test_what_is_missing(facts: dict[str, Any], catalog: Path) -> None:
+    found = {(row["scope"], row["status"], row["reason"]) for row in facts["gaps"]}
+    assert found == {
+        ("orders", "gap", "purged"),
+        ("payments", "gap", "purged"),
+        ("invoices", "gap", "damaged"),
+        *((scope, "fork", "out_of_sync") for scope in ("orders", "payments", "clicks", "invoices", NASTY)),
+    }
+    damaged = next(row for row in facts["faults"] if row["reason"] == "damaged")
+    assert (damaged["backups"], damaged["path"].split("/")[3]) == (3, "invoices")
+    assert [row["kind"] for row in facts["findings"]] == ["bad", "bad", *["note"] * 5]
+    assert all(row["command"].endswith(f"--repo {catalog}") for row in facts["findings"])
+    (check,) = facts["checks"]
+    assert (check["damaged"], check["ok"]) == (1, check["objects"] - 1)
+
+
+def test_charts_get_few_rows_whatever_there_is(facts: dict[str, Any]) -> None:
+    assert len(facts["runs"]) == 90 + 45
+    assert sum(row["failed"] for row in facts["runs"]) == 5
+    assert len(facts["growth"]) == 135
+    prod = [(row["status"], row["scopes"]) for row in facts["spans"] if row["source"] == "prod"]
+    assert sorted(prod) == [
+        ("fork", 5), ("gap", 1), ("gap", 2), ("pruned", 1), ("restorable", 5), ("restorable", 5),
+    ]  # fmt: skip
+    assert {row["status"] for row in facts["intervals"]} == {"restorable", "gap", "fork", "pruned"}
+
+
+def test_nothing_is_bad_when_nothing_is_missing(tmp_path: Path) -> None:
+    rows = [row for row in three_months() if getattr(row, "source", "") != "prod"]
+    put(tmp_path, [row for row in rows if type(row).__name__ not in ("Check", "Removal", "Floor")])
+    found = values.facts(CatalogReader.require(str(tmp_path)), NOW)
+    assert {row["kind"] for row in found["findings"]} == {"note"}
+    assert any("never verified" in row["text"] for row in found["findings"])
+
+
+def test_a_catalog_without_backups(tmp_path: Path) -> None:
+    put(tmp_path, [row for row in three_months() if type(row).__name__ == "Migration"])
+    found = values.facts(CatalogReader.require(str(tmp_path)), NOW)
+    assert (found["findings"], found["verdict"]) == ([], "Nothing is backed up yet.")
+
+
+def test_the_command(catalog: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--repo", str(catalog)]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    for part in ("restorable_ts", "purged", "invoices", "DAMAGED", "2026-11-22T03:00:00.000Z", "690.8 MB"):
+        assert part in said.out
+
+
+def test_the_command_needs_no_java(catalog: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lakebackup_jobs", "report", "--repo", str(catalog), "--json"]
+    command += ["--html", str(tmp_path / "report.html")]
+    env = {"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}  # no Java to be found
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    facts = json.loads(done.stdout)
+    assert {row["source"] for row in facts["storage"]} == {"edge", "prod"}
+    assert facts["verdict"] in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_the_page_and_its_charts_need_no_pandas_and_no_arrow() -> None:
+    """What they import, not what the catalog's reader does."""
+    text = (
+        "import sys; from lakebackup_jobs.query import charts; charts.script()\n"
+        "from lakebackup_jobs.query.report import page\n"
+        "print([name for name in ('pandas', 'pyarrow', 'numpy', 'pyspark') if name in sys.modules])"
+    )
+    env = {"PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, env=env)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match="No such file"):
+        write_whole("", tmp_path / "nowhere" / "report.html", "The report")
