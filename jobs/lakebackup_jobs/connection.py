@@ -58,7 +58,6 @@ class RestoreOptions(TypedDict, total=False):
     settings: Literal["auto", "saved", "suspended"]
     zero_as_one: bool
     kafka: Mapping[str, str]
-    bandwidth: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +219,7 @@ class Connection:
         settings = self.settings
         given["kafka"] = {**settings.kafka, **given.get("kafka", {})}
         given.setdefault("source", settings.source)
-        given.setdefault("bandwidth", settings.bandwidth and int(settings.bandwidth))
+        given["bandwidth"] = settings.bandwidth and int(settings.bandwidth)
         given |= {"catalog": settings.catalog, "remote": settings.remote, "lease_ttl_s": settings.lease_ttl}
         return RestoreRequest(self.destination, to, tuple(topics), dry_run=dry_run, **given)
 
