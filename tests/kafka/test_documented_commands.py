@@ -60,6 +60,7 @@ def test_every_command_works_as_written(
     truth.create_topic(broker.bootstrap, name, 2)
     truth.produce(broker.bootstrap, name, rows)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PWD", str(tmp_path))
     moment = datetime.fromtimestamp((at + 50) / 1000, UTC).isoformat()
     done = set()
     for page in PAGES:
