@@ -158,12 +158,12 @@ class _Rebuild:
         ]
 
     def _imports(self, own: Sequence[Backup]) -> list[Backup]:
-        """The imported backups, after their rows."""
+        """The imported backups, after their rows, in the state that the audit log last gave them."""
         known = {backup.backup_id for backup in own}
         found, problems = imports.rebuild(self.spark, self.writer, self.run_id, known)
         self.result.problems += problems
         self.result.files += sum(backup.files for backup in found)
-        return found
+        return [replace(one, state=self.states.get(one.backup_id, one.state)) for one in found]
 
     def _prunes(self) -> None:
         """Floors and removals of every prune, done or not. The files of a prune whose tombstones are damaged
