@@ -1,0 +1,164 @@
+"""A week of three sources, in steps: a run that fails, damage, a drill, and all well again.
+
+At each step status, metrics, alerts and the report tell the same story.
+
+The backups are rows with times of the last seven days; who looks at them is real. Pure: DuckDB alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from tests.support.command_line import Commands
+from tests.support.made_backups import MadeBackups, Record
+
+from lakebackup.rows.upkeep import Check, Drill, Policy
+
+if TYPE_CHECKING:
+    import pytest
+
+ALERTS = Path(__file__).parents[4] / "docs/monitoring/alerts.yml"
+HOUR, DAY = 3_600_000, 86_400_000
+NOW = time.time_ns() // 1_000_000
+SOURCES = ("orders", "store", "shop")
+
+
+class Week:
+    """Daily fulls of each source in one destination; `taken` has the ids, by source and days ago."""
+
+    def __init__(self, folder: Path, commands: Commands) -> None:
+        self.folder, self.commands = folder, commands
+        self.taken: dict[tuple[str, int], str] = {}
+        self.made = MadeBackups(folder)
+
+    def policies(self) -> None:
+        for source in SOURCES:
+            self.made.add(
+                Policy(
+                    source=source,
+                    at=1000 * (NOW - 8 * DAY),
+                    actor="me",
+                    full_schedule="daily",
+                    full_every_ms=DAY,
+                )
+            )
+
+    def backup(self, source: str, days_ago: int) -> None:
+        self.made.source = source
+        end = NOW - days_ago * DAY - HOUR
+        name = self.made.backup([[Record(0, 7 - days_ago, end - 1000, b"k", b"v")]], full=True, end_ts=end)
+        self.taken[source, days_ago] = name
+
+    def look(self, source: str, days_ago: int, outcome: str = "ok", minutes: int = 0) -> None:
+        """What verify finds of a backup."""
+        name = self.taken[source, days_ago]
+        rows = (
+            self.made.reader()
+            .select(f"SELECT path FROM files WHERE backup_id = '{name}'")
+            .read_all()
+            .to_pylist()
+        )
+        self.made.add(
+            Check(
+                check_id=f"c{minutes}",
+                at=1000 * (NOW + minutes),
+                backup_id=name,
+                destination=self.made.destination,
+                path=rows[0]["path"],
+                mode="hash",
+                outcome=outcome,
+            )
+        )
+
+    def told(self) -> dict[str, str]:
+        """The state of each source, as all four say it; LATE and the like on the first that disagrees."""
+        self.made.flush()
+        where = ("--repo", self.folder)
+        file = self.folder / "metrics.prom"
+        code, out, _ = self.commands.run("status", *where, "--metrics", file, "--json")
+        rows = {row["source"]: row for row in map(json.loads, out.splitlines()) if "status" in row}
+        found = {source: row["status"] for source, row in rows.items()}
+        assert code == (7 if "DAMAGED" in found.values() else 4 if set(found.values()) != {"OK"} else 0)
+        families = {one.name: one for one in text_string_to_metric_families(file.read_text("utf-8"))}
+        states = {
+            sample.labels["source"]: sample.labels["status"]
+            for sample in families["lakebackup_status"].samples
+            if sample.value == 1
+        }
+        assert states == found
+        assert firing(families) == {(source, state) for source, state in found.items() if state != "OK"}
+        page = self.folder.parent / "report.html"
+        assert self.commands.run("report", *where, "--html", page)[0] == 0
+        text = re.sub(r"<script.*?</script>|<style.*?</style>", "", page.read_text("utf-8"), flags=re.DOTALL)
+        for source, state in found.items():
+            shown = re.sub(r"<[^>]+>|\s+", " ", text)
+            assert re.search(rf"{source}\b.{{0,200}}?\b{state}\b|\b{state}\b.{{0,200}}?{source}\b", shown), (
+                source, state,
+            )  # fmt: skip
+        return found
+
+
+def firing(families: dict[str, Any]) -> set[tuple[str, str]]:
+    """What the alerts about states say at once: each is of the form `metric{status="X"} == 1`."""
+    rules = [rule for group in yaml.safe_load(ALERTS.read_text("utf-8"))["groups"] for rule in group["rules"]]
+    of_states = [re.fullmatch(r'(\w+)\{status="(\w+)"\} == 1', rule["expr"]) for rule in rules]
+    assert len([one for one in of_states if one]) == 4
+    return {
+        (sample.labels["source"], found[2])
+        for found in of_states
+        if found
+        for sample in families[found[1]].samples
+        if sample.labels["status"] == found[2] and sample.value == 1
+    }
+
+
+def test_a_week(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    week = Week(tmp_path / "backups", Commands(capsys))
+    week.policies()
+    for days_ago in range(7, 2, -1):
+        for source in SOURCES:
+            week.backup(source, days_ago)
+    for source in ("orders", "shop"):
+        for days_ago in (2, 1, 0):
+            week.backup(source, days_ago)
+    week.made.flush()
+    week.look("orders", 0)
+    week.look("shop", 0)
+    week.look("store", 3)
+    # For two days the backups of the store have failed.
+    assert week.told() == {"orders": "OK", "shop": "OK", "store": "LATE"}
+    # Verify finds a flipped bit in a backup of the shop.
+    week.look("shop", 1, "damaged", minutes=1)
+    assert week.told() == {"orders": "OK", "shop": "DAMAGED", "store": "LATE"}
+    # The store is backed up again, and looked at; the shop's file is back from a copy.
+    week.backup("store", 0)
+    week.made.flush()
+    assert week.told()["store"] == "UNVERIFIED"
+    week.look("store", 0, minutes=2)
+    week.look("shop", 1, minutes=2)
+    week.made.add(
+        Drill(
+            drill_id="d",
+            at=1000 * (NOW - HOUR),
+            source="orders",
+            backup_id=week.taken["orders", 2],
+            target="dir",
+            entries=1,
+            files=1,
+            bytes=100,
+            predicted_ms=900,
+            real_ms=1000,
+            outcome="ok",
+            actor="me",
+        )
+    )
+    assert week.told() == dict.fromkeys(SOURCES, "OK")
+    (row,) = (row for row in week.made.reader().rows("list_status", source=None) if row["source"] == "orders")
+    assert row["last_drill"] is not None
+    assert HOUR <= row["drill_age_ms"] < 2 * HOUR
