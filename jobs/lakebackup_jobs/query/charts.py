@@ -35,7 +35,7 @@ COLOURS = {
     "failed": "#d9363e",
     "missed": "#cf7a12",
 }
-"""They stand out on white and on black. Blue, red and orange are told apart by the colour-blind too."""
+"""All are visible on white and on black; colour-blind people can distinguish blue, red and orange."""
 LANES = 40
 """As many lines as a chart has room for; the last rows are left out."""
 _SOURCES = ("#4c8fbd", "#2f9e8f", "#8f72c4", "#b8783c", "#8a9a2e", "#c4628f", "#6f86a6", "#4aa564")

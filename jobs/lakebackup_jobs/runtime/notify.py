@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from lakebackup.config import NotifyOptions, Settings
 
-#: All that a notification may take, in seconds; no attempt is begun after `_LAST_TRY_S`.
+#: All that a notification may take, in seconds; no attempt starts after `_LAST_TRY_S`.
 LONGEST_S = 30.0
 _LAST_TRY_S = 20.0
 _ATTEMPT_S = 8.0
