@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup image browser demo test suite test-fast test-all coverage bench lint types contracts docs lock clean
+.PHONY: help setup browser demo test suite test-fast test-all coverage bench lint types contracts docs image lock clean
 
 # The first of these that is a Python 3.11 to 3.13; `make PYTHON=...` names another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \

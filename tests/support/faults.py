@@ -144,6 +144,9 @@ class _InWorker:
     def reports(self, *args: Any) -> Any:
         return PerNumber.reports(cast("Any", self), *args)
 
+    def within_limit(self, *args: Any) -> Any:
+        return PerNumber.within_limit(cast("Any", self), *args)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
