@@ -33,11 +33,12 @@ class Throttle:
 @contextmanager
 def paced(rate: float | None) -> Iterator[None]:
     """What this thread spends inside the block goes at this rate."""
+    before = getattr(_in_thread, "throttle", None)
     _in_thread.throttle = Throttle(rate)
     try:
         yield
     finally:
-        del _in_thread.throttle
+        _in_thread.throttle = before
 
 
 def spend_of(_records: int, size: int) -> None:

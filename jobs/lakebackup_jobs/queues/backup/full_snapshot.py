@@ -55,6 +55,7 @@ class FullSnapshot:
             runner=request.runner,
             local_below=request.local_below,
             parallelism=request.parallelism,
+            bandwidth=request.bandwidth,
         )
 
     def found(self, draft: InProgress, reader: CatalogReader) -> str | None:

@@ -271,6 +271,7 @@ class _Run:
             form="flat",
             remote=self.request.remote,
             engine=self.request.engine,
+            bandwidth=self.request.bandwidth,
         )
         restore_snapshot.run(request, spark=self.work.session, reporter=self.reporter)
         if not self._folder.has_snapshot(restore_id):

@@ -45,6 +45,8 @@ def test_what_is_spent_is_waited_for(waits: list[float]) -> None:
     pace.spend(1 << 40)  # outside of a task
     with pace.paced(50):
         pace.spend(100)
+        with pace.paced(None):  # a job within a task
+            pace.spend(1 << 40)
         pace.spend(25)
     with pace.paced(None):
         pace.spend(1 << 40)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,13 @@ import pytest
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.plan.partitions import RegionState, TopicState
+from lakebackup.plan.queues.restore import QueueRestoreRequest
 from lakebackup_jobs.kafka.memory import Longs
 from lakebackup_jobs.queues.backup.cut import Tails
+from lakebackup_jobs.queues.backup.full_snapshot import FullSnapshot
 from lakebackup_jobs.queues.backup.request import QueueRequest, read_report
 from lakebackup_jobs.queues.backup.skipped import asked, by_partition
+from lakebackup_jobs.queues.restore import job
 
 TOLD = '{"format": 1, "graph": "social", "last_tid": %d, "queues": []}'
 
@@ -31,6 +35,26 @@ def snapshot(tmp_path: Path) -> Path:
 def request(snapshot: Path | None, **changes: Any) -> QueueRequest:
     told = {"destination": "d", "source": "social", "topics": ("a",), "kafka": {}, "mode": "full", **changes}
     return QueueRequest(**told, snapshot=None if snapshot is None else str(snapshot))
+
+
+def test_the_limit_of_a_full_is_that_of_its_snapshot(snapshot: Path) -> None:
+    """The snapshot is a job within the job: without the limit, it and all after it would have none."""
+    taken = FullSnapshot(request(snapshot, bandwidth=5_000), SimpleNamespace(source="social"))  # type: ignore[arg-type]
+    assert taken.request("note").bandwidth == 5_000
+
+
+def test_the_limit_of_a_restore_is_that_of_its_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snapshot's own restore is a stand-in, which keeps what it is asked."""
+    found: list[Any] = []
+    monkeypatch.setattr(job.restore_snapshot, "run", lambda asked, **_: found.append(asked))
+    folder = SimpleNamespace(has_snapshot=lambda _: bool(found), snapshot_being=lambda _: "being")
+    run = SimpleNamespace(
+        request=QueueRestoreRequest("d", source="social", target="", folder="f", bandwidth=5_000),
+        work=SimpleNamespace(session=None), reporter=None, _folder=folder,
+    )  # fmt: skip
+    made = SimpleNamespace(source="social", snapshot_id="b1")
+    job._Run._snapshot(run, "r1", made)  # type: ignore[arg-type]
+    assert [one.bandwidth for one in found] == [5_000]
 
 
 def test_snapshot_json_tells_one_snapshot_from_another(snapshot: Path) -> None:
