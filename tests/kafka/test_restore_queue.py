@@ -496,7 +496,7 @@ def test_a_damaged_file_stops_a_restore(graph_lab: GraphLab) -> None:
     rows = lab.rows(f"SELECT path FROM files WHERE role = 'data' AND backup_id = '{one['backup_id']}'")
     torn = lab.place / rows[0]["path"]
     content = torn.read_bytes()
-    torn.write_bytes(content[:-1] + b"\0")
+    torn.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     # Since the backup somebody wants them kept for longer.
     topics, own = Cluster({"bootstrap.servers": lab.bootstrap}), {"retention.ms": str(10**12)}
     for topic in graph.queues.topics:

@@ -205,7 +205,8 @@ def test_nothing_is_written_of_an_archive_that_is_not_whole(desk: Desk, tmp_path
     path.unlink()
     desk.take(root)
     stored = next((desk.at / "shop" / "archive").rglob("data-0000.cbb"))
-    stored.write_bytes(stored.read_bytes()[:-1] + b"x")
+    content = stored.read_bytes()
+    stored.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     for again in (desk.restore, desk.export):
         with pytest.raises(Damaged, match="SHA-256"):
             again()
@@ -282,8 +283,9 @@ def test_no_prune_comes_between_what_is_read_and_its_end(
 def test_a_damaged_data_file_gives_no_archive(
     spark: SparkSession, topics: MadeBackups, tmp_path: Path
 ) -> None:
-    file = next(topics.folder.rglob("*.data"))
-    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    file = min(topics.folder.rglob("*.data"))
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(Damaged, match="sha256"):
         export(spark, topics.folder, tmp_path)
     left = list(next(tmp_path.glob("archive-*")).iterdir())

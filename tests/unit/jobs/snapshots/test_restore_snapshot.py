@@ -229,7 +229,7 @@ def test_damage_is_named_and_the_same_command_continues_once_it_is_mended(
         "yb", f"{made.reader().resolve_backup('20260101T000001')}", *SNAPSHOTS[0][1].key
     )
     whole = made.storage.get(path)
-    made.storage.put(path, whole[:-1] + b"x")
+    made.storage.put(path, whole[:-1] + bytes([whole[-1] ^ 1]))
     command = ["restore", "snapshot", "--repo", str(made.folder), "--to", str(tmp_path / "out")]
     assert main(command) == Damaged.exit_code
     told = capsys.readouterr()
