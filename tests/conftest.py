@@ -60,7 +60,7 @@ def _no_jvm_of_its_own() -> None:
     """A test's process starts no JVM, also where a command begins to start one ahead, which may outlive its
     test: the process could not be attached to the run's afterwards."""
     from lakebackup.errors import EnvironmentProblem
-    from lakebackup_jobs.runtime import jvm
+    from lakebackup_jobs.runtime.java import jvm
 
     class Absent:
         def address(self) -> tuple[int, str]:
@@ -90,7 +90,7 @@ def session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """None, with which the command's own process does what is little, and starts no JVM; then the session."""
     if request.param == "spark":
         return cast("SparkSession", request.getfixturevalue("spark"))
-    from lakebackup_jobs.runtime import jvm
+    from lakebackup_jobs.runtime.java import jvm
 
     monkeypatch.setattr(jvm, "start", lambda *_, **__: pytest.fail("a JVM was started"))
     return None

@@ -13,8 +13,8 @@ import confluent_kafka
 import psutil
 from tests.benchmarks import peers
 
-from lakebackup_jobs.runtime.jars import pinned
-from lakebackup_jobs.runtime.java import java_home
+from lakebackup_jobs.runtime.java.home import java_home
+from lakebackup_jobs.runtime.java.jars import pinned
 
 
 def describe(folder: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakebackup_jobs.runtime import class_data, jvm
+from lakebackup_jobs.runtime.java import class_data, jvm
 from lakebackup_jobs.runtime.settings import spark_settings
 
 pytestmark = pytest.mark.spark

@@ -28,7 +28,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.runtime.child import free_port
-from lakebackup_jobs.runtime.java import java_home
+from lakebackup_jobs.runtime.java.home import java_home
 from lakebackup_jobs.runtime.run_as import find_account, require_reader
 from lakebackup_jobs.runtime.session import connect_server, spark_session
 from lakebackup_jobs.runtime.settings import spark_settings
@@ -47,7 +47,7 @@ def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs in a worker, which therefore needs our package and our Python."""
     import pyarrow
 
-    from lakebackup_jobs.runtime.jars import pinned
+    from lakebackup_jobs.runtime.java.jars import pinned
 
     for batch in batches:
         count = len(pinned("spark"))
@@ -105,7 +105,7 @@ def test_workers_have_our_package_and_our_python(spark: SparkSession) -> None:
 def test_start_and_end_leave_the_terminal_alone() -> None:
     """The JVM ends first, while its connection for accumulators is open."""
     program = (
-        "from lakebackup_jobs.runtime import jvm, session\n"
+        "from lakebackup_jobs.runtime import session; from lakebackup_jobs.runtime.java import jvm\n"
         "print(session.spark_session().sparkContext.parallelize(range(3)).count())\n"
         "jvm.end()\n"
     )

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.spark
 _PROGRAM = """
 import json, os
 from pathlib import Path
-from lakebackup_jobs.runtime import jvm, settings
+from lakebackup_jobs.runtime import settings
+from lakebackup_jobs.runtime.java import jvm
 
 jvm.start(settings.spark_settings("local[1]"), sql=False, workers=True)
 from lakebackup_jobs.runtime import session

@@ -13,8 +13,8 @@ from typing import Any, Self
 from tests.support.postgres import USER, Postgres
 
 from lakebackup_jobs.runtime.child import Child, free_port, tail
-from lakebackup_jobs.runtime.jars import class_path
-from lakebackup_jobs.runtime.java import java_home
+from lakebackup_jobs.runtime.java.home import java_home
+from lakebackup_jobs.runtime.java.jars import class_path
 
 HEARTBEAT = "lakebackup_heartbeat"
 

@@ -17,7 +17,7 @@ from uuid import uuid4
 import psycopg
 
 from lakebackup_jobs.runtime.child import Child, free_port, tail
-from lakebackup_jobs.runtime.jars import JarSet, class_path
+from lakebackup_jobs.runtime.java.jars import JarSet, class_path
 
 NOBODY = 65_534
 USER = "postgres"

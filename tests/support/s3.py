@@ -18,8 +18,8 @@ from tests.support.servers import ACCESS_KEY, REGION, SECRET_KEY, reserved_port,
 
 from lakebackup.storage import open_storage
 from lakebackup_jobs.runtime.child import Child, tail
-from lakebackup_jobs.runtime.jars import cache_folder, class_path
-from lakebackup_jobs.runtime.java import java_home
+from lakebackup_jobs.runtime.java.home import java_home
+from lakebackup_jobs.runtime.java.jars import cache_folder, class_path
 
 
 class Server:

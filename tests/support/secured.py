@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 
 from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.runtime.child import free_port
-from lakebackup_jobs.runtime.java import java_home
+from lakebackup_jobs.runtime.java.home import java_home
 
 MECHANISM = "SCRAM-SHA-512"
 STORE_PASSWORD = "changeit"  # of the broker's key, which no client sees

@@ -178,7 +178,7 @@ def attached_session() -> SparkSession:
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    from lakebackup_jobs.runtime import jvm
+    from lakebackup_jobs.runtime.java import jvm
 
     jvm.environment()
     port, secret = host().spark()

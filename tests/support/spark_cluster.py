@@ -13,7 +13,7 @@ from typing import Any, Self
 import pyspark
 
 from lakebackup_jobs.runtime.child import Child, free_port, tail
-from lakebackup_jobs.runtime.java import java_home
+from lakebackup_jobs.runtime.java.home import java_home
 
 _DEPLOY = "org.apache.spark.deploy"
 

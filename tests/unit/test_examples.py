@@ -122,4 +122,4 @@ def test_the_image() -> None:
         "USER 10001", 'ENTRYPOINT ["lakebackup"]',
     ]  # fmt: skip
     assert not any(line.startswith("ADD") for line in lines)
-    assert "lakebackup_jobs.runtime.jars spark" in dockerfile.read_text("utf-8")
+    assert "lakebackup_jobs.runtime.java.jars spark" in dockerfile.read_text("utf-8")

@@ -1,7 +1,7 @@
 """Ctrl-C ends a command within seconds, with one message and no process left behind.
 
 A terminal sends SIGINT to every process of the foreground group. Spark's JVM and its Python workers ignore
-it (see `lakebackup_jobs.runtime.jvm`): only this process decides how the command ends.
+it (see `lakebackup_jobs.runtime.java.jvm`): only this process decides how the command ends.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def stopped_by_signals(stop: threading.Event, note: str = "") -> Iterator[None]:
 
 def end_spark() -> None:
     """End the JVM and its workers, if this process started one."""
-    jvm = sys.modules.get("lakebackup_jobs.runtime.jvm")
+    jvm = sys.modules.get("lakebackup_jobs.runtime.java.jvm")
     if jvm is not None:
         jvm.end()
 

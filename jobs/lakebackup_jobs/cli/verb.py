@@ -195,7 +195,8 @@ class Call:
         """
         found = self.settings
         if self.session is None and not self.dry_run and not (found.spark or found.master or found.remote):
-            from lakebackup_jobs.runtime import background, jvm, settings
+            from lakebackup_jobs.runtime import background, settings
+            from lakebackup_jobs.runtime.java import jvm
 
             if not jvm.SUBMITTED:
                 background.later(lambda: jvm.start(settings.spark_settings(), sql=sql, workers=True))

@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.runtime.child import Child, free_port, tail
-from lakebackup_jobs.runtime.jars import class_path
-from lakebackup_jobs.runtime.java import java_home
+from lakebackup_jobs.runtime.java.home import java_home
+from lakebackup_jobs.runtime.java.jars import class_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,7 +132,7 @@ class Broker:
         }
 
     def _java(self) -> list[str]:
-        with as_file(files("lakebackup_jobs.runtime") / "log4j2.properties") as log4j:
+        with as_file(files("lakebackup_jobs.runtime.java") / "log4j2.properties") as log4j:
             return [
                 str(java_home() / "bin" / "java"), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
                 f"-Dlog4j2.configurationFile={log4j}", "-cp", class_path("kafka"),

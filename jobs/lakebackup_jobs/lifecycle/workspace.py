@@ -17,8 +17,8 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.lifecycle.tasks import runner
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
-from lakebackup_jobs.runtime import jvm
 from lakebackup_jobs.runtime.background import later
+from lakebackup_jobs.runtime.java import jvm
 from lakebackup_jobs.runtime.settings import spark_settings
 
 if TYPE_CHECKING:

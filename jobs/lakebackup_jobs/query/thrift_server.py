@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.sql_engine import RAW, shown_views, steps_for
-from lakebackup_jobs.runtime import jvm
 from lakebackup_jobs.runtime.child import tail
-from lakebackup_jobs.runtime.jars import cache_folder
-from lakebackup_jobs.runtime.java import java_home
+from lakebackup_jobs.runtime.java import jvm
+from lakebackup_jobs.runtime.java.home import java_home
+from lakebackup_jobs.runtime.java.jars import cache_folder
 from lakebackup_jobs.runtime.run_as import PATH, Account, require_reader
 from lakebackup_jobs.runtime.settings import spark_settings
 from lakebackup_sql import load

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError
-from lakebackup_jobs.runtime.java import java_home
+from lakebackup_jobs.runtime.java.home import java_home
 
 ROOT = Path(__file__).resolve().parents[3]
 SUPPORTED_PYTHON = ((3, 11), (3, 13))
@@ -80,7 +80,7 @@ def setup(root: Path = ROOT) -> None:
         package.write_text(wanted, "utf-8")
     say("checking the JVM libraries (fetched once, about 70 MB)")
     _run(
-        [str(python), "-m", "lakebackup_jobs.runtime.jars", "spark", "kafka"],
+        [str(python), "-m", "lakebackup_jobs.runtime.java.jars", "spark", "kafka"],
         "The JVM libraries are not there.",
         quiet=True,
     )

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakebackup_jobs.runtime import class_data, jvm
+from lakebackup_jobs.runtime.java import class_data, jvm
 from lakebackup_jobs.runtime.settings import spark_settings
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.runtime import class_data, jvm
 from lakebackup_jobs.runtime.background import later
 from lakebackup_jobs.runtime.child import Child, free_port, tail
+from lakebackup_jobs.runtime.java import class_data, jvm
 from lakebackup_jobs.runtime.settings import RUNTIME, spark_settings
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from importlib.resources import as_file, files
 from lakebackup.errors import UsageProblem
 from lakebackup.storage.options import MODE, S3Options
 from lakebackup_jobs.runtime import DAEMON
-from lakebackup_jobs.runtime.jars import cache_folder, class_path
+from lakebackup_jobs.runtime.java.jars import cache_folder, class_path
 
 # Also set on a session of a Spark Connect server, which was started with settings of its own.
 RUNTIME = {
@@ -28,7 +28,7 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
     """Every setting of a session on `master`; fetches the connector jars when they are not cached yet."""
     here = master.startswith("local")
     jars = class_path("spark")
-    with as_file(files(__package__) / "log4j2.properties") as log4j:
+    with as_file(files("lakebackup_jobs.runtime.java") / "log4j2.properties") as log4j:
         java_options = f"-Dlog4j2.configurationFile={log4j}"
     settings = {
         "spark.master": master,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebackup.requests import LOCAL_BELOW
-from lakebackup_jobs.runtime import jvm
+from lakebackup_jobs.runtime.java import jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

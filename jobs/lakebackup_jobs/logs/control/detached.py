@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakebackup.storage import open_storage
 from lakebackup_jobs.runtime.child import tail
-from lakebackup_jobs.runtime.jars import cache_folder
+from lakebackup_jobs.runtime.java.jars import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

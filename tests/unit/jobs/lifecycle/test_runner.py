@@ -17,7 +17,7 @@ from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks import runner
 from lakebackup_jobs.lifecycle.tasks.progress import Stopped, TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
-from lakebackup_jobs.runtime import jvm
+from lakebackup_jobs.runtime.java import jvm
 
 MIB = 1 << 20
 SPARK = cast(SparkSession, object())

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.runtime import AHEAD, DAEMON, class_data
+from lakebackup_jobs.runtime import AHEAD, DAEMON
 from lakebackup_jobs.runtime.child import tail
-from lakebackup_jobs.runtime.jars import cache_folder
-from lakebackup_jobs.runtime.java import java_home
+from lakebackup_jobs.runtime.java import class_data
+from lakebackup_jobs.runtime.java.home import java_home
+from lakebackup_jobs.runtime.java.jars import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

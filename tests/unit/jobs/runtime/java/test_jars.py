@@ -12,8 +12,8 @@ import pyspark
 import pytest
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.runtime import jars
-from lakebackup_jobs.runtime.jars import Jar, cache_folder, class_path, pinned
+from lakebackup_jobs.runtime.java import jars
+from lakebackup_jobs.runtime.java.jars import Jar, cache_folder, class_path, pinned
 
 SHIPPED = Path(pyspark.__file__).parent / "jars"
 SMALL = next(jar for jar in pinned("spark") if jar.name == "javax.annotation-api")
@@ -97,7 +97,7 @@ def test_other_bytes_than_pinned_are_refused(mirror: Path, tmp_path: Path) -> No
 @pytest.mark.spark
 def test_two_processes_at_once_fetch_it_once(mirror: Path, tmp_path: Path) -> None:
     program = (
-        "from lakebackup_jobs.runtime import jars\n"
+        "from lakebackup_jobs.runtime.java import jars\n"
         f"jars.pinned = lambda _: [jars.Jar{(SMALL.group, SMALL.name, SMALL.version, SMALL.sha256)}]\n"
         "print(jars.class_path('spark'))"
     )

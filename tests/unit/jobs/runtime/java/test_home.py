@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.runtime.java import java_home
+from lakebackup_jobs.runtime.java.home import java_home
 
 
 def fake_java(folder: Path, answer: str, code: int = 0) -> Path:

@@ -16,8 +16,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from lakebackup_jobs.runtime.jars import cache_folder
-from lakebackup_jobs.runtime.java import java_home
+from lakebackup_jobs.runtime.java.home import java_home
+from lakebackup_jobs.runtime.java.jars import cache_folder
 
 # Bytes that are free where an archive is made.
 _ROOM = 2 << 30
@@ -62,7 +62,7 @@ def make_later(class_path: str) -> None:
         if all(is_whole(path) or was_tried(path) for path in paths) or not has_room(paths[0]):
             return
         subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.class_data_maker"],
+            [sys.executable, "-m", "lakebackup_jobs.runtime.class_data_maker"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.runtime import DAEMON, jvm
+from lakebackup_jobs.runtime import DAEMON
+from lakebackup_jobs.runtime.java import jvm
 
 SETTINGS = {"spark.master": "local[1]", "spark.driver.extraClassPath": ""}
 
@@ -22,7 +23,7 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = tmp_path / "java" / "bin" / "java"
     program.parent.mkdir(parents=True)
     monkeypatch.setattr(jvm, "java_home", lambda: tmp_path / "java")
-    monkeypatch.setattr("lakebackup_jobs.runtime.class_data.java_home", lambda: tmp_path / "java")
+    monkeypatch.setattr("lakebackup_jobs.runtime.java.class_data.java_home", lambda: tmp_path / "java")
     monkeypatch.setattr(os, "environ", os.environ.copy())
     monkeypatch.setenv("LAKEBACKUP_CACHE", str(tmp_path / "cache"))
     return program
@@ -64,7 +65,7 @@ def test_one_that_still_starts_is_ended_at_once(java: Path) -> None:
 def test_one_that_a_command_never_used_ends_with_it(java: Path, tmp_path: Path) -> None:
     write(java, "exec sleep 60")
     program = (
-        "import sys; from pathlib import Path; from lakebackup_jobs.runtime import class_data, jvm\n"
+        "import sys; from pathlib import Path; from lakebackup_jobs.runtime.java import class_data, jvm\n"
         "jvm.java_home = class_data.java_home = lambda: Path(sys.argv[1])\n"
         "print(jvm.start({'spark.master': 'local[1]', 'spark.driver.extraClassPath': ''}).process.pid)"
     )

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.runtime.java import java_home
+from lakebackup_jobs.runtime.java.home import java_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -206,7 +206,7 @@ def _first_cause(log: str) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """`python -m lakebackup_jobs.runtime.jars spark kafka`: fetches the sets and prints their class paths."""
+    """`python -m lakebackup_jobs.runtime.java.jars spark kafka`: fetches them, prints their class paths."""
     import argparse
 
     parser = argparse.ArgumentParser(description=main.__doc__)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakebackup_jobs.runtime import class_data
+from lakebackup_jobs.runtime.java import class_data
 
 
 @pytest.fixture
