@@ -30,6 +30,7 @@ from lakebackup.rows.backups import DataFile
 from lakebackup.rows.base import CHANGES
 from lakebackup.rows.upkeep import Destination, Migration
 from lakebackup.rules import layout
+from lakebackup.sql_engine import pace
 from lakebackup.storage import open_storage
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.manifest import read_part
@@ -284,6 +285,16 @@ def test_a_task_that_runs_again_finds_its_part(capture: Capture) -> None:
     assert run(fold, 1) == folded
     assert everything(capture) == after
     assert before.items() <= after.items()
+
+
+def test_a_capture_keeps_to_its_limit(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, waits = lively(), list[float]()
+    feed.send(capture.client["bootstrap.servers"], capture.topic)
+    clock = SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append)
+    monkeypatch.setattr(pace, "time", clock)
+    with pace.paced(1000):
+        capture.job().run(0)
+    assert sum(waits) * 1000 > feed.records(0)["value"].nbytes > 1000
 
 
 def test_of_two_attempts_the_first_counts(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

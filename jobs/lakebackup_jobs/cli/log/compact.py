@@ -10,7 +10,7 @@ from lakebackup_jobs.cli.log import common, range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.REPO, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.BANDWIDTH, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
 def compact(
     call: Call,
     name: str = common.NAME,

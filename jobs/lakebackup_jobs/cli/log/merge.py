@@ -9,7 +9,7 @@ from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.REPO, options.SPARK_JOB, options.ENGINE, options.DRY_RUN, options.LEASE)
+@verb(options.REPO, options.BANDWIDTH, options.SPARK_JOB, options.ENGINE, options.DRY_RUN, options.LEASE)
 def merge(
     call: Call,
     name: str = range_flags.NAME,

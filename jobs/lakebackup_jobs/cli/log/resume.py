@@ -7,7 +7,7 @@ from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.REPO, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
+@verb(options.REPO, options.KAFKA_CLIENT, options.LEASE, options.BANDWIDTH, options.CLUSTER)
 def resume(
     call: Call,
     name: str = common.NAME,

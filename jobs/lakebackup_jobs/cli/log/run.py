@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakebackup.errors import LakebackupError
 
 
-@verb(options.REPO, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
+@verb(options.REPO, options.KAFKA_CLIENT, options.LEASE, options.BANDWIDTH, options.CLUSTER)
 def run(
     call: Call,
     name: str = common.NAME,

@@ -11,7 +11,7 @@ from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
 
 
-@verb(options.REPO, options.KAFKA_SERVERS, options.LEASE, options.CLUSTER)
+@verb(options.REPO, options.KAFKA_SERVERS, options.LEASE, options.BANDWIDTH, options.CLUSTER)
 def start(
     call: Call,
     name: str = common.NAME,

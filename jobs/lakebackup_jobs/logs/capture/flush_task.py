@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from lakebackup.errors import LakebackupError
 from lakebackup.formats.logs.events import META_TABLE, WRITE
 from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
+from lakebackup.sql_engine.pace import spend
 from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.client.consume import reader
 from lakebackup_jobs.kafka.format.arrow import records_of
@@ -125,6 +126,7 @@ class _Attempt:
             found = source.blocks(of.topic, of.partition, of.start, of.end)
             with closing(found) as blocks:
                 for block in blocks:
+                    spend(block.data.nbytes)
                     decoded = decoder.decode(records_of(block, f"{of.topic}[{of.partition}]"))
                     self._marks.add(decoded.marks)
                     spool.add(self._wanted(decoded.records))

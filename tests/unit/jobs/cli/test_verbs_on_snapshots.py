@@ -13,6 +13,7 @@ from tests.support.made_backups import MadeBackups
 
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
+from lakebackup_jobs.cli.flags import completion
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +87,7 @@ def test_a_shell_completes_what_the_catalog_holds(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     verb: str, rest: str, offered: list[str], there: bool,
 ) -> None:  # fmt: skip
+    monkeypatch.setattr(completion, "_LONGEST_S", 60.0)  # on a busy machine it would end this process
     words = f"lakebackup {verb} --repo {root if there else root / 'nothing'} {rest}"
     monkeypatch.setenv("_LAKEBACKUP_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)

@@ -149,13 +149,13 @@ def test_flags_that_a_job_gets(tmp_path: Path) -> None:
     """Those of the command that starts it, but for those that `launch` adds and those of its output."""
     places = []
 
-    @verb(options.REPO, options.KAFKA_CLIENT, options.LEASE, options.CLUSTER)
+    @verb(options.REPO, options.KAFKA_CLIENT, options.LEASE, options.BANDWIDTH, options.CLUSTER)
     def start(call: Call) -> None:
         places.append((place_of(call, run=True, metrics_port=9), place_of(call)))
 
     app = start.command()
     where = ["--repo", str(tmp_path), "--catalog", "c", "--json"]
-    flags = ["--lease-ttl", "5s", "-X", "a=b", "--master", "local"]
+    flags = ["--lease-ttl", "5s", "-X", "a=b", "--bandwidth", "5MB/s", "--master", "local"]
     flags += ["--spark-conf", "c=d", "--spark-conf", "e=f"]
     app([*where, *flags], standalone_mode=False)
     app(where, standalone_mode=False)
