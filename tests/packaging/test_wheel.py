@@ -5,7 +5,6 @@ Installs from the index that pip is configured with, so it is long: a minute.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tarfile
@@ -13,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tests.support.wheels import run, skip_without_index
 
 pytestmark = pytest.mark.long
 
@@ -22,35 +22,13 @@ DESTINATION = ROOT / "tests/walkthroughs/data/destination-of-0.1.tar.gz"
 MOST_MB = 450
 
 
-def run(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LAKEBACKUP"))
-    }
-    return subprocess.run(
-        [str(word) for word in words], capture_output=True, text=True, cwd="/", env={**clean, **env}
-    )
-
-
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    done = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", folder, ROOT)
-    assert done.returncode == 0, done.stderr
-    (made,) = folder.glob("*.whl")
-    return made
-
-
-@pytest.fixture(scope="module")
-def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base(wheel: Path, constraints: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and what it needs."""
     venv = tmp_path_factory.mktemp("base") / "venv"
     subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    constraints = venv / "constraints.txt"
-    lines = (ROOT / "requirements.lock").read_text("utf-8").splitlines()
-    constraints.write_text("\n".join(line.rstrip(" \\") for line in lines if "--hash" not in line), "utf-8")
     done = run(venv / "bin/pip", "install", "-q", "-c", constraints, wheel)
-    if done.returncode and "Could not find a version" in done.stderr:
-        pytest.skip("the index of packages cannot be reached")
+    skip_without_index(done.returncode, done.stderr)
     assert done.returncode == 0, done.stderr
     return venv
 

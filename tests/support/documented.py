@@ -1,0 +1,72 @@
+"""The commands of the documentation's pages: as they stand there, for a topic of the tests' own broker."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.support import kafka_truth as truth
+from tests.support.kafka_truth import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DOCS = Path(__file__).parents[2] / "docs"
+_BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_RECORDS = 90
+
+
+class Step(NamedTuple):
+    """A command of a page, and the lines that stand below it."""
+
+    page: str
+    command: str
+    shown: list[str]
+
+
+@dataclass(frozen=True)
+class Orders:
+    """The topic that stands for `orders` of the pages, and the broker that stands for theirs."""
+
+    name: str
+    bootstrap: str
+    start_ms: int
+
+    @classmethod
+    def on(cls, bootstrap: str) -> Orders:
+        """A new topic with some records of the last hour, which no retention deletes."""
+        now = time.time_ns()
+        made = cls(f"orders-{now}", bootstrap, now // 1_000_000 - 3_600_000)
+        rows = [
+            Record(i % 2, b"customer-%d" % (i % 9), b"value %d" % i, (), made.start_ms + i)
+            for i in range(_RECORDS)
+        ]
+        truth.create_topic(bootstrap, made.name, 2)
+        truth.produce(bootstrap, made.name, rows)
+        return made
+
+    def steps(self, page: str) -> Iterator[Step]:
+        """The commands of a page in their order, with the names of this topic and this broker; 14:05 is an
+        instant between its records."""
+        moment = datetime.fromtimestamp((self.start_ms + 50) / 1000, UTC).isoformat()
+        for block in _BLOCK.findall((DOCS / page).read_text("utf-8")):
+            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                command, *shown = part.strip().splitlines()
+                command = command.replace("localhost:9092", self.bootstrap).replace("14:05", moment)
+                command = re.sub(r"\borders(?=[-=' |]|$)", self.name, command)
+                yield Step(page, command, [line.replace("orders", self.name) for line in shown])
+
+    def contents(self, suffix: str = "") -> dict[int, list[Record]]:
+        """What the topic has, or one whose name has that suffix more."""
+        return truth.contents(self.bootstrap, f"{self.name}{suffix}")
+
+
+def check(step: Step, code: int, printed: str) -> None:
+    """A command ends with 0, or `status` with the code of its state, and prints what stands below it."""
+    assert code == 0 or (code == 4 and step.command.startswith("lakebackup status")), (step, code, printed)
+    for line in step.shown:
+        assert line in printed, (step, printed)
