@@ -2,7 +2,7 @@
 shell, with the extras that it names, against the tests' broker.
 
 tests/kafka/test_documented_commands.py runs it with the how-tos in the tests' own environment each time; this
-one shows that a wheel and its extras have all that the page needs. Long: 600 MB are installed.
+one shows that a wheel and its extras have all that the page needs. Long: a gigabyte is installed.
 """
 
 from __future__ import annotations
