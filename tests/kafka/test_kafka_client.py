@@ -24,7 +24,9 @@ from tests.support.kafka_truth import (
 )
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, NotFound, Refused
+from lakebackup.plan.partitions import BackupRows, RegionState
 from lakebackup_jobs.demo.broker import Broker
+from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.admin.problems import Fenced, Purged
 from lakebackup_jobs.kafka.client import consume
 from lakebackup_jobs.kafka.client.consume import copy_range
@@ -193,6 +195,24 @@ def test_progress_counts_everything(broker: Broker, topic: Topic) -> None:
     )
     assert sum(records for records, _ in seen) == 9000
     assert sum(size for _, size in seen) == sum(one.raw_bytes for one in figures)
+
+
+def test_the_bytes_of_new_records_are_told_up_to_a_limit(broker: Broker, topic: Topic) -> None:
+    name = topic("measured")
+    produce(broker.bootstrap, name, [Record(0, None, os.urandom(1000), (), NOW)] * 100)
+    _, figures = copy(broker.bootstrap, name, 10, 100)
+    config, size = {"bootstrap.servers": broker.bootstrap}, sum(one.raw_bytes for one in figures)
+    (state,) = Cluster(config).describe([name])
+    rows = BackupRows("b", "lab", NOW)
+    new = [
+        rows.position(
+            RegionState(name, state.epoch, "0", low=0, end=100, high=100, leader_epoch=None), 10, 100
+        )
+    ]
+    assert consume.bytes_of(config, "read_committed", new, size) == size
+    assert consume.bytes_of(config, "read_committed", new, size - 1) is None
+    # So many that they are not worth a look.
+    assert consume.bytes_of({}, "read_committed", new, 90 * consume.BYTES_A_HASH - 1) is None
 
 
 def test_purged_records_are_an_error_of_their_own(broker: Broker, topic: Topic) -> None:

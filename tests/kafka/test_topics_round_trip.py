@@ -22,6 +22,7 @@ from lakebackup.errors import Damaged, EnvironmentProblem, Incomplete, Lakebacku
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.targets import kafka
+from lakebackup_jobs.topics import backup
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,6 +120,21 @@ def test_a_second_backup_holds_only_what_is_new_and_the_chain_restores_both(kept
     kept.lab.restore(kept.name, maps={kept.name: copy}, to_ts=OLD + 1, append=True)
     early = {p: [r for r in rows if r.timestamp <= OLD + 1] for p, rows in kept.rows.items()}
     assert truth.contents(kept.lab.bootstrap, copy) == {p: kept.rows[p] + early[p] for p in (0, 1)}
+
+
+def test_a_little_of_a_topic_without_a_file_needs_no_spark(lab: Lab, topic: Make) -> None:
+    lab.make_catalog()
+    known, new = topic("known"), topic("new")
+
+    def taken(*names: str, **changes: Any) -> dict[str, Any]:
+        return backup.run(lab.topics_request(names, **changes), reporter=lab.reporter)
+
+    truth.produce(lab.bootstrap, known, [Record(0, b"k", b"v", (), OLD)])
+    taken(known, runner="local")
+    truth.produce(lab.bootstrap, new, mixed(0, 100))
+    done = taken(known, new)
+    assert (done["kind"], done["entries"]) == ("differential", 100)
+    assert [row["runner"] for row in lab.sql("SELECT DISTINCT runner FROM backups")] == ["local"]
 
 
 def test_a_restore_to_a_time_keeps_the_records_at_or_before_it(kept: Kept, topic: Make) -> None:

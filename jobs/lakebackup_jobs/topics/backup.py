@@ -21,6 +21,7 @@ from lakebackup_jobs.lifecycle.run import Life, backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import newest_files
 from lakebackup_jobs.lifecycle.tasks.part import parts_of, run_tasks
+from lakebackup_jobs.lifecycle.tasks.runner import by_size
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.topics import forks
 from lakebackup_jobs.topics.announce import (
@@ -34,9 +35,9 @@ from lakebackup_jobs.topics.resume import InProgress, asked, blocker, different,
 from lakebackup_jobs.topics.tasks import copy as copy_task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from lakebackup.plan.topics.backup import BackupPlan, Prepared
+    from lakebackup.plan.topics.backup import BackupPlan, NewestFile, Prepared
     from lakebackup.rows.backups import Backup
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import Session
@@ -121,9 +122,26 @@ class TopicsBackup(Source[InProgress]):
         prepared = prepare(request, work.source, self.cluster, reader)
         plan = prepared.plan
         files = newest_files(reader, work.source, plan.scopes, plan.places)
-        prepared = replace(prepared, plan=replace(plan, bytes=increment_bytes(plan, files)))
+        prepared = replace(prepared, plan=replace(plan, bytes=self._bytes(plan, files)))
         first = [(file.scope, file.region, file.next_sequence) for file in files]
         return InProgress(prepared, asked(request), first)
+
+    def _bytes(self, plan: BackupPlan, newest: Iterable[NewestFile]) -> int | None:
+        """As of a plan. Where no file says how large a topic's records are, they are read once more: a small
+        increment is read sooner than Spark starts."""
+        if plan.kind == "full":
+            return None
+        known, unknown = increment_bytes(plan, newest)
+        if not unknown:
+            return known
+        request = self.request
+        most = request.local_below - known
+        if most < 0 or not by_size(request, self.workspace.session):
+            return None
+        from lakebackup_jobs.kafka.client.consume import bytes_of  # compiled: a backup of known topics waits
+
+        found = bytes_of(request.kafka, request.isolation, unknown, most)
+        return None if found is None else known + found
 
     def resume_blocker(self, draft: InProgress) -> str | None:
         return blocker(draft, self.request, self.workspace, self.cluster)

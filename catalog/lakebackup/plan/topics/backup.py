@@ -81,7 +81,8 @@ class BackupPlan:
     """A backup to run. `tasks[i]`: the ranges that Spark task i reads.
 
     `new_regions`: how many partitions are new to the chain. `left_out`: requested topics that cannot be read,
-    a sentence each; `notes` and `warnings`: how the parent was chosen. `bytes`: as of `increment_bytes`.
+    a sentence each; `notes` and `warnings`: how the parent was chosen. `bytes`: about how many an
+    increment's records have; None: it is a full, or nobody knows.
     """
 
     kind: Literal["full", "differential", "cumulative", "log"]
@@ -230,23 +231,22 @@ def plan_backup(
     )
 
 
-def increment_bytes(plan: BackupPlan, newest: Iterable[NewestFile]) -> int | None:
+def increment_bytes(plan: BackupPlan, newest: Iterable[NewestFile]) -> tuple[int, list[Position]]:
     """About how many bytes the records have that an increment reads, by the newest file of each partition;
-    None: it is a full, or a topic with new records has no file yet."""
-    if plan.kind == "full":
-        return None
+    and the positions of topics with new records and no file yet, which are not among them."""
     known: dict[str, tuple[int, int]] = {}
     for file in newest:
         size, entries = known.get(file.scope, (0, 0))
         known[file.scope] = size + file.raw_bytes, entries + file.entries
-    total = 0
+    total, unknown = 0, []
     for p in plan.positions:
         if count := p.end_position - p.start_position:
             size, entries = known.get(p.scope, (0, 0))
-            if not entries:
-                return None
-            total += count * size // entries
-    return total
+            if entries:
+                total += count * size // entries
+            else:
+                unknown.append(p)
+    return total, unknown
 
 
 def _recreated(

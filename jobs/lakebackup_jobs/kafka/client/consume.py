@@ -10,7 +10,7 @@ import ctypes
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from threading import local
@@ -36,9 +36,11 @@ from lakebackup_jobs.kafka.format.container import (
     compressor,
     record_prefix,
 )
+from lakebackup_jobs.kafka.format.offsets_log import isolation_of
 from lakebackup_jobs.kafka.format.records import Block, Tally
 
 if TYPE_CHECKING:
+    from lakebackup.rows.backups import Position
     from lakebackup_jobs.kafka.format.records import BlockStats, FileStats
     from lakebackup_jobs.kafka.memory import Bytes, Longs
 
@@ -295,6 +297,25 @@ def close_readers() -> None:
     """Close the clients of this thread."""
     while _clients.readers:
         _clients.readers.popitem()[1].close()
+
+
+def bytes_of(
+    config: Mapping[str, str], isolation: str, positions: Sequence[Position], most: int
+) -> int | None:
+    """How many bytes the new records of some partitions have, before compression; None: more than `most`, of
+    which no more than that is read. Raises what Reader.blocks does."""
+    if sum(p.end_position - p.start_position for p in positions) * BYTES_A_HASH > most:
+        return None
+    found = 0
+    for p in positions:
+        source = reader(config, isolation_of(p.scope, isolation), (p.scope, p.epoch))
+        blocks = source.blocks(p.scope, int(p.region), p.start_position, p.end_position)
+        with closing(blocks):
+            for block in blocks:
+                found += len(block.data)
+                if found > most:
+                    return None
+    return found
 
 
 def copy_range(

@@ -40,10 +40,14 @@ def choose(asked: RunRequest, size: int | None, *, session: SparkSession | None)
     """
     if asked.runner == "local":
         return "local"
-    there = has_spark(asked.remote, session)
-    if asked.runner == "spark" or there or size is None or size > asked.local_below:
+    if not by_size(asked, session) or size is None or size > asked.local_below:
         return "spark"
     return "local"
+
+
+def by_size(asked: RunRequest, session: SparkSession | None) -> bool:
+    """Whether it is the size of a backup that decides on its runner."""
+    return asked.runner == "auto" and not has_spark(asked.remote, session)
 
 
 def is_small(size: int, asked: Request, session: SparkSession | None) -> bool:
