@@ -110,6 +110,12 @@ def test_what_goes_is_gone_on_record_and_counted(
     assert following == {("orders", 6), ("payments", 1)}
 
 
+def test_a_small_catalog_needs_no_session_that_is_there(root: Path) -> None:
+    unused: Any = object()
+    assert run(root, unused, delete=True)["files"] == 8
+    assert data(root) & orders(1, 2, 3, 4) == set()
+
+
 def test_the_proof_stops_a_prune_that_would_take_too_much(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,11 +104,6 @@ class Workspace:
         return self._spark
 
     @property
-    def has_spark(self) -> bool:
-        """Whether Spark is there already, or elsewhere."""
-        return runner.has_spark(self._request.remote, self._spark)
-
-    @property
     def runner(self) -> Runner:
         """What the tasks of the run's backup run on, once that is decided; else what the run has used."""
         return self._runner or ("spark" if self._spark or self._starting else "local")

@@ -122,9 +122,9 @@ class Deletion:
 
     @cached_property
     def spark(self) -> SparkSession | None:
-        """What deletes: Spark, where it is there or the catalog is large; None: this process."""
+        """What deletes: Spark where the catalog is large; None: this process."""
         work = self.workspace
-        return work.spark if work.has_spark or is_large(work.reader()) else None
+        return work.spark if is_large(work.reader()) else None
 
     @cached_property
     def writer(self) -> CatalogWriter:
