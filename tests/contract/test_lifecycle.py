@@ -22,9 +22,10 @@ from tests.support.life_cases import (
 )
 from tests.support.looks import seen
 
-from lakebackup.errors import Busy, Refused
+from lakebackup.errors import Busy, EnvironmentProblem, Refused
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
+from lakebackup.store.writer import CatalogWriter
 
 #: Those whose interrupted backups are resumed. On Spark the smallest has the cases that depend on the runner,
 #: and topics mostly take too long.
@@ -56,6 +57,36 @@ def test_nothing_new_makes_no_backup(case: LifeCase) -> None:
     before = case.ids()
     assert case.run() is None
     assert case.ids() == before
+
+
+@of(*RESUMED, ManifestCase, TOPICS_HERE)
+def test_a_run_that_ends_in_an_error_leaves_a_row_of_it(
+    case: LifeCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the next one succeeds it is the source's status; a dry run, and one that is kept from working,
+    leave none."""
+
+    def fails(*_: Any) -> Any:
+        raise EnvironmentProblem("the disk is full\nby far", hint="Free some space.")
+
+    with Lease.acquire(open_storage(str(case.root)), f"source-{case.NAME}", "other"), pytest.raises(Busy):
+        case.run()
+    with monkeypatch.context() as broken:
+        broken.setattr(case.KIND, "copy", fails)
+        with pytest.raises(EnvironmentProblem, match="the disk is full"):
+            case.run()
+        broken.setattr(CatalogWriter, "append", fails)
+        with pytest.raises(EnvironmentProblem, match="the disk is full"):
+            case.run()
+    (row,) = seen(case.root, "SELECT * FROM failures")
+    assert (row["source"], row["error"], row["exit_code"]) == (case.NAME, "EnvironmentProblem", 6)
+    assert row["message"] == "the disk is full"
+    assert row["started_at"] < row["at"]
+    status = f"SELECT status, failed_runs FROM status WHERE source = '{case.NAME}'"
+    if case.ids():
+        assert seen(case.root, status) == [{"status": "FAILED", "failed_runs": 1}]
+    assert case.run()
+    assert {one["failed_runs"] for one in seen(case.root, status)} == {0}
 
 
 def test_the_next_backup_holds_what_is_new(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def test_a_statement_has_an_area_that_callers_need_not_know() -> None:
         "0004_removed_backups",
         "0006_policy_rules",
         "0007_drills",
+        "0008_failures",
     )
     with pytest.raises(KeyError, match="no statement queries/prune/prune_cuts"):
         load("queries", "prune/prune_cuts")

@@ -52,6 +52,7 @@ TABLES: Mapping[str, type[Row]] = {
     "checks": upkeep.Check,
     "storage_objects": upkeep.StorageObject,
     "drills": upkeep.Drill,
+    "failures": upkeep.Failure,
     "destinations": upkeep.Destination,
     "migrations": upkeep.Migration,
 }

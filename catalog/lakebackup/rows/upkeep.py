@@ -136,6 +136,21 @@ class Drill(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Failure(Row):
+    """A run that was to make a backup and ended in an error, append-only. `message`: a line."""
+
+    source: str
+    source_kind: str
+    run: Literal["backup", "follow", "full", "import"]
+    started_at: int
+    at: int
+    error: str
+    message: str
+    exit_code: Int32
+    actor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StorageObject(Row):
     """One object that `verify` saw in a destination."""
 

@@ -80,7 +80,11 @@ ROWS_IN_AUDIT = {
     "drill": "drills",
 }
 #: Tables of which not all rows count for ever -> the statement that gives those that do.
-FOLDED = {"log_regions": "log_regions_kept", "removals": "removals_kept"}
+FOLDED = {
+    "log_regions": "log_regions_kept", "removals": "removals_kept", "failures": "failures_kept"
+}  # fmt: skip
+# Longer than the report looks back.
+_FAILURES_US = 100 * 86_400_000_000
 # So long each removed file has a row of its own, as long as tables can be asked as they were.
 _REMOVALS_US = 30 * 86_400_000_000
 _LEASE = "catalog"
@@ -182,9 +186,14 @@ class CatalogWriter(Catalog):
         append(self._storage, "destinations", [row], f"destination-{name}-{row.uri}")
         return name
 
-    def append(self, rows: Sequence[Row], transaction: str | None = None) -> None:
-        """Append rows of any tables, one commit for each table; once for each `transaction`."""
-        with self._lease():
+    def append(
+        self, rows: Sequence[Row], transaction: str | None = None, *, wait_s: float = _LEASE_WAIT_S
+    ) -> None:
+        """Append rows of any tables, one commit for each table; once for each `transaction`.
+
+        Raises Busy when another process has the catalog's lease for longer than `wait_s`.
+        """
+        with self._lease(wait_s):
             for table, some in _by_table(rows).items():
                 append(self._storage, table, some, transaction or uuid.uuid4().hex)
 
@@ -260,8 +269,10 @@ class CatalogWriter(Catalog):
     def fold(self, table: str) -> None:
         """Drop the rows of a table of `FOLDED` that do not count any more, in one commit: what can be
         restored, and all else that is asked of it, stays the same."""
-        parameters = {}
-        if table == "removals":
+        parameters: dict[str, Any] = {}
+        if table == "failures":
+            parameters = {"before": _now() - _FAILURES_US}
+        elif table == "removals":
             parameters = {
                 "before": _now() - _REMOVALS_US,
                 "destination": destination_id(self.home),
@@ -415,9 +426,9 @@ class CatalogWriter(Catalog):
                     hint="Move the catalog away and run `lakebackup catalog rebuild`, then the same command.",
                 ) from lost
 
-    def _lease(self) -> Lease:
+    def _lease(self, wait_s: float = _LEASE_WAIT_S) -> Lease:
         holder = f"{socket.gethostname()}:{os.getpid()}"
-        return Lease.acquire(self._storage, _LEASE, holder, ttl_s=_LEASE_TTL_S, wait_s=_LEASE_WAIT_S)
+        return Lease.acquire(self._storage, _LEASE, holder, ttl_s=_LEASE_TTL_S, wait_s=wait_s)
 
 
 def _write_frame(writer: FrameWriter, rows: DataFrame) -> list[str]:

@@ -32,7 +32,7 @@ class _Unrecorded(CatalogWriter):
     def __init__(self, folder: str) -> None:
         super().__init__(None, folder)
 
-    def append(self, rows: Sequence[Row], transaction: str | None = None) -> None:
+    def append(self, rows: Sequence[Row], transaction: str | None = None, *, wait_s: float = 0) -> None:
         """Discard the rows."""
 
     def append_read(

@@ -119,6 +119,11 @@ class Workspace:
         """The id of the destination."""
         return destination_id(self.storage)
 
+    @property
+    def request(self) -> Request:
+        """What the run was asked for."""
+        return self._request
+
     def reader(self) -> CatalogReader:
         """The catalog as it is now. Raises NotFound where there is none, when it is asked."""
         return CatalogReader(self._request.destination, self._request.catalog)

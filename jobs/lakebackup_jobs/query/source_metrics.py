@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-STATES = ("OK", "LATE", "DAMAGED", "UNVERIFIED", "UNPROTECTED")
+STATES = ("OK", "LATE", "FAILED", "DAMAGED", "UNVERIFIED", "UNPROTECTED")
 # Name -> what it is, the column it comes from, and what that is divided by.
 _GAUGES = {
     "last_success_timestamp_seconds": ("When the newest restorable backup ended", "finished_at", 1e6),
@@ -36,6 +36,8 @@ _GAUGES = {
     "drill_predicted_seconds": ("How long its restore was expected to take", "drill_predicted_ms", 1e3),
     "drill_real_seconds": ("How long its restore took", "drill_real_ms", 1e3),
     "drill_failures": ("Drills that were not good since then", "drill_failures", 1),
+    "failed_runs": ("Runs that ended in an error since the newest backup ended", "failed_runs", 1),
+    "last_failure_timestamp_seconds": ("When the last of them ended", "last_failure", 1),
 }
 
 

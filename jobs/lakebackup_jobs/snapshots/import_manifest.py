@@ -20,11 +20,13 @@ from lakebackup.formats.snapshots.manifest_json import export_manifest
 from lakebackup.formats.snapshots.manifest_read import Entry, read_manifest_json, resolve
 from lakebackup.plan.snapshots.backup import newest_of, require_later
 from lakebackup.requests import Request
+from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
 from lakebackup.store.manifest import write_part
 from lakebackup.store.roots import Roots
 from lakebackup.store.tombstones import require_recorded
+from lakebackup_jobs.lifecycle.failures import recorded
 from lakebackup_jobs.lifecycle.identity import audit_entry, micros
 from lakebackup_jobs.lifecycle.run import Life, mark_complete
 from lakebackup_jobs.lifecycle.source import Source
@@ -74,7 +76,7 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
     if not request.file.is_file():
         raise NotFound(f"There is no file {request.file}.")
     work = Workspace(request, source, reporter, spark)
-    with work.lease() as lease:
+    with recorded(work, SNAPSHOT, "import"), work.lease() as lease:
         work.writer().prepare()
         require_recorded(work.storage, source, work.reader())
         manifest = ManifestImport(work, request)

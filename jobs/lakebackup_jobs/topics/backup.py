@@ -11,12 +11,14 @@ from pydantic import TypeAdapter
 from lakebackup.errors import Incomplete
 from lakebackup.plan.parents import check_asked
 from lakebackup.plan.topics.backup import increment_bytes
+from lakebackup.rows.base import TOPICS
 from lakebackup.rules import layout, topic_settings
 from lakebackup.rules.retention import roll_ms
 from lakebackup.store import tombstones
 from lakebackup.store.behind import require_current
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.kafka.admin.groups import Groups
+from lakebackup_jobs.lifecycle.failures import recorded
 from lakebackup_jobs.lifecycle.run import Life, backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import newest_files
@@ -57,6 +59,12 @@ def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) ->
     cluster = Groups(request.kafka)
     source = layout.check_source(request.source or f"kafka-{cluster.cluster_id()}")
     work = Workspace(request, source, reporter, spark)
+    with recorded(work, TOPICS):
+        return _run(request, work, cluster)
+
+
+def _run(request: BackupRequest, work: Workspace, cluster: Groups) -> dict[str, Any]:
+    source, reporter = work.source, work.reporter
     if request.dry_run:
         reader = work.existing()
         if reader:

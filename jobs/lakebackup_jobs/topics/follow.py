@@ -10,9 +10,11 @@ from pydantic import TypeAdapter
 
 from lakebackup.errors import Incomplete, LakebackupError, UsageProblem
 from lakebackup.plan.topics.backup import Prepared
+from lakebackup.rows.base import TOPICS
 from lakebackup.rules import layout
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.admin.groups import Groups
+from lakebackup_jobs.lifecycle.failures import recorded
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import publish, result_of
 from lakebackup_jobs.lifecycle.stream import Stream
@@ -66,6 +68,12 @@ def follow(
     source = layout.check_source(request.source or f"kafka-{Cluster(request.kafka).cluster_id()}")
     request = replace(request, log=True, source=source)
     work = Workspace(request, source, reporter, spark)
+    with recorded(work, TOPICS, "follow"):
+        return _run(request, work, every_s, stop)
+
+
+def _run(request: BackupRequest, work: Workspace, every_s: float, stop: threading.Event) -> dict[str, Any]:
+    source, reporter = work.source, work.reporter
     with work.lease(f"follow-{source}") as lease:
         work.writer().prepare()
         reporter.start(None, None, "follow")

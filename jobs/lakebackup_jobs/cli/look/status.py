@@ -28,7 +28,7 @@ def status(
         "--metrics FILE", "Also write the figures to this file, as OpenMetrics text."
     ),
 ) -> None:
-    """Show for each source whether its backups are OK, LATE, DAMAGED, UNVERIFIED or UNPROTECTED.
+    """Show for each source whether its backups are OK, LATE, FAILED, DAMAGED, UNVERIFIED or UNPROTECTED.
 
     Ends with 0 when all are OK, with 7 when one is DAMAGED, else with 4. The view `status` says what each
     state means, and docs/monitoring/README.md how to watch them.

@@ -15,9 +15,11 @@ import pyarrow.parquet as pq
 
 from lakebackup.errors import Refused
 from lakebackup.plan.logs.restore import gap_note, plan_restore, require_restorable
+from lakebackup.rows.base import CHANGES
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import is_held
+from lakebackup_jobs.lifecycle.failures import recorded
 from lakebackup_jobs.lifecycle.run import Life
 from lakebackup_jobs.lifecycle.tasks.part import parts_of
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
@@ -57,6 +59,12 @@ def run(
     `plain`: also of encrypted log files, though a full is not encrypted. Raises as a restore, and Busy.
     """
     work = Workspace(request, request.name, reporter, spark)
+    with recorded(work, CHANGES, "full"):
+        return _run(request, work, plain=plain)
+
+
+def _run(request: LogRestoreRequest, work: Workspace, *, plain: bool) -> dict[str, Any]:
+    reporter = work.reporter
     catalog = work.current()
     if not request.dry_run:
         work.start_jvm()

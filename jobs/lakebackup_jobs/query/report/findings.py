@@ -77,6 +77,8 @@ def _trouble(row: Mapping[str, Any]) -> tuple[str, str]:
             return "has", "nothing that can be restored"
         case "UNPROTECTED":
             return "has", f"{counted(row['unprotected'], 'topic')} without a backup"
+        case "FAILED":
+            return "has", counted(row["failed_runs"], "failed run")
         case "LATE" if row["late_ms"] is None:
             return "has", "a log task that paused itself"
         case "LATE":
@@ -97,11 +99,7 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
         if alone:
             text = f"{counted(alone, 'topic')} of {source} {_are(alone)} in no backup and in no policy."
             yield "bad", source, text, ["policy", "set", source, "--pattern", ".*"]
-        if row["late_ms"] is not None:
-            text = f"A run of {source} has been due for {span(row['late_ms'])}."
-            yield "bad", source, text, ["due", "--run", "--source", source]
-        elif status == "LATE":
-            yield "bad", source, f"The log task of {source} paused itself.", ["log", "resume", source]
+        yield from _of_runs(found, row)
         if status != "UNPROTECTED" and row["verified_at"] is None:
             unverified.append(source)
         if not row["has_policy"] and row["source_kind"] == TOPICS:
@@ -118,6 +116,22 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
             size = human_bytes(row["source_obsolete_bytes"])
             text = f"{counted(obsolete, 'backup')} of {source} {_are(obsolete)} obsolete: {size}."
             yield "note", source, text, ["prune", "--source", source, "--delete"]
+
+
+def _of_runs(found: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Finding]:
+    source, due = row["source"], ["due", "--run", "--source", row["source"]]
+    late = "" if row["late_ms"] is None else f"due for {span(row['late_ms'])}."
+    if row["failed_runs"]:
+        text = f"The last run of {source} failed: {_sentence(row['failure'])}"
+        if row["failed_runs"] > 1:
+            text += f" {row['failed_runs']:,} failed since its newest backup."
+        if late:
+            text += f" A run has been {late}"
+        yield "bad", source, text, due if late else _again(found, row)
+    elif late:
+        yield "bad", source, f"A run of {source} has been {late}", due
+    elif row["status"] == "LATE":
+        yield "bad", source, f"The log task of {source} paused itself.", ["log", "resume", source]
 
 
 def _of_faults(found: Mapping[str, Any]) -> Iterator[Finding]:
@@ -172,18 +186,32 @@ def _of_checks(found: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _full(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
-    """The command that takes a new full of a source, as its policy has it; of what another program made, the
-    one that shows more. FOLDER is a snapshot's, which no policy names."""
+    """The command that takes a new full of a source; of what another program made, the one that shows
+    more."""
+    return _backup(found, row, ["--mode", "full"]) or _look("unusable_backups", row["source"])
+
+
+def _again(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    """The command that runs the backup of a source again; of an import, the one that shows more."""
+    return _backup(found, row, []) or _look("failures", row["source"])
+
+
+def _backup(found: Mapping[str, Any], row: Mapping[str, Any], full: list[str]) -> list[str] | None:
+    """The command that backs up a source, as its policy has it; None: another program does. FOLDER is a
+    snapshot's, which no policy names."""
     source = row["source"]
     own = json.loads(row["command"]) if row["command"] else []
-    full = ["--mode", "full"]
     commands = {
         TOPICS: ["backup", "topics", "--source", source, *full, *_topics(found, row)],
         SNAPSHOT: ["backup", *(own or ["snapshot", "FOLDER"]), "--source", source, *full],
         CHANGES: ["log", "snapshot", source],
         QUEUES: ["backup", *(own or ["queue", source, "--snapshot-folder", "FOLDER", *_EVERY]), *full],
     }
-    return commands.get(row["source_kind"] or TOPICS) or _look("unusable_backups", source)
+    return commands.get(row["source_kind"] or TOPICS)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def _topics(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:

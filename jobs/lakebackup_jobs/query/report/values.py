@@ -24,7 +24,8 @@ _STAGES = {"covered": "report_covered", "unusable": "report_unusable", "protecte
 _TABLES = {
     "sources": (
         "sources",
-        "status source backups topics last_backup_at=finished_at restorable_ts ago=lag_ms due_ts verified_at",
+        """status source backups topics last_backup_at=finished_at restorable_ts ago=lag_ms due_ts verified_at
+        last_drill_ts=drilled_ts failed_runs failure""",
     ),
     "topics": ("topics", "source topic=scope partitions=regions restorable_ts ago=lag_ms gaps forks"),
     "held": ("items", "source topic=scope chains backups files entries=items bytes"),

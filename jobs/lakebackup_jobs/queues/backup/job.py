@@ -13,7 +13,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import UsageProblem
+from lakebackup.rows.base import QUEUES
 from lakebackup.rules import layout
+from lakebackup_jobs.lifecycle.failures import recorded
 from lakebackup_jobs.lifecycle.run import Life
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.backup.execute import QueueBackup, summary
@@ -38,6 +40,11 @@ def run(request: QueueRequest, *, spark: Session = None, reporter: Reporter) -> 
     if not request.topics:
         raise UsageProblem("No queue was named.", hint="Name them with --pattern, such as 'delta\\..*'.")
     work = Workspace(request, source, reporter, spark)
+    with recorded(work, QUEUES):
+        return _run(request, work)
+
+
+def _run(request: QueueRequest, work: Workspace) -> dict[str, Any]:
     if request.dry_run:
         return _preview(QueueBackup(work, QueuePlanner(request, work, work.existing)))
     # The catalog is opened while the cluster is asked.

@@ -1,7 +1,7 @@
 -- Each source, and whether somebody has to look after it.
 -- status: the worst that is true of it: DAMAGED (backups that no restore can use: `unusable_backups`), UNPROTECTED
---   (nothing can be restored, or `unprotected_topics` has topics of it), LATE (a run of its policy is missed, or its
---   log task paused itself), UNVERIFIED (verify never looked at all that its newest backup needs), OK
+--   (nothing can be restored, or `unprotected_topics` has topics of it), FAILED (the last run that was to make a backup
+--   ended in an error: `failures`), LATE (a run of its policy is missed, or its log task paused itself), UNVERIFIED (verify never looked at all that its newest backup needs), OK
 -- detail: what that is, in words; null: it is OK
 -- backup_id: its newest backup that can be restored; null: there is none
 -- finished_at: when that ended, microseconds since 1970 UTC
@@ -25,6 +25,9 @@
 -- drill_predicted_ms: how long that drill's restore was expected to take; null: nothing was known then
 -- drill_real_ms: how long it took
 -- drill_failures: drills that failed or found a difference since then
+-- failed_runs: runs that ended in an error since its newest backup ended, of whatever state that is; a merge is none
+-- last_failure: when the last of them ended, in UTC; null: there is none
+-- failure: the error of that one
 WITH newest AS (
   SELECT n.source, n.backup_id, n.base, n.link, n.started_at, n.finished_at, n.bytes
   FROM (
@@ -54,6 +57,16 @@ drilled AS (
   ) AS g
   WHERE g.nth = 1
 ),
+failed AS (
+  SELECT
+    f.source, COUNT(*) AS failed_runs, MAX(f.at) AS failed_at, MAX_BY(CONCAT(f.error, ': ', f.message), f.at) AS failure
+  FROM raw_failures AS f
+  LEFT JOIN (
+    SELECT source, MAX(finished_at) AS finished_at FROM raw_backups WHERE number = place GROUP BY source
+  ) AS b ON f.source = b.source
+  WHERE f.at > COALESCE(b.finished_at, -1)
+  GROUP BY f.source
+),
 found AS (
   SELECT
     s.source, s.source_kind, n.backup_id, n.started_at, n.finished_at, n.bytes, r.restorable_ts, r.restorable_time, r.lag_ms,
@@ -61,7 +74,8 @@ found AS (
     COALESCE(t.topics, 0) AS unprotected, COALESCE(g.held_bytes, 0) AS held_bytes,
     COALESCE(k.state = 'paused' AND k.detail IS NOT NULL, FALSE) AS paused,
     e.at AS drilled_at, e.predicted_ms AS drill_predicted_ms, e.real_ms AS drill_real_ms,
-    COALESCE(h.failures, 0) AS drill_failures
+    COALESCE(h.failures, 0) AS drill_failures,
+    COALESCE(w.failed_runs, 0) AS failed_runs, w.failed_at, w.failure
   FROM (
     SELECT source, MAX(source_kind) AS source_kind
     FROM (
@@ -104,20 +118,23 @@ found AS (
     WHERE d.outcome <> 'ok' AND d.at > COALESCE(e.at, -1)
     GROUP BY d.source
   ) AS h ON s.source = h.source
+  LEFT JOIN failed AS w ON s.source = w.source
 )
 SELECT
   source, source_kind,
   CASE
     WHEN damaged > 0 THEN 'DAMAGED'
     WHEN backup_id IS NULL OR unprotected > 0 THEN 'UNPROTECTED'
+    WHEN failed_runs > 0 THEN 'FAILED'
     WHEN missed > 0 OR paused THEN 'LATE'
     WHEN verified_at IS NULL THEN 'UNVERIFIED'
     ELSE 'OK'
   END AS status,
   CASE
     WHEN damaged > 0 THEN CONCAT('backups with faults: ', CAST(damaged AS STRING))
-    WHEN backup_id IS NULL THEN 'nothing can be restored'
+    WHEN backup_id IS NULL THEN CONCAT('nothing can be restored', COALESCE(CONCAT('; the last run failed: ', failure), ''))
     WHEN unprotected > 0 THEN CONCAT('topics without a backup: ', CAST(unprotected AS STRING))
+    WHEN failed_runs > 0 THEN CONCAT('failed runs: ', CAST(failed_runs AS STRING), ', the last: ', failure)
     WHEN missed > 0 THEN CONCAT('missed runs: ', CAST(missed AS STRING))
     WHEN paused THEN 'its log task paused itself'
     WHEN verified_at IS NULL THEN 'never verified'
@@ -126,5 +143,6 @@ SELECT
   CAST(FLOOR((finished_at - started_at) / 1000) AS BIGINT) AS duration_ms, bytes, restorable_ts, restorable_time, lag_ms,
   due_ts, timestamp_millis(due_ts) AS due_time, missed, verified_at, timestamp_micros(verified_at) AS verified_time,
   damaged, unprotected, held_bytes, timestamp_micros(drilled_at) AS last_drill,
-  unix_millis(current_timestamp()) - drilled_at DIV 1000 AS drill_age_ms, drill_predicted_ms, drill_real_ms, drill_failures
+  unix_millis(current_timestamp()) - drilled_at DIV 1000 AS drill_age_ms, drill_predicted_ms, drill_real_ms, drill_failures,
+  failed_runs, timestamp_micros(failed_at) AS last_failure, failure
 FROM found

@@ -18,7 +18,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.support.command_line import Commands
 from tests.support.made_backups import MadeBackups, Record
 
-from lakebackup.rows.upkeep import Check, Drill, Policy
+from lakebackup.rows.upkeep import Check, Drill, Failure, Policy
+from lakebackup_jobs.query.report.values import facts
 
 if TYPE_CHECKING:
     import pytest
@@ -76,6 +77,32 @@ class Week:
             )
         )
 
+    def fail(self, source: str, days_ago: int) -> None:
+        """A run that ended in an error."""
+        at = 1000 * (NOW - days_ago * DAY - HOUR)
+        self.made.add(
+            Failure(
+                source=source,
+                source_kind="kafka",
+                run="backup",
+                started_at=at - 5_000_000,
+                at=at,
+                error="EnvironmentProblem",
+                message=f"no space, {days_ago} days ago",
+                exit_code=6,
+                actor="me",
+            )
+        )
+
+    def runs(self, source: str) -> list[tuple[int, int]]:
+        """Of each day of the report's calendar how many runs succeeded and failed."""
+        rows = facts(self.made.reader(), NOW)["runs"]
+        return [
+            (row["succeeded"], row["failed"])
+            for row in rows
+            if row["source"] == source and row["succeeded"] + row["failed"]
+        ]
+
     def told(self) -> dict[str, str]:
         """The state of each source, as all four say it; LATE and the like on the first that disagrees."""
         self.made.flush()
@@ -101,6 +128,11 @@ class Week:
             assert re.search(rf"{source}\b.{{0,200}}?\b{state}\b|\b{state}\b.{{0,200}}?{source}\b", shown), (
                 source, state,
             )  # fmt: skip
+        failed = {source: row["failed_runs"] for source, row in rows.items()}
+        gauge = families["lakebackup_failed_runs"].samples
+        assert {one.labels["source"]: one.value for one in gauge} == failed
+        for source, number in failed.items():
+            assert (f"The last run of {source} failed: {rows[source]['failure']}." in shown) == (number > 0)
         return found
 
 
@@ -108,7 +140,7 @@ def firing(families: dict[str, Any]) -> set[tuple[str, str]]:
     """What the alerts about states say at once: each is of the form `metric{status="X"} == 1`."""
     rules = [rule for group in yaml.safe_load(ALERTS.read_text("utf-8"))["groups"] for rule in group["rules"]]
     of_states = [re.fullmatch(r'(\w+)\{status="(\w+)"\} == 1', rule["expr"]) for rule in rules]
-    assert len([one for one in of_states if one]) == 4
+    assert len([one for one in of_states if one]) == 5
     return {
         (sample.labels["source"], found[2])
         for found in of_states
@@ -133,9 +165,14 @@ def test_a_week(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     week.look("store", 3)
     # For two days the backups of the store have failed.
     assert week.told() == {"orders": "OK", "shop": "OK", "store": "LATE"}
+    # They left what went wrong.
+    week.fail("store", 2)
+    week.fail("store", 1)
+    assert week.told() == {"orders": "OK", "shop": "OK", "store": "FAILED"}
+    assert week.runs("store")[-3:] == [(1, 0), (0, 1), (0, 1)]
     # Verify finds a flipped bit in a backup of the shop.
     week.look("shop", 1, "damaged", minutes=1)
-    assert week.told() == {"orders": "OK", "shop": "DAMAGED", "store": "LATE"}
+    assert week.told() == {"orders": "OK", "shop": "DAMAGED", "store": "FAILED"}
     # The store is backed up again, and looked at; the shop's file is back from a copy.
     week.backup("store", 0)
     week.made.flush()

@@ -1,4 +1,4 @@
--- 3341b70cd131a523 status
+-- 87dba13f35ca0542 status
 SELECT
   *
 FROM status
@@ -10,10 +10,12 @@ ORDER BY
     THEN 1
     WHEN 'UNPROTECTED'
     THEN 2
-    WHEN 'LATE'
+    WHEN 'FAILED'
     THEN 3
-    WHEN 'UNVERIFIED'
+    WHEN 'LATE'
     THEN 4
-    ELSE 5
+    WHEN 'UNVERIFIED'
+    THEN 5
+    ELSE 6
   END NULLS FIRST,
   source NULLS FIRST

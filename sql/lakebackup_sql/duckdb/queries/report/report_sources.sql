@@ -1,4 +1,4 @@
--- 38683fb86e50836e backups last_success policies protected status
+-- 6e4b8a865fa43750 backups last_success policies protected status
 SELECT
   r.source,
   r.source_kind,
@@ -14,6 +14,11 @@ SELECT
   $now_ms - r.restorable_ts AS lag_ms,
   r.due_ts,
   r.verified_at,
+  r.drilled_ts,
+  r.drill_failures,
+  r.failed_runs,
+  r.failed_ts,
+  r.failure,
   r.held_bytes,
   COALESCE(b.backups, 0) AS backups,
   COALESCE(t.topics, 0) AS topics,
@@ -33,7 +38,7 @@ FROM (
     s.source,
     s.source_kind,
     CASE
-      WHEN s.status IN ('DAMAGED', 'UNPROTECTED')
+      WHEN s.status IN ('DAMAGED', 'UNPROTECTED', 'FAILED')
       THEN s.status
       WHEN s.due_ts <= $now_ms OR (
         s.status = 'LATE' AND s.missed = 0
@@ -51,6 +56,11 @@ FROM (
     COALESCE(EPOCH_MS(s.restorable_time), s.restorable_ts) AS restorable_ts,
     s.due_ts,
     s.verified_at,
+    EPOCH_MS(s.last_drill) AS drilled_ts,
+    s.drill_failures,
+    s.failed_runs,
+    EPOCH_MS(s.last_failure) AS failed_ts,
+    s.failure,
     s.held_bytes
   FROM status AS s
 ) AS r
@@ -93,10 +103,12 @@ ORDER BY
     THEN 1
     WHEN 'UNPROTECTED'
     THEN 2
-    WHEN 'LATE'
+    WHEN 'FAILED'
     THEN 3
-    WHEN 'UNVERIFIED'
+    WHEN 'LATE'
     THEN 4
-    ELSE 5
+    WHEN 'UNVERIFIED'
+    THEN 5
+    ELSE 6
   END NULLS FIRST,
   r.source NULLS FIRST

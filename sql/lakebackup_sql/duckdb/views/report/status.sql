@@ -1,4 +1,4 @@
--- fd4e41f6aaede076 backups growth log_tasks missed_runs policies raw_backups raw_checks raw_drills rpo unprotected_topics unusable_backups
+-- 679f2b05abb97488 backups growth log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unusable_backups
 WITH newest AS (
   SELECT
     n.source,
@@ -59,6 +59,28 @@ WITH newest AS (
   ) AS g
   WHERE
     g.nth = 1
+), failed AS (
+  SELECT
+    f.source,
+    COUNT(*) AS failed_runs,
+    MAX(f."at") AS failed_at,
+    ARG_MAX(f.error || ': ' || f.message, f."at") AS failure
+  FROM raw_failures AS f
+  LEFT JOIN (
+    SELECT
+      source,
+      MAX(finished_at) AS finished_at
+    FROM raw_backups
+    WHERE
+      number = place
+    GROUP BY
+      source
+  ) AS b
+    ON f.source = b.source
+  WHERE
+    f."at" > COALESCE(b.finished_at, -1)
+  GROUP BY
+    f.source
 ), found AS (
   SELECT
     s.source,
@@ -80,7 +102,10 @@ WITH newest AS (
     e."at" AS drilled_at,
     e.predicted_ms AS drill_predicted_ms,
     e.real_ms AS drill_real_ms,
-    COALESCE(h.failures, 0) AS drill_failures
+    COALESCE(h.failures, 0) AS drill_failures,
+    COALESCE(w.failed_runs, 0) AS failed_runs,
+    w.failed_at,
+    w.failure
   FROM (
     SELECT
       source,
@@ -181,6 +206,8 @@ WITH newest AS (
       d.source
   ) AS h
     ON s.source = h.source
+  LEFT JOIN failed AS w
+    ON s.source = w.source
 )
 SELECT
   source,
@@ -190,6 +217,8 @@ SELECT
     THEN 'DAMAGED'
     WHEN backup_id IS NULL OR unprotected > 0
     THEN 'UNPROTECTED'
+    WHEN failed_runs > 0
+    THEN 'FAILED'
     WHEN missed > 0 OR paused
     THEN 'LATE'
     WHEN verified_at IS NULL
@@ -200,9 +229,11 @@ SELECT
     WHEN damaged > 0
     THEN 'backups with faults: ' || TRY_CAST(damaged AS TEXT)
     WHEN backup_id IS NULL
-    THEN 'nothing can be restored'
+    THEN 'nothing can be restored' || COALESCE('; the last run failed: ' || failure, '')
     WHEN unprotected > 0
     THEN 'topics without a backup: ' || TRY_CAST(unprotected AS TEXT)
+    WHEN failed_runs > 0
+    THEN 'failed runs: ' || TRY_CAST(failed_runs AS TEXT) || ', the last: ' || failure
     WHEN missed > 0
     THEN 'missed runs: ' || TRY_CAST(missed AS TEXT)
     WHEN paused
@@ -232,5 +263,8 @@ SELECT
   EPOCH_MS(CURRENT_TIMESTAMP) - drilled_at // 1000 AS drill_age_ms,
   drill_predicted_ms,
   drill_real_ms,
-  drill_failures
+  drill_failures,
+  failed_runs,
+  TIMESTAMP_MICROS(failed_at) AS last_failure,
+  failure
 FROM found

@@ -1,6 +1,6 @@
 -- For a calendar: what became of the runs of each source on each of the :days days (UTC) up to :now_ms that had any.
--- succeeded: backups that ended then, those too that were deleted since
--- failed: those of them that cannot be restored (`unusable`)
+-- succeeded: other backups that ended then, those too that were deleted since
+-- failed: runs that ended in an error (`failures`), and those of the backups that cannot be restored (`unusable`)
 -- missed: runs that the shortest schedule of the source's policy had due then, since it first had one; a run that came
 --   less than half an interval late counts
 -- longest_ms: how long the longest took
@@ -46,6 +46,12 @@ counted AS (
   FROM ended AS e
   LEFT JOIN (SELECT DISTINCT backup_id FROM unusable WHERE reason <> 'pruned') AS u ON e.backup_id = u.backup_id
   WHERE e.day > :now_ms DIV 86400000 - :days
+  UNION ALL
+  SELECT
+    f.source, f.at DIV 86400000000 AS day, 1 AS ended, 1 AS failed, 0 AS missed, CAST(NULL AS BIGINT) AS duration_ms,
+    0 AS bytes
+  FROM failures AS f
+  WHERE f.at DIV 86400000000 > :now_ms DIV 86400000 - :days
   UNION ALL
   SELECT
     w.source, d.day, 0 AS ended, 0 AS failed,

@@ -14,7 +14,7 @@ HOUR = 3_600_000
 SOURCE: dict[str, Any] = {
     "source": "orders", "source_kind": "kafka", "status": "OK", "late_ms": None, "damaged": 0,
     "unprotected": 0, "lost": 0, "backup_id": "b9", "restorable_ts": 1000, "verified_at": 1, "topics": 2,
-    "has_policy": True, "patterns": None, "command": None,
+    "has_policy": True, "patterns": None, "command": None, "failed_runs": 0, "failure": None,
 }  # fmt: skip
 FAULT: dict[str, Any] = {
     "source": "orders", "reason": "damaged", "fault_backup_id": "b3", "fault_state": "complete",
@@ -39,6 +39,7 @@ PURGED = (
     "2 intervals of 1 topic of orders cannot be restored: the source had deleted the records before their "
     "backup. Run more often than its retention is long."
 )
+TWICE = "The last run of orders failed: E: x. 3 failed since its newest backup. A run has been due for 2 h."
 MANY = (
     "0 of 5 sources are fine; orders has nothing that can be restored, orders has 1 topic without a backup, "
     "orders has a log task that paused itself and 2 other sources need attention too."
@@ -77,6 +78,26 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         found(wrong("LATE", late_ms=2 * HOUR)),
         "A run of orders has been due for 2 h.",
         "due --run --source orders",
+    ),
+    "a run failed": (
+        found(wrong("FAILED", failed_runs=1, failure="Refused: there is a gap.")),
+        "The last run of orders failed: Refused: there is a gap.",
+        "backup topics --source orders carts orders",
+    ),
+    "runs failed, and one is due": (
+        found(wrong("FAILED", late_ms=2 * HOUR, failed_runs=3, failure="E: x")),
+        TWICE,
+        "due --run --source orders",
+    ),
+    "a full of a log failed": (
+        found(wrong("FAILED", source_kind="changes", failed_runs=1, failure="Busy: x.")),
+        "The last run of orders failed: Busy: x.",
+        "log snapshot orders",
+    ),
+    "an import failed": (
+        found(wrong("FAILED", source_kind="couchbase", failed_runs=1, failure="E: x.")),
+        "The last run of orders failed: E: x.",
+        """sql "SELECT * FROM failures WHERE source = 'orders'\"""",
     ),
     "a log task paused": (
         found(wrong("LATE", source_kind="changes")),

@@ -1,4 +1,4 @@
--- 8da524ec2fd20edf backups missed_runs raw_policies unusable
+-- caed7c641b7a20f4 backups failures missed_runs raw_policies unusable
 WITH ended AS (
   SELECT
     b.source,
@@ -91,6 +91,18 @@ WITH ended AS (
     ON e.backup_id = u.backup_id
   WHERE
     e.day > $now_ms // 86400000 - $days
+  UNION ALL
+  SELECT
+    f.source,
+    f."at" // 86400000000 AS day,
+    1 AS ended,
+    1 AS failed,
+    0 AS missed,
+    TRY_CAST(NULL AS BIGINT) AS duration_ms,
+    0 AS bytes
+  FROM failures AS f
+  WHERE
+    f."at" // 86400000000 > $now_ms // 86400000 - $days
   UNION ALL
   SELECT
     w.source,

@@ -1,0 +1,4 @@
+-- The rows of failures that count: those since :before (microseconds since 1970 UTC).
+SELECT f.source, f.source_kind, f.run, f.started_at, f.at, f.error, f.message, f.exit_code, f.actor
+FROM raw_failures AS f
+WHERE f.at >= :before

@@ -1,0 +1,109 @@
+"""What a run that fails leaves, and where it leaves nothing; tests/contract has every source."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.life_cases import LinesCase
+from tests.support.line_source import Lines
+from tests.support.looks import seen
+
+from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup.rows.upkeep import Migration
+from lakebackup.sql_engine.delta.ddl import make_table
+from lakebackup.sql_engine.delta.table import append
+from lakebackup.storage import open_storage
+
+SECRET = "s3cr3t-pass"
+
+
+@pytest.fixture
+def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LinesCase:
+    """A backup, and no other will come."""
+    made = LinesCase(tmp_path)
+    made.run()
+    made.file.write_text("one\ntwo\nthree\nfour")
+    monkeypatch.setenv("LAKEBACKUP_KAFKA__SASL_PASSWORD", SECRET)
+    monkeypatch.setattr(Lines, "copy", fails(EnvironmentProblem(f"no {SECRET} for kafka://me:pw@host\nmore")))
+    return made
+
+
+def fails(error: Exception) -> Any:
+    def copy(*_: Any) -> Any:
+        raise error
+
+    return copy
+
+
+def left(case: LinesCase, **changes: Any) -> list[dict[str, Any]]:
+    """The rows of failures after a run that fails."""
+    with pytest.raises((EnvironmentProblem, UsageProblem, KeyError)):
+        case.run(**changes)
+    return seen(case.root, "SELECT source_kind, run, error, message, exit_code FROM failures")
+
+
+def test_a_row_has_no_secret_and_one_line(case: LinesCase) -> None:
+    (row,) = left(case)
+    assert row == {
+        "source_kind": "lines",
+        "run": "backup",
+        "error": "EnvironmentProblem",
+        "message": "no **** for kafka://****@host",
+        "exit_code": 6,
+    }
+
+
+def test_a_bug_is_a_failure_too(case: LinesCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lines, "copy", fails(KeyError("x" * 1000)))
+    (row,) = left(case)
+    assert (row["error"], row["exit_code"], len(row["message"])) == ("KeyError", 1, 300)
+
+
+def test_no_row_of_a_dry_run_or_of_wrong_flags(case: LinesCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert left(case, dry_run=True) == []
+    monkeypatch.setattr(Lines, "copy", fails(UsageProblem("no such flag")))
+    assert left(case) == []
+
+
+def test_no_row_where_the_destination_lost_its_id(case: LinesCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: Any) -> Any:
+        (case.root / "lakebackup.json").unlink()
+        raise EnvironmentProblem("another disk is mounted here")
+
+    monkeypatch.setattr(Lines, "copy", lost)
+    assert left(case) == []
+    assert not (case.root / "lakebackup.json").exists()
+
+
+def test_a_catalog_of_an_earlier_version_gets_the_table(
+    case: LinesCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = case.root / "catalog"
+    for table in ("failures", "migrations"):
+        shutil.rmtree(catalog / table)
+    storage = open_storage(str(catalog))
+    make_table(storage, "migrations")
+    append(storage, "migrations", [Migration(version=n, name="a", applied_at=1) for n in range(1, 7)], "m")
+    assert seen(case.root, "SELECT failed_runs, last_failure FROM status") == [
+        {"failed_runs": 0, "last_failure": None}
+    ]
+    # The error comes before the run itself brings the catalog up to date.
+    monkeypatch.setattr("tests.support.line_source.Workspace.writer", too_early(catalog))
+    assert len(left(case)) == 1
+    assert seen(case.root, "SELECT failed_runs FROM status") == [{"failed_runs": 1}]
+
+
+def too_early(catalog: Path) -> Any:
+    from lakebackup_jobs.lifecycle.workspace import Workspace
+
+    writer = Workspace.writer
+
+    def of_run(work: Workspace, *, here: bool = False) -> Any:
+        if here:
+            return writer(work, here=True)
+        raise EnvironmentProblem(f"{catalog} cannot be reached")
+
+    return of_run
