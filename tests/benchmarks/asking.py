@@ -15,17 +15,24 @@ from typing import Any
 from tests.benchmarks.measure import Cost, MeasuringError, of_module
 
 
-def answer(ask: Callable[[int], Any], runs: int, *, opened: float = 0.0, **about: Callable[[], Any]) -> None:
+def answer(
+    ask: Callable[[int], Any],
+    runs: int,
+    *,
+    opened: float = 0.0,
+    cpu_s: Callable[[], float] = time.process_time,
+    **about: Callable[[], Any],
+) -> None:
     """Ask once and `runs` times more, and print it, with what is known `about` it afterwards.
 
-    `opened`: seconds that count as the first answer's.
+    `opened`: seconds that count as the first answer's. `cpu_s`: CPU seconds so far, this process's by default.
     """
     seconds, cpu, answers = [], [], []
     for run in range(runs + 1):
-        at, before = time.perf_counter(), time.process_time()
+        at, before = time.perf_counter(), cpu_s()
         answers.append(ask(run))
         seconds.append(time.perf_counter() - at + (0.0 if run else opened))
-        cpu.append(time.process_time() - before)
+        cpu.append(cpu_s() - before)
     told = {"seconds": seconds, "cpu": cpu, "answers": answers}
     told |= {name: of() for name, of in about.items()}
     print(json.dumps(told), file=sys.stderr, flush=True)

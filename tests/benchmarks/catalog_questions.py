@@ -6,13 +6,16 @@ Each run opens the catalog again, as a command does; Spark's session stays.
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from tests.benchmarks.asking import answer
+from tests.benchmarks.measure import Tree
 
 from lakebackup.store.reader import CatalogReader
 
@@ -213,6 +216,7 @@ def main(argv: Sequence[str]) -> None:
         from lakebackup_jobs.runtime.session import spark_session
 
         session = spark_session()
+    cpu_s = Tree(os.getpid()).cpu_s if engine == "spark" else time.process_time  # of the JVM too
 
     for question in questions:
 
@@ -220,7 +224,7 @@ def main(argv: Sequence[str]) -> None:
             reader = CatalogReader.require(folder)
             return QUESTIONS[question](Asker(reader.on(session) if engine == "spark" else reader, known, run))
 
-        answer(ask, int(runs))
+        answer(ask, int(runs), cpu_s=cpu_s)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,22 @@
 -- Each topic's generations. last: the highest number ever given. generation, the rest: what the backup :link of the
 -- chain on :base and those it needs hold of it: bytes of its first backup and of all, when its end was last read, and
--- the longest time (ms) that passed from the reading of its end to the end of the run that read on from there. The bytes
--- are 0 of a topic that is not among :sized (names separated by commas; null: all are).
-WITH held AS (
+-- the longest time (ms) that passed from the reading of its end to the end of the run that read on from there. Of a topic
+-- that is not among :sized (names separated by commas; null: all are) the rest is not looked up: 0, end_ts null.
+WITH numbers AS (
+  SELECT
+    s.scope, s.epoch,
+    MAX(s.generation) AS last,
+    MAX(CASE WHEN b.present THEN s.generation END) AS generation
+  FROM raw_scopes AS s
+  JOIN (
+    SELECT backup_id, base = :base AND link <= :link AND :link < unlinked AND state = 'complete' AND intact AS present
+    FROM backups
+    WHERE source = :source
+  ) AS b ON s.backup_id = b.backup_id
+  WHERE s.source = :source
+  GROUP BY s.scope, s.epoch
+),
+held AS (
   SELECT
     s.scope, s.epoch, s.generation, b.backup_id, b.number, b.place, b.end_ts, b.finished_at,
     MIN(b.number) OVER (PARTITION BY s.scope, s.epoch, b.end_ts) < b.number AS compaction,
@@ -10,11 +24,7 @@ WITH held AS (
   FROM raw_scopes AS s
   JOIN backups AS b ON s.backup_id = b.backup_id
   WHERE s.source = :source AND b.source = :source
-),
-numbers AS (
-  SELECT scope, epoch, MAX(generation) AS last, MAX(CASE WHEN present THEN generation END) AS generation
-  FROM held
-  GROUP BY scope, epoch
+    AND (CAST(:sized AS STRING) IS NULL OR ARRAY_CONTAINS(SPLIT(:sized, ','), s.scope))
 ),
 spans AS (
   SELECT

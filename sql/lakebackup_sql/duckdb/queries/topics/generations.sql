@@ -1,5 +1,30 @@
--- 587fdd81ec4cb77a backups raw_files raw_scopes
-WITH held AS (
+-- 53a0113ebcab5510 backups raw_files raw_scopes
+WITH numbers AS (
+  SELECT
+    s.scope,
+    s.epoch,
+    MAX(s.generation) AS last,
+    MAX(CASE WHEN b.present THEN s.generation END) AS generation
+  FROM raw_scopes AS s
+  JOIN (
+    SELECT
+      backup_id,
+      base = $base
+      AND link <= $link
+      AND $link < unlinked
+      AND state = 'complete'
+      AND intact AS present
+    FROM backups
+    WHERE
+      source = $source
+  ) AS b
+    ON s.backup_id = b.backup_id
+  WHERE
+    s.source = $source
+  GROUP BY
+    s.scope,
+    s.epoch
+), held AS (
   SELECT
     s.scope,
     s.epoch,
@@ -19,17 +44,12 @@ WITH held AS (
   JOIN backups AS b
     ON s.backup_id = b.backup_id
   WHERE
-    s.source = $source AND b.source = $source
-), numbers AS (
-  SELECT
-    scope,
-    epoch,
-    MAX(generation) AS last,
-    MAX(CASE WHEN present THEN generation END) AS generation
-  FROM held
-  GROUP BY
-    scope,
-    epoch
+    s.source = $source
+    AND b.source = $source
+    AND (
+      TRY_CAST($sized AS TEXT) IS NULL
+      OR ARRAY_CONTAINS(STR_SPLIT_REGEX($sized, ','), s.scope)
+    )
 ), spans AS (
   SELECT
     h.scope,

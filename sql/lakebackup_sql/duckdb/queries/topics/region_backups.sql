@@ -1,33 +1,28 @@
--- 650f13f37a76f5b6 backups raw_scopes
+-- 40596f9a4d4934de backups raw_scopes
 SELECT
-  n.scope,
-  n.epoch,
-  n.in_chain,
-  n.backup_id,
-  n.regions
-FROM (
+  s.scope,
+  s.epoch,
+  b.in_chain,
+  ARG_MAX(s.backup_id, b.nth) AS backup_id,
+  ARG_MAX(s.regions, b.nth) AS regions
+FROM raw_scopes AS s
+JOIN (
   SELECT
-    o.*,
-    ROW_NUMBER() OVER (PARTITION BY o.scope, o.epoch, o.in_chain ORDER BY o.place DESC, o.number DESC) AS nth
-  FROM (
-    SELECT
-      s.scope,
-      s.epoch,
-      s.backup_id,
-      s.regions,
-      b.place,
-      b.number,
-      b.base = $base AND b.link <= $link AND $link < b.unlinked AS in_chain
-    FROM raw_scopes AS s
-    JOIN backups AS b
-      ON s.backup_id = b.backup_id
-    WHERE
-      b.source = $source AND s.source = $source AND b.state = 'complete' AND b.intact
-  ) AS o
-) AS n
+    o.backup_id,
+    o.base = $base AND o.link <= $link AND $link < o.unlinked AS in_chain,
+    ROW_NUMBER() OVER (PARTITION BY o.source ORDER BY o.place NULLS FIRST, o.number NULLS FIRST) AS nth
+  FROM backups AS o
+  WHERE
+    o.source = $source AND o.state = 'complete' AND o.intact
+) AS b
+  ON s.backup_id = b.backup_id
 WHERE
-  n.nth = 1
+  s.source = $source
+GROUP BY
+  s.scope,
+  s.epoch,
+  b.in_chain
 ORDER BY
-  n.scope NULLS FIRST,
-  n.epoch NULLS FIRST,
-  n.in_chain NULLS FIRST
+  s.scope NULLS FIRST,
+  s.epoch NULLS FIRST,
+  b.in_chain NULLS FIRST
