@@ -6,9 +6,10 @@
 -- end_time: end_ts, in UTC; null: a unit that is no time
 -- started_time: started_at, in UTC
 -- finished_time: finished_at, in UTC
+-- Windows sort whole rows: these have what they need alone.
 WITH ordered AS (
   SELECT
-    b.*,
+    b.backup_id, b.source, b.base, b.state, b.place, b.parent_place,
     ROW_NUMBER() OVER chain AS link,
     COUNT(*) OVER (PARTITION BY b.source, b.base) + 1 AS beyond,
     b.state = 'complete' AND b.parent_place < LAG(b.place) OVER chain AS turns
@@ -47,12 +48,13 @@ reached AS (
   LEFT JOIN ends AS e ON l.source = e.source AND l.base = e.base AND l.link = e.unlinked
 )
 SELECT
-  backup_id, number, source, source_kind, destination, kind, level, parent, base, chain_position, place, parent_place,
-  branch, state, ts_domain, start_ts, end_ts, started_at, finished_at, files, bytes, entries, digest, isolation, codec,
-  created_by, tool, note, runner, link, unlinked,
-  state = 'complete' AND reach = place AS intact,
-  timestamp_millis(start_ts DIV CASE ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS start_time,
-  timestamp_millis(end_ts DIV CASE ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS end_time,
-  timestamp_micros(started_at) AS started_time,
-  timestamp_micros(finished_at) AS finished_time
-FROM reached
+  b.backup_id, b.number, b.source, b.source_kind, b.destination, b.kind, b.level, b.parent, b.base, b.chain_position,
+  b.place, b.parent_place, b.branch, b.state, b.ts_domain, b.start_ts, b.end_ts, b.started_at, b.finished_at, b.files,
+  b.bytes, b.entries, b.digest, b.isolation, b.codec, b.created_by, b.tool, b.note, b.runner, r.link, r.unlinked,
+  b.state = 'complete' AND r.reach = b.place AS intact,
+  timestamp_millis(b.start_ts DIV CASE b.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS start_time,
+  timestamp_millis(b.end_ts DIV CASE b.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS end_time,
+  timestamp_micros(b.started_at) AS started_time,
+  timestamp_micros(b.finished_at) AS finished_time
+FROM raw_backups AS b
+JOIN reached AS r ON b.backup_id = r.backup_id

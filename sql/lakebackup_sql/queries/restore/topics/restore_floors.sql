@@ -21,6 +21,12 @@ FROM (
   JOIN restore_points AS t
     ON f.source = t.source AND f.scope = t.scope AND f.epoch = t.epoch AND f.generation = t.generation
     AND b.base = t.base AND b.link <= t.link AND t.link < b.unlinked
+  -- Of topics of which nothing was removed no file is read.
+  LEFT SEMI JOIN (
+    SELECT DISTINCT d.source
+    FROM raw_removals AS d
+    WHERE d.source = :source AND (d.files IS NOT NULL OR ARRAY_CONTAINS(SPLIT(:scopes, ','), d.scope))
+  ) AS n ON f.source = n.source
   LEFT JOIN raw_removals AS r ON f.destination = r.destination AND f.path = r.path
   LEFT JOIN emptied_backups AS e ON f.backup_id = e.backup_id
   WHERE f.source = :source

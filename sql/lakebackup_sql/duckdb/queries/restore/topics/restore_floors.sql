@@ -1,4 +1,4 @@
--- 1b645184466d2b7c backups emptied_backups floors raw_files raw_removals restore_points scopes
+-- afdb764e1b115cef backups emptied_backups floors raw_files raw_removals restore_points scopes
 SELECT
   a.scope,
   a.region,
@@ -43,6 +43,17 @@ FROM (
     AND b.base = t.base
     AND b.link <= t.link
     AND t.link < b.unlinked
+  SEMI JOIN (
+    SELECT DISTINCT
+      d.source
+    FROM raw_removals AS d
+    WHERE
+      d.source = $source
+      AND (
+        NOT d.files IS NULL OR ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), d.scope)
+      )
+  ) AS n
+    ON f.source = n.source
   LEFT JOIN raw_removals AS r
     ON f.destination = r.destination AND f.path = r.path
   LEFT JOIN emptied_backups AS e
