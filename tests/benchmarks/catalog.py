@@ -37,7 +37,7 @@ def catalog(folder: Path, millions: Sequence[int], leaving: int, runs: int) -> s
         largest = million == max(millions)
         if largest and not peers.exists():
             progress("making the peers' forms")
-            catalog_peers.make(place, peers, million * TOPICS_A_MILLION, leaving)
+            catalog_peers.make(place, peers, million * TOPICS_A_MILLION)
         answers: dict[str, set[str]] = {}
         for tool, program, questions in _programs(place, peers, runs, with_peers=largest):
             progress(f"{' '.join(map(str, program[:2]))}: {', '.join(questions)}")

@@ -44,9 +44,7 @@ _DEPARTURES = f"""
 SELECT destination, path, backup_id, added_in, gone_in, source, scope, epoch, region, bytes, entries, sha256
 FROM (SELECT *, added_in + 1 + (h // 10) % 192 AS gone_in FROM ({_FILES}) WHERE h % 10 >= 10 - $leaving)
 WHERE gone_in BETWEEN $from_gone AND $to_gone"""
-_MANIFEST = f"""
-SELECT path, sha256, bytes, entries
-FROM ({_FILES}) WHERE h % 10 < 10 - $leaving OR added_in + 1 + (h // 10) % 192 >= $beyond"""
+_MANIFEST = f"SELECT path, sha256, bytes, entries FROM ({_FILES})"  # a topic's files do not leave
 _POSITIONS = f"""
 SELECT {_ID} AS backup_id, '{SOURCE}' AS source, printf('t%03d', t) AS scope, printf('%032x', t) AS epoch,
   p::VARCHAR AS region, (b - 1) * {FILES * 1000} AS start_position, b * {FILES * 1000} AS end_position,
@@ -115,9 +113,7 @@ def rows_of(connection: duckdb.DuckDBPyConnection, part: Part, leaving: int) -> 
     return selected(connection, _TEXTS[part.table], first=first, beyond=part.beyond, **topics, **gone)
 
 
-def copy_manifest(
-    connection: duckdb.DuckDBPyConnection, number: int, topics: int, leaving: int, file: Path
-) -> None:
+def copy_manifest(connection: duckdb.DuckDBPyConnection, number: int, topics: int, file: Path) -> None:
     """All files of a backup as a Parquet file, however many backups before it have the same."""
     bounds = {"first": 1, "beyond": number + 1, "from_topic": 0, "to_topic": topics}
-    connection.sql(_MANIFEST, params=bounds | {"leaving": leaving}).write_parquet(str(file))
+    connection.sql(_MANIFEST, params=bounds).write_parquet(str(file))

@@ -34,7 +34,7 @@ SELECT change, count(*) AS files FROM (
 ) GROUP BY change ORDER BY change"""
 
 
-def make(catalog: Path, folder: Path, topics: int, leaving: int) -> None:
+def make(catalog: Path, folder: Path, topics: int) -> None:
     """Their forms of the rows of a catalog that was made so, below `folder`."""
     folder.mkdir(parents=True)
     with duckdb.connect(":memory:") as connection:
@@ -44,7 +44,7 @@ def make(catalog: Path, folder: Path, topics: int, leaving: int) -> None:
         connection.execute(f"COPY (SELECT {columns} FROM f) TO '{folder}/files.parquet'")
         connection.execute(f"COPY (SELECT {columns} FROM f) TO '{folder}/files.jsonl' (FORMAT json)")
         for number in {FIRST, *DAYS.values()}:
-            copy_manifest(connection, number, topics, leaving, folder / f"{number}.parquet")
+            copy_manifest(connection, number, topics, folder / f"{number}.parquet")
         rows = connection.execute(f"SELECT {columns} FROM '{folder}/files.parquet'")
         with sqlite3.connect(folder / "files.sqlite") as database:
             database.execute("PRAGMA journal_mode = OFF")

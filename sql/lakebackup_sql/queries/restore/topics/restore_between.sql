@@ -12,9 +12,11 @@ FROM restore_points AS t
 JOIN raw_positions AS p ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
 LEFT JOIN raw_files AS f
   ON t.backup_id = f.backup_id AND f.backup_id BETWEEN :first_backup AND :last_backup AND f.source = :source
-  AND f.role = 'data' AND p.scope = f.scope AND p.epoch = f.epoch AND p.region = f.region
+  AND ARRAY_CONTAINS(SPLIT(:scopes, ','), f.scope) AND f.role = 'data'
+  AND p.scope = f.scope AND p.epoch = f.epoch AND p.region = f.region
 WHERE t.source = :source
   AND p.source = :source
+  AND ARRAY_CONTAINS(SPLIT(:scopes, ','), p.scope)
   AND p.backup_id BETWEEN :first_backup AND :last_backup
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), t.scope)
   AND t.covers_from < CAST(:to_ts AS BIGINT)

@@ -15,6 +15,8 @@ LEFT JOIN floors AS l ON p.source = l.source AND p.scope = l.scope AND p.epoch =
 WHERE p.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), p.scope)
   AND p.backup_id BETWEEN :first_backup AND :last_backup
+  AND s.source = :source
+  AND ARRAY_CONTAINS(SPLIT(:scopes, ','), s.scope)
   AND b.state = 'complete'
   AND CASE WHEN CAST(:to_ts AS BIGINT) IS NULL THEN t.newest ELSE :to_ts > t.covers_from AND :to_ts <= t.covers_to END
 GROUP BY p.scope, p.epoch, p.region

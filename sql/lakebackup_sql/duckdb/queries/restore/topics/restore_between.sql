@@ -1,4 +1,4 @@
--- 281c870557e7632f raw_files raw_positions restore_points
+-- ac278acc33849a86 raw_files raw_positions restore_points
 SELECT
   t.scope,
   p.region,
@@ -16,6 +16,7 @@ LEFT JOIN raw_files AS f
   ON t.backup_id = f.backup_id
   AND f.backup_id BETWEEN $first_backup AND $last_backup
   AND f.source = $source
+  AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), f.scope)
   AND f.role = 'data'
   AND p.scope = f.scope
   AND p.epoch = f.epoch
@@ -23,6 +24,7 @@ LEFT JOIN raw_files AS f
 WHERE
   t.source = $source
   AND p.source = $source
+  AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), p.scope)
   AND p.backup_id BETWEEN $first_backup AND $last_backup
   AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), t.scope)
   AND t.covers_from < TRY_CAST($to_ts AS BIGINT)

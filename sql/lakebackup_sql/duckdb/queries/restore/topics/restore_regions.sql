@@ -1,4 +1,4 @@
--- f95c03c9344785e6 backups floors positions restore_points scopes
+-- 900ba862596209c2 backups floors positions restore_points scopes
 SELECT
   p.scope,
   p.epoch,
@@ -27,6 +27,8 @@ WHERE
   p.source = $source
   AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), p.scope)
   AND p.backup_id BETWEEN $first_backup AND $last_backup
+  AND s.source = $source
+  AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), s.scope)
   AND b.state = 'complete'
   AND CASE
     WHEN TRY_CAST($to_ts AS BIGINT) IS NULL
