@@ -17,7 +17,6 @@ from typing import Any
 
 from tests.benchmarks import machine
 from tests.benchmarks.catalog import catalog, every_question
-from tests.benchmarks.catalog_spark import plans
 from tests.benchmarks.chains import chains
 from tests.benchmarks.changelog_capture import capturing
 from tests.benchmarks.changelog_restore import restoring
@@ -51,7 +50,7 @@ BROKER = (
     "queue-ratio",
     "queue-writers",
 )
-CASES = (*BROKER, "chains", "catalog", "catalog-spark", "growth", "snapshots", "log-restore")
+CASES = (*BROKER, "chains", "catalog", "growth", "snapshots", "log-restore")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -202,11 +201,6 @@ class Run:
         yield "Questions to a catalog of 2,000 backups", found
         found = every_question(folder, options.millions, options.runs, options.leaving)
         yield "Every kind of question, and how it grows", found
-
-    def _catalog_spark(self) -> Iterator[tuple[str, str]]:
-        folder, millions = self.options.keep or self._place, max(self.options.millions)
-        found = plans(folder, millions, self.options.runs)
-        yield f"Plans of {millions} million file rows, on Spark", found
 
     def _growth(self) -> Iterator[tuple[str, str]]:
         options = self.options

@@ -1,8 +1,7 @@
 """A made-up catalog of millions of file rows over 2,000 backups: its tables are real, its data files are not.
 
-Each backup adds an equal number of files; some tenths of them (`leaving`) leave the source's file set within
-the next 192 backups, the others stay. So every file has a time range, as a topic's has, and a lifetime, as
-that of a snapshot's file set: all questions go to the same rows.
+Each backup adds an equal number of files; some tenths of them (`leaving`) have a row of departures within the
+next 192 backups, so that questions for lifetimes have rows to read. A backup of topics has its files all the same.
 """
 
 from __future__ import annotations

@@ -57,4 +57,4 @@ SELECT
   timestamp_micros(b.started_at) AS started_time,
   timestamp_micros(b.finished_at) AS finished_time
 FROM raw_backups AS b
-JOIN reached AS r ON b.backup_id = r.backup_id
+JOIN reached AS r ON b.source = r.source AND b.backup_id = r.backup_id
