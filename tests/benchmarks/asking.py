@@ -25,7 +25,8 @@ def answer(
 ) -> None:
     """Ask once and `runs` times more, and print it, with what is known `about` it afterwards.
 
-    `opened`: seconds that count as the first answer's. `cpu_s`: CPU seconds so far, this process's by default.
+    `opened`: seconds that count as the first answer's. `cpu_s`: CPU seconds so far, by default
+    this process's.
     """
     seconds, cpu, answers = [], [], []
     for run in range(runs + 1):

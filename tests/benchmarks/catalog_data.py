@@ -1,7 +1,8 @@
 """A made-up catalog of millions of file rows over 2,000 backups: its tables are real, its data files are not.
 
 Each backup adds an equal number of files; some tenths of them (`leaving`) have a row of departures within the
-next 192 backups, so that questions for lifetimes have rows to read. A backup of topics has its files all the same.
+next 192 backups, so that questions for lifetimes have rows to read. A backup of topics has its files all
+the same.
 """
 
 from __future__ import annotations
