@@ -6,8 +6,8 @@
 -- end_time: end_ts, in UTC; null: a unit that is no time
 -- started_time: started_at, in UTC
 -- finished_time: finished_at, in UTC
--- Windows sort whole rows: these have what they need alone.
 WITH ordered AS (
+  -- Windows sort whole rows: these have what they need alone.
   SELECT
     b.backup_id, b.source, b.base, b.state, b.place, b.parent_place,
     ROW_NUMBER() OVER chain AS link,

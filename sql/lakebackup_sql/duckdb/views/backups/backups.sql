@@ -1,4 +1,4 @@
--- 59e729022d48b3e9 raw_backups
+-- a2ab79b0f21d11f2 raw_backups
 WITH ordered AS (
   SELECT
     b.backup_id,
