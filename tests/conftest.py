@@ -88,11 +88,11 @@ def empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=["here", pytest.param("spark", marks=pytest.mark.spark)])
 def session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SparkSession | None:
     """None, with which the command's own process deletes, and starts no JVM; then the session, which deletes
-    because every catalog counts as large."""
+    since the catalog counts as large."""
     if request.param == "spark":
-        from lakebackup_jobs.lifecycle import planning
+        from lakebackup_jobs.lifecycle.deletion import executor
 
-        monkeypatch.setattr(planning, "LARGE", -1)
+        monkeypatch.setattr(executor, "is_large", lambda _: True)
         return cast("SparkSession", request.getfixturevalue("spark"))
     from lakebackup_jobs.runtime.java import jvm
 

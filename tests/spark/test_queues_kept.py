@@ -26,7 +26,6 @@ from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import Prune, write_prune
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle import planning
 from lakebackup_jobs.lifecycle.deletion import executor as removing
 from lakebackup_jobs.lifecycle.deletion.lock import refuse_pruned_meanwhile
 from lakebackup_jobs.lifecycle.identity import micros
@@ -308,7 +307,7 @@ def test_the_proof_stops_a_prune_of_what_is_needed(
 ) -> None:
     """A plan gone wrong: it deletes messages of the parent of a backup that stays."""
     keep(root, redundancy=1)
-    monkeypatch.setattr(planning, "LARGE", -1)
+    monkeypatch.setattr(removing, "is_large", lambda _: True)
     real = SparkEngine.query
 
     def wrong(engine: SparkEngine, name: str, **asked: Any) -> Any:
