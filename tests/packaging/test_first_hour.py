@@ -1,5 +1,5 @@
-"""The quickstart where nothing of this project is installed: its commands, as they stand on the page, in one
-shell, with the extras that it names, against the tests' broker.
+"""The quickstart where nothing of this project is installed: one shell runs the page's commands unchanged,
+with the extras that the page names, against the tests' broker.
 
 tests/kafka/test_documented_commands.py runs it with the how-tos in the tests' own environment each time; this
 one shows that a wheel and its extras have all that the page needs. Long: a gigabyte is installed.
