@@ -135,13 +135,16 @@ class Drill(Row):
     actor: str
 
 
+FailedRun = Literal["backup", "follow", "full", "import"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure(Row):
     """A run that was to make a backup and ended in an error, append-only. `message`: a line."""
 
     source: str
     source_kind: str
-    run: Literal["backup", "follow", "full", "import"]
+    run: FailedRun
     started_at: int
     at: int
     error: str

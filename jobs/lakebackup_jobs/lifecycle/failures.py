@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from lakebackup.errors import Busy, LakebackupError, UsageProblem
 from lakebackup.rows.upkeep import Failure
 from lakebackup.store.behind import require_current
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.lifecycle.identity import holder
-from lakebackup_jobs.runtime.notify import secrets_in, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lakebackup.rows.upkeep import FailedRun
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
 _MOST_TEXT = 300
@@ -24,9 +24,7 @@ _WAIT_S = 10.0
 
 
 @contextmanager
-def recorded(
-    work: Workspace, source_kind: str, run: Literal["backup", "follow", "full", "import"] = "backup"
-) -> Iterator[None]:
+def recorded(work: Workspace, source_kind: str, run: FailedRun = "backup") -> Iterator[None]:
     """Let an error of the block pass, and leave a row of it where there is a catalog.
 
     Not of a dry run, of wrong flags, of nothing new (UsageProblem), or where another run is at work (Busy):
@@ -44,13 +42,10 @@ def recorded(
         raise
 
 
-def _record(
-    work: Workspace,
-    source_kind: str,
-    run: Literal["backup", "follow", "full", "import"],
-    started: int,
-    error: Exception,
-) -> None:
+def _record(work: Workspace, source_kind: str, run: FailedRun, started: int, error: Exception) -> None:
+    # A run that succeeds does not wait for the modules that send notifications.
+    from lakebackup_jobs.runtime.notify import secrets_in, without_secrets
+
     catalog = work.existing()
     if catalog is None:
         return

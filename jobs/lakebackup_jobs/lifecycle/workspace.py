@@ -45,7 +45,7 @@ class Workspace:
         reporter: Reporter,
         spark: Session = None,
     ) -> None:
-        self._request = request
+        self.request = request
         self._start = spark if callable(spark) else partial(_start_spark, request.remote)
         self._starts_jvm = spark is None and request.remote is None and not jvm.SUBMITTED
         self._spark = None if callable(spark) else spark
@@ -119,37 +119,32 @@ class Workspace:
         """The id of the destination."""
         return destination_id(self.storage)
 
-    @property
-    def request(self) -> Request:
-        """What the run was asked for."""
-        return self._request
-
     def reader(self) -> CatalogReader:
         """The catalog as it is now. Raises NotFound where there is none, when it is asked."""
-        return CatalogReader(self._request.destination, self._request.catalog)
+        return CatalogReader(self.request.destination, self.request.catalog)
 
     def current(self) -> CatalogReader:
         """The catalog as it is now. Raises NotFound (none is there), Refused (it is behind)."""
-        return current_catalog(self._request.destination, self._request.catalog)
+        return current_catalog(self.request.destination, self.request.catalog)
 
     def existing(self) -> CatalogReader | None:
         """The catalog as it is now; None where there is none."""
-        return CatalogReader.open(self._request.destination, self._request.catalog)
+        return CatalogReader.open(self.request.destination, self.request.catalog)
 
     @property
     def has_catalog_elsewhere(self) -> bool:
         """Whether the catalog is not in the destination."""
-        return self._request.catalog is not None
+        return self.request.catalog is not None
 
     def writer(self, *, here: bool = False) -> CatalogWriter:
         """The catalog, to write to; a session is made when so much is written that Spark is of use, and tasks
         do not run in this process. `here`: they do."""
         spark = None if here or self._runner == "local" else self._spark or (lambda: self.cluster)
-        return CatalogWriter(spark, self._request.destination, self._request.catalog)
+        return CatalogWriter(spark, self.request.destination, self.request.catalog)
 
     def lease(self, name: str | None = None, *, wait_s: float = 0.0) -> Lease:
         """A lease, by default that of the source. Raises Busy when it is held for longer than `wait_s`."""
-        ttl_s = self._request.lease_ttl_s
+        ttl_s = self.request.lease_ttl_s
         return Lease.acquire(
             self.storage, name or f"source-{self.source}", holder(), ttl_s=ttl_s, wait_s=wait_s
         )
