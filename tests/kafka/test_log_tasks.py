@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import threading
 import uuid
@@ -16,7 +15,6 @@ from unittest import mock
 import httpx
 import psutil
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support import kafka_truth as truth
 from tests.support.change_feed import ChangeFeed, produce
@@ -30,7 +28,6 @@ from tests.support.made_changes import MadeChanges, delete, named, put, truncate
 from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.plan.logs.restore import LogRestoreRequest
-from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.logs.capture.job import run
@@ -321,9 +318,6 @@ def _jobs(folder: str) -> list[psutil.Process]:
     ]
 
 
-MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
-
-
 def started(lab: Lab, topic: str, **changes: Any) -> LogTask:
     """A task that is to run, without a job."""
     made = LogTask(lab, topic, **changes)
@@ -429,23 +423,6 @@ def test_why_a_task_is_paused_also_when_the_catalog_does_not_know(lab: Lab) -> N
         assert paused() == {"asked": 1, "error": 0}
         record(str(lab.folder), None, "lab", "paused", made.settings, "the disk is full")
         assert paused() == {"asked": 0, "error": 1}
-
-
-def test_dashboard_and_alerts_name_metrics_that_there_are(lab: Lab) -> None:
-    lab.make_catalog()
-    families = list(LogCollector(str(lab.folder), None).collect())
-    there = {family.name + ("_total" if family.type == "counter" else "") for family in families}
-    board = json.loads((MONITORING / "grafana-dashboard.json").read_text())
-    shown = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-    rules = yaml.safe_load((MONITORING / "alerts.yml").read_text())
-    watched = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
-    named = set(re.findall(r"lakebackup_log_\w+", " ".join([*shown, *watched])))
-    assert named <= there
-    assert named == there
-    documented = (MONITORING / "README.md").read_text()
-    for rule in rules["groups"][1]["rules"]:
-        assert f"| {rule['alert']} |" in documented
-    assert CatalogReader.require(str(lab.folder)).rows("log_status", source=None) == []
 
 
 ORDERS = [put(1, b"a", 10, b"1"), put(1, b"b", 11, b"2"), put(1, b"a", 12, b"3"), delete(1, b"c", 13)]

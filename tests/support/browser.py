@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import pytest
+from tests.support.programs import program
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 _FLAGS = (
@@ -26,17 +25,6 @@ _FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--remote-debugging-pipe",
 )  # fmt: skip
-
-
-def program() -> str:
-    """The browser. Without one the test is skipped, but fails where CI is set: there it has to be."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        missing = "no Chromium or Chrome on the PATH: apt-get install chromium"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return found
 
 
 class Tab:
@@ -118,8 +106,8 @@ def browser(scratch: Path) -> Iterator[Tab]:
     there, here = os.pipe(), os.pipe()  # to the browser, from it
     given = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (there[0], here[1])]
     command = [
-        program(), *_FLAGS, f"--user-data-dir={scratch / 'profile'}", f"--log-net-log={scratch / 'net.json'}",
-        "about:blank",
+        program(*NAMES, package="chromium"), *_FLAGS, f"--user-data-dir={scratch / 'profile'}",
+        f"--log-net-log={scratch / 'net.json'}", "about:blank",
     ]  # fmt: skip
     # The browser reads from 3 and writes to 4.
     start = f"import os, sys; os.dup2({given[0]}, 3); os.dup2({given[1]}, 4); "

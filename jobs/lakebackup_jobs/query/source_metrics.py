@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,10 @@ class SourceCollector(Collector):
             for one in STATES:
                 state.add_metric([row["source"], one], float(row["status"] == one))
         yield state
+        # What scrapes a file cannot see otherwise that nobody writes it any more.
+        yield GaugeMetricFamily(
+            "lakebackup_read_timestamp_seconds", "When the catalog was read for these figures", time.time()
+        )
         for name, (what, column, unit) in _GAUGES.items():
             gauge = GaugeMetricFamily(f"lakebackup_{name}", what, labels=["source"])
             for row in rows:

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.support.command_line import Commands
 from tests.support.made_backups import MadeBackups, Record
@@ -16,9 +15,8 @@ from tests.support.rows import filled
 
 from lakebackup.errors import Damaged, EnvironmentProblem, Incomplete, NotFound
 from lakebackup.rows.upkeep import Check, Drill, Policy
-from lakebackup_jobs.query.source_metrics import STATES, SourceCollector, of_catalog
+from lakebackup_jobs.query.source_metrics import STATES
 
-MONITORING = Path(__file__).parents[4] / "docs" / "monitoring"
 NOW = time.time_ns() // 1_000_000
 
 
@@ -104,20 +102,3 @@ def test_the_metrics_file(made: MadeBackups, tmp_path: Path, capsys: pytest.Capt
         EnvironmentProblem.exit_code, "status", "--repo", made.folder, "--metrics", gone
     )
     assert "--metrics" in said
-
-
-def test_dashboard_and_alerts_name_metrics_that_there_are(made: MadeBackups) -> None:
-    there = {family.name for family in of_catalog(str(made.folder), None).collect()}
-    assert there == {family.name for family in SourceCollector(list).collect()}
-    board = (MONITORING / "grafana-dashboard.json").read_text("utf-8")
-    rules = yaml.safe_load((MONITORING / "alerts.yml").read_text("utf-8"))
-    page = (MONITORING / "README.md").read_text("utf-8")
-    of_sources = [
-        rule for group in rules["groups"] if group["name"] == "lakebackup" for rule in group["rules"]
-    ]
-    watched = " ".join(rule["expr"] for rule in of_sources)
-    named = set(re.findall(r"lakebackup_(?!log_)\w+", board + watched))
-    assert named <= there
-    assert {f"`{name}`" for name in there} <= set(re.findall(r"`lakebackup_\w+`", page))
-    assert all(f"| {rule['alert']} |" in page for rule in of_sources)
-    assert set(re.findall(r'status="(\w+)"', watched)) == set(STATES) - {"OK"}

@@ -1,0 +1,20 @@
+"""Programs of the system that some tests need. `make tools` installs them where it can."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+
+def program(*names: str, package: str) -> str:
+    """The first of these on the PATH. Without one the test is skipped, but fails where CI is set: there it
+    has to be."""
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        missing = f"no {names[0]} on the PATH: apt-get install {package}"
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return found
