@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test suite test-fast test-all coverage bench lint types contracts docs image lock clean
+.PHONY: help setup tools demo test suite test-fast test-all coverage bench lint types contracts docs image lock clean
 
 # The first of these that is a Python 3.11 to 3.13; `make PYTHON=...` names another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -22,17 +22,13 @@ setup: ## check Python and Java, make .venv, fetch the JVM libraries (quick when
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11, 3.12 or 3.13 found. Install one, or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 6; }
 	@PYTHONPATH=catalog:jobs "$(PYTHON)" -m lakebackup_jobs.runtime.bootstrap
 
-browser: ## install a headless browser for the tests of the report (as root, with apt-get)
-	@for b in chromium chromium-browser google-chrome-stable google-chrome chrome; do command -v $$b >/dev/null && exit 0; done; \
-	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 0; \
-	echo "==> installing chromium for the tests"; export DEBIAN_FRONTEND=noninteractive; \
-	{ apt-get -qq update && apt-get -qq -y install --no-install-recommends chromium fonts-liberation; } >/dev/null 2>&1 \
-	|| echo "    it could not be installed: the tests that need a browser will say so"
+tools: ## install what some tests need: a headless browser, Prometheus (as root, with apt-get)
+	@.ci/tools
 
 demo: setup ## set up, then back up topics from a real broker, lose them and restore them
 	@$(BIN)/python -m lakebackup_jobs.demo.__main__
 
-test: setup browser lint ## set up, then every check, and every test but the long ones
+test: setup tools lint ## set up, then every check, and every test but the long ones
 	@$(MAKE) --no-print-directory -j 3 types contracts docs suite
 
 suite: setup ## the tests of make test, without the checks
@@ -43,7 +39,7 @@ test-fast: setup ## rules and plans as values: no JVM, no server, no browser (un
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not spark and not kafka and not s3 and not browser and not long" \
 		tests/unit tests/contract tests/sql
 
-test-all: setup browser lint types contracts docs ## every test, the long ones too; SHARD=1/4 runs a quarter. Interrupted, it resumes
+test-all: setup tools lint types contracts docs ## every test, the long ones too; SHARD=1/4 runs a quarter. Interrupted, it resumes
 	@$(SUITE) -m "" --timeout 3600 --times build/times-all$(PART).txt --resume build/passed$(PART).txt $(SHARD:%=--shard %)
 
 coverage: setup ## which lines the tests of make test run; MARKER= measures all tests

@@ -17,7 +17,7 @@ DAY = 86_400_000
 
 
 def put_monitored(folder: Path) -> None:
-    """Topics `orders`, verified and drilled, whose last run failed; a log task `shop` that no job works for."""
+    """Topics `orders`, verified and drilled, whose last run failed; a log task `shop` that has no job."""
     now = time.time_ns() // 1_000_000
     made = MadeBackups(folder, "orders")
     end = now - 2 * DAY
@@ -30,6 +30,8 @@ def put_monitored(folder: Path) -> None:
         filled(Failure, **known, run="backup", at=1000 * now, error="EnvironmentProblem", message="no space"),
     )
     made.flush()
-    shop = MadeChanges(folder, CatalogWriter(None, str(folder)), domain="ms", start_ts=now - 60_000)
+    shop = MadeChanges(folder, CatalogWriter(None, str(folder)), domain="ms", start_ts=now - 60_000, number=1)
     shop.flush([put(1, b"a", now - 50_000, b"1")], now - 40_000, finished_at=1000 * (now - 30_000))
-    record(str(folder), None, "shop", "running", TaskSettings(feed="br", bootstrap="kafka:9092", topics=("t",)))
+    record(
+        str(folder), None, "shop", "running", TaskSettings(feed="br", bootstrap="kafka:9092", topics=("t",))
+    )

@@ -1,4 +1,4 @@
-"""The alerts and the metrics as Prometheus' own promtool judges them, and that the pages name what there is."""
+"""Alerts and metrics as promtool, Prometheus' own, judges them; and the pages name what there is."""
 
 from __future__ import annotations
 
