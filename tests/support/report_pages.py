@@ -15,18 +15,18 @@ from typing import Any
 
 from tests.support.browser import Tab, browser
 from tests.support.made_up import DAY, put
-from tests.support.rows import EPOCH, backup_row, file_row
+from tests.support.rows import EPOCH, backup_row, file_row, filled
 
 from lakebackup.rows.backups import Position, Removal, Scope
 from lakebackup.rows.base import Row, State
-from lakebackup.rows.upkeep import Check, Destination, Migration, Policy
+from lakebackup.rows.upkeep import Check, Destination, Drill, Migration, Policy
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.query.report.page import page
 from lakebackup_jobs.query.report.values import facts
 from lakebackup_sql import names
 
 DOCS = Path(__file__).parents[2] / "docs" / "report"
-WIDTHS = (390, 820, 1440)
+WIDTHS = (390, 820, 1440, 1920)
 HOUR = 3_600_000
 NOW = 1_795_269_900_000  # 2026-11-21T14:05:00Z
 # Each source: its topics, hours from one run to the next, seconds and MB of a full, how many hours before NOW
@@ -52,7 +52,7 @@ def rows() -> list[Row]:
 
 
 def _source(source: str) -> Iterator[Row]:
-    _, every, *_, age, days = SOURCES[source]
+    _, every, seconds, _, age, days = SOURCES[source]
     base, place, expired = "", 0, set[str]()
     for step in range(days * 24 // every - 1, -1, -1):
         at = NOW - (age + step * every) * HOUR
@@ -72,6 +72,14 @@ def _source(source: str) -> Iterator[Row]:
         full_every_ms=7 * DAY, incremental_schedule="daily 03:00" if every == 24 else f"every {every}h",
         incremental_every_ms=every * HOUR, window_days=50,
     )  # fmt: skip
+    if source != "sessions":
+        yield filled(
+            Drill,
+            source=source,
+            at=(NOW - 31 * HOUR) * 1000,
+            predicted_ms=seconds * 2000,
+            real_ms=seconds * 2100,
+        )
 
 
 def _backup(source: str, place: int, base: str, at: int, state: State) -> Iterator[Row]:
@@ -131,10 +139,12 @@ def take(tab: Tab, file: Path) -> None:
 
 
 def take_for_docs(tab: Tab, file: Path) -> None:
-    """The beginning on a wide screen and on a phone, and charts in the dark."""
+    """The beginning on a laptop, on a wall and on a phone, and charts in the dark."""
     DOCS.mkdir(exist_ok=True)
     tab.open(file, 1440)
     (DOCS / "status.png").write_bytes(tab.screenshot(0, 1160))
+    tab.open(file, 1920, dark=True)
+    (DOCS / "wall.png").write_bytes(tab.screenshot(0, 1080))
     tab.open(file, 390, dark=True)
     (DOCS / "phone.png").write_bytes(tab.screenshot(0, 1160))
     tab.open(file, 820, dark=True)

@@ -38,6 +38,8 @@ COLOURS = {
 """All are visible on white and on black; colour-blind people can distinguish blue, red and orange."""
 LANES = 40
 """As many lines as a chart has room for; the last rows are left out."""
+NARROW_DAYS = 28
+"""Days of runs that a phone has room for; `layout.meta.narrow` has their range."""
 _SOURCES = ("#4c8fbd", "#2f9e8f", "#8f72c4", "#b8783c", "#8a9a2e", "#c4628f", "#6f86a6", "#4aa564")
 _INK, _GRID = "#75808d", "rgba(128,140,155,0.22)"
 _FONT = 'system-ui, "Segoe UI", "Liberation Sans", Arial, sans-serif'
@@ -72,7 +74,7 @@ def calendar(days: Rows, now_ms: int, shown: int) -> Chart | None:
     today = now_ms // _DAY * _DAY
     chart = _bars(bars, lanes, [today - (shown - 1) * _DAY, today + _DAY])
     if chart:
-        chart["layout"]["meta"] = {"narrow": [today - 27 * _DAY, today + _DAY]}
+        chart["layout"]["meta"] = {"narrow": [today - (NARROW_DAYS - 1) * _DAY, today + _DAY]}
     return chart
 
 
@@ -131,7 +133,7 @@ def durations(days: Rows) -> Chart | None:
     }
     chart = _chart(traces, 300, yaxis=axis)
     last = max(row["day_ts"] for row in days)
-    chart["layout"]["meta"] = {"narrow": [last - 27 * _DAY, last + _DAY]}
+    chart["layout"]["meta"] = {"narrow": [last - (NARROW_DAYS - 1) * _DAY, last + _DAY]}
     return chart
 
 

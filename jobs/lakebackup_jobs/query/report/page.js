@@ -1,11 +1,12 @@
 "use strict";
 const charts = JSON.parse(document.getElementById("charts").textContent);
 const coarse = matchMedia("(pointer: coarse)").matches; // a finger scrolls the page, and zooms no chart
+const narrow = matchMedia("screen and (max-width: 669px)").matches; // as page.css has it
 const boxes = Object.entries(charts).map(([name, { data, layout }]) => {
   const box = document.getElementById(`chart-${name}`);
   box.replaceChildren();
   layout.dragmode = coarse ? false : "zoom";
-  if (box.clientWidth < 600) {
+  if (narrow) {
     layout.xaxis.nticks = 5;
     if (layout.meta) layout.xaxis.range = layout.meta.narrow;
   }

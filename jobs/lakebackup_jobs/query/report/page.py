@@ -59,6 +59,7 @@ def page(found: Mapping[str, Any]) -> str:
         charts=shown,
         heights={name: chart["layout"]["height"] for name, chart in shown.items()},
         days=DAYS,
+        narrow_days=charts.NARROW_DAYS,
         topics_shown=TOPICS,
         runs_newest=newest,
         ended=[row for row in newest if row["longest_ms"] is not None],

@@ -1,4 +1,4 @@
-"""The report's page over a catalog that was made up: its text, and the page in a browser at three widths,
+"""The report's page over a catalog that was made up: its text, and the page in a browser at four widths,
 light and dark."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakebackup_jobs.query.report.values import facts
 from lakebackup_jobs.query.whole_file import write_whole
 
 NOW = FIRST + 89 * DAY + 5 * 3_600_000
-WIDTHS = (390, 820, 1440)
+WIDTHS = (390, 820, 1440, 1920)
 SECTIONS = ["status", "findings", "calendar", "restorable", "durations", "growth", "details"]
 CHARTS = ["calendar", "restorable", "topics-with-gaps", "durations", "growth"]
 HOSTILE = "<script>x</script>\"'><img src=//canary.invalid onerror=x>\x1b[31m\u202e"
@@ -212,6 +212,10 @@ def test_at_a_width(tab: Tab, page: Path, width: int, dark: bool) -> None:
         "[...document.querySelectorAll('#chart-calendar .annotation-text')].map((t) => t.textContent)"
     )
     assert names == ["edge", "prod"]
+    first = tab.value("document.getElementById('chart-calendar').layout.xaxis.range[0]")
+    told = tab.value("document.querySelector('#calendar .narrow').checkVisibility()")
+    assert told == (width < 670)
+    assert first == (NOW // DAY - (27 if told else 90)) * DAY
     image = pixels(tab.screenshot())
     assert image.shape[1] == width
     assert (image.mean() < 90) == dark
