@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from lakebackup_jobs.runtime.java.jars import cache_folder
+from lakebackup_jobs.runtime.java.jars import work_folder
 
 # Before numba is loaded: the same compiled code for this process as for Spark's workers.
-os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "numba"))
+os.environ.setdefault("NUMBA_CACHE_DIR", str(work_folder() / "numba"))
 
 import numba
 import numpy as np

@@ -22,7 +22,7 @@ from lakebackup.sql_engine import RAW, shown_views, steps_for
 from lakebackup_jobs.runtime.child import tail
 from lakebackup_jobs.runtime.java import jvm
 from lakebackup_jobs.runtime.java.home import java_home
-from lakebackup_jobs.runtime.java.jars import cache_folder
+from lakebackup_jobs.runtime.java.jars import work_folder
 from lakebackup_jobs.runtime.run_as import PATH, Account, require_reader
 from lakebackup_jobs.runtime.settings import spark_settings
 from lakebackup_sql import load
@@ -59,7 +59,7 @@ def thrift_server(
     require_reader(account, catalog, roots)
     _require_free(host, port)
     scratch = Path(tempfile.mkdtemp(prefix="lakebackup-thrift-"))
-    log = cache_folder() / "logs" / f"thrift-{port}.log"
+    log = work_folder() / "logs" / f"thrift-{port}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
     try:

@@ -9,7 +9,7 @@ from importlib.resources import as_file, files
 from lakebackup.errors import UsageProblem
 from lakebackup.storage.options import MODE, S3Options
 from lakebackup_jobs.runtime import DAEMON
-from lakebackup_jobs.runtime.java.jars import cache_folder, class_path
+from lakebackup_jobs.runtime.java.jars import cache_folder, class_path, work_folder
 
 # Also set on a session of a Spark Connect server, which was started with settings of its own.
 RUNTIME = {
@@ -48,7 +48,7 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
         # Tasks with and without SQL then have the same workers: Spark keeps those for each environment.
         "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
         "spark.python.worker.faulthandler.enabled": "true",
-        "spark.executorEnv.NUMBA_CACHE_DIR": str(cache_folder() / "numba"),
+        "spark.executorEnv.NUMBA_CACHE_DIR": str(work_folder() / "numba"),
         # A flipped bit in a Parquet page is otherwise not noticed.
         "spark.hadoop.parquet.page.write-checksum.enabled": "true",
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",

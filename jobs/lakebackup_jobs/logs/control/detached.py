@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakebackup.storage import open_storage
 from lakebackup_jobs.runtime.child import tail
-from lakebackup_jobs.runtime.java.jars import cache_folder
+from lakebackup_jobs.runtime.java.jars import work_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ class Launched:
 def launch(destination: str, catalog: str | None, name: str, options: Sequence[str]) -> Launched:
     """`lakebackup log run NAME` in a session of its own. Secrets come by its environment and files alone."""
     at = sha256(open_storage(destination).uri.encode()).hexdigest()[:8]  # names are of one destination
-    log = cache_folder() / "logs" / f"log-{name}-{at}.log"
+    log = work_folder() / "logs" / f"log-{name}-{at}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "lakebackup_jobs", "log", "run", name, "--repo", destination]
     command += ["--catalog", catalog] if catalog else []

@@ -11,10 +11,11 @@ import hashlib
 import importlib.util
 import os
 import re
+import stat
 import subprocess
 import tempfile
 import tomllib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -82,6 +83,35 @@ def cache_folder(env: Mapping[str, str] | None = None) -> Path:
     return Path(base).resolve() / "lakebackup"
 
 
+def work_folder() -> Path:
+    """Where logs and compiled code are kept: the cache; where this account may not write there, as in an
+    image, a folder of its own among the temporary files.
+
+    Raises EnvironmentProblem when that cannot be written either, or belongs to another account.
+    """
+    folder = cache_folder()
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    if os.access(folder, os.W_OK):
+        return folder
+    own = Path(tempfile.gettempdir()) / f"lakebackup-{os.getuid()}"
+    try:
+        own.mkdir(mode=0o700, exist_ok=True)
+        found = own.lstat()
+    except OSError as cause:
+        raise _unwritable(folder, cause) from cause
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise _unwritable(folder, f"and {own} belongs to another account")
+    return own
+
+
+def _unwritable(folder: Path, why: object) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"The cache folder {folder} cannot be written: {why}",
+        hint="Set LAKEBACKUP_CACHE to a folder that you may write.",
+    )
+
+
 def class_path(which: JarSet) -> str:
     """The set's jars joined by ':', fetching those that are missing or damaged.
 
@@ -103,10 +133,7 @@ def _alone(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
     except OSError as cause:
-        raise EnvironmentProblem(
-            f"The cache folder {folder} cannot be written: {cause}",
-            hint="Set LAKEBACKUP_CACHE to a folder that you may write.",
-        ) from cause
+        raise _unwritable(folder, cause) from cause
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

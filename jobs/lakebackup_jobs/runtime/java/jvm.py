@@ -24,7 +24,7 @@ from lakebackup_jobs.runtime import AHEAD, DAEMON
 from lakebackup_jobs.runtime.child import tail
 from lakebackup_jobs.runtime.java import class_data
 from lakebackup_jobs.runtime.java.home import java_home
-from lakebackup_jobs.runtime.java.jars import cache_folder
+from lakebackup_jobs.runtime.java.jars import work_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +83,7 @@ def environment(master: str = "local") -> dict[str, str]:
     """What the JVM and the Python workers inherit; some of it is set for this process too."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "numba"))
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(work_folder() / "numba"))
     if master.startswith("local"):  # workers with another Python would miss our packages
         os.environ["PYSPARK_PYTHON"] = sys.executable
     else:
@@ -98,7 +98,7 @@ def environment(master: str = "local") -> dict[str, str]:
 
 def log_file() -> Path:
     """Where a JVM writes to."""
-    log = cache_folder() / "logs" / "spark.log"
+    log = work_folder() / "logs" / "spark.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > 10 << 20:
         log.replace(log.with_suffix(".log.old"))
