@@ -38,7 +38,8 @@ def archive(class_path: str, *, sql: bool = True) -> Path:
     for file in (home / "release", *map(Path, jars)):
         with suppress(OSError):  # a jar that is missing is reported when Spark starts
             found = file.stat()
-            what.update(f"{found.st_size} {found.st_mtime_ns}\0".encode())
+            # To the second, as the JVM compares it: the layers of an image keep no more.
+            what.update(f"{found.st_size} {int(found.st_mtime)}\0".encode())
     name = f"{where.hexdigest()[:12]}-{what.hexdigest()[:12]}{'' if sql else '-tasks'}.jsa"
     return cache_folder() / "classes" / name
 

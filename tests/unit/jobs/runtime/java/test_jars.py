@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import http.server
+import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.runtime.java import jars
-from lakebackup_jobs.runtime.java.jars import Jar, cache_folder, class_path, pinned
+from lakebackup_jobs.runtime.java.jars import Jar, cache_folder, class_path, pinned, work_folder
 
 SHIPPED = Path(pyspark.__file__).parent / "jars"
 SMALL = next(jar for jar in pinned("spark") if jar.name == "javax.annotation-api")
@@ -68,6 +70,23 @@ def test_cache_folder_prefers_our_variable_then_xdg_then_home(tmp_path: Path) ->
     assert cache_folder(env) == tmp_path / "xdg/lakebackup"
     env["LAKEBACKUP_CACHE"] = str(tmp_path / "own")
     assert cache_folder(env) == tmp_path / "own"
+
+
+def test_where_the_cache_cannot_be_written_logs_go_to_a_folder_of_the_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("LAKEBACKUP_CACHE", str(tmp_path / "cache"))
+    assert work_folder() == tmp_path / "cache"
+    (tmp_path / "file").touch()  # not even root can write below it
+    monkeypatch.setenv("LAKEBACKUP_CACHE", str(tmp_path / "file/cache"))
+    own = tmp_path / f"lakebackup-{os.getuid()}"
+    assert work_folder() == work_folder() == own
+    assert own.stat().st_mode & 0o777 == 0o700
+    own.rmdir()
+    own.symlink_to(tmp_path / "cache")
+    with pytest.raises(EnvironmentProblem, match="another account"):
+        work_folder()
 
 
 @pytest.mark.spark
