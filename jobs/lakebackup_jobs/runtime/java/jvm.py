@@ -117,9 +117,9 @@ class Jvm:
         sql: bool = True,
         workers: bool = False,
     ) -> None:
+        self._log = log_file()
         self._folder = Path(tempfile.mkdtemp(prefix="lakebackup-jvm-"))
         self._answer = self._folder / "gateway"
-        self._log = log_file()
         self._address: tuple[int, str] | None = None
         self._daemon: subprocess.Popen[bytes] | None = None
         variables = environment(settings["spark.master"])
