@@ -6,6 +6,7 @@ it (see `lakebackup_jobs.runtime.java.jvm`): only this process decides how the c
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -30,6 +31,7 @@ class Interrupted:
         """Handle the signal. The next Ctrl-C ends the process at once."""
         self.pressed = True
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        logging.disable()  # Py4J would report the call that this interrupts, with its stack
         session = sys.modules.get("lakebackup_jobs.runtime.session")
         if session is not None and hasattr(session, "cancel_jobs"):  # else another thread imports it
             session.cancel_jobs()
@@ -49,6 +51,7 @@ def interruptible() -> Iterator[Interrupted]:
         yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)
+        logging.disable(logging.NOTSET)
 
 
 @contextmanager
