@@ -100,7 +100,7 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
             text = f"{counted(alone, 'topic')} of {source} {_are(alone)} in no backup and in no policy."
             yield "bad", source, text, ["policy", "set", source, "--pattern", ".*"]
         yield from _of_runs(found, row)
-        if status != "UNPROTECTED" and row["verified_at"] is None:
+        if row["backup_id"] is not None and row["verified_at"] is None:
             unverified.append(source)
         if not row["has_policy"] and row["source_kind"] == TOPICS:
             text = f"{source} has no policy: nothing notices a run that is missed, and every backup is kept."

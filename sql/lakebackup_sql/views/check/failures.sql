@@ -7,5 +7,5 @@ SELECT
   f.*,
   timestamp_micros(f.started_at) AS started_time,
   timestamp_micros(f.at) AS time,
-  unix_millis(current_timestamp()) - f.at DIV 1000 AS age_ms
+  (SELECT now_ms FROM clock) - f.at DIV 1000 AS age_ms
 FROM raw_failures AS f
