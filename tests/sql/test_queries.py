@@ -89,6 +89,7 @@ OWN: dict[str, dict[str, Any]] = {
     "restores": {"state": "running", "target": "dir"},
     "checks": {"mode": "stat", "outcome": "ok", "destination": "d"},
     "drills": {"target": "dir"},
+    "failures": {"run": "backup", "exit_code": 6},
 }  # fmt: skip
 
 

@@ -3,8 +3,8 @@
 Both offer the views of `lakebackup_sql` over the same Delta tables, which they register as `raw_<table>`.
 Texts are in Spark's dialect; values are `:name` parameters and never part of a text.
 
-An engine that looks back (`as_of`) has every relation a second time, as it is now: `now_<relation>`. The present of
-its views is that instant, which the view `clock` has.
+An engine that looks back (`as_of`) has every relation a second time, as it is now: `now_<relation>`. The
+present of its views is that instant, which the view `clock` has.
 """
 
 from __future__ import annotations

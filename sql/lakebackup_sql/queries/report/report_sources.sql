@@ -8,7 +8,7 @@ SELECT
   COALESCE(UNIX_MILLIS(r.restorable_time), r.restorable_ts) AS restorable_ts,
   (SELECT now_ms FROM clock) - COALESCE(UNIX_MILLIS(r.restorable_time), r.restorable_ts) AS lag_ms,
   r.due_ts, r.verified_at, UNIX_MILLIS(r.last_drill) AS drilled_ts, r.drill_failures, r.failed_runs,
-  UNIX_MILLIS(r.last_failure) AS failed_ts, r.failure, r.held_bytes,
+  r.failed_run, UNIX_MILLIS(r.last_failure) AS failed_ts, r.failure, r.held_bytes,
   COALESCE(b.backups, 0) AS backups,
   COALESCE(t.topics, 0) AS topics,
   COALESCE(t.gone, 0) AS gone,

@@ -1,6 +1,6 @@
 -- Each source, and whether somebody has to look after it.
 -- status: the first of these that is true of it: DAMAGED (backups that no restore can use: `unusable_backups`),
---   UNPROTECTED (nothing can be restored), FAILED (the last run that was to make a backup ended in an error:
+--   UNPROTECTED (nothing can be restored), FAILED (a run ended in an error, and none like it has ended well since:
 --   `failures`), LATE (a run of its policy is missed, or its log task paused itself), UNPROTECTED
 --   (`unprotected_topics` has topics of it), UNVERIFIED (verify never looked at all that its newest backup needs), OK
 -- rank: the place of that in the list, 1 is the worst
@@ -27,9 +27,12 @@
 -- drill_predicted_ms: how long that drill's restore was expected to take; null: nothing was known then
 -- drill_real_ms: how long it took
 -- drill_failures: drills that failed or found a difference since then
--- failed_runs: runs that ended in an error since its newest backup ended, of whatever state that is; a merge is none
--- last_failure: when the last of them ended, in UTC; null: there is none
--- failure: the error of that one
+-- failed_runs: runs that ended in an error and are not over: that of a backup when a later one ends that read the
+--   source, of whatever state (no merge or compaction), that of a full of a change feed when a later full does, that
+--   of a merge, a compaction, a prune or a truncate when the next such run ends well
+-- failed_run: what the last of them was: backup, follow, full, import, merge, compact, prune or truncate
+-- last_failure: when that ended, in UTC; null: there is none
+-- failure: its error
 WITH newest AS (
   SELECT n.source, n.backup_id, n.base, n.link, n.started_at, n.finished_at, n.bytes
   FROM (
@@ -59,14 +62,25 @@ drilled AS (
   ) AS g
   WHERE g.nth = 1
 ),
+ended_well AS (
+  SELECT b.source, 'backup' AS run, MAX(b.finished_at) AS at
+  FROM raw_backups AS b
+  LEFT JOIN compactions AS c ON b.source = c.source AND b.place = c.place
+  WHERE b.number = b.place AND (b.source_kind <> 'kafka' OR c.place IS NULL)
+  GROUP BY b.source
+  UNION ALL
+  SELECT source, 'full' AS run, MAX(finished_at) AS at FROM raw_backups WHERE kind = 'full' GROUP BY source
+  UNION ALL
+  SELECT source, run, MAX(at) AS at FROM raw_failures WHERE exit_code = 0 GROUP BY source, run
+),
 failed AS (
   SELECT
-    f.source, COUNT(*) AS failed_runs, MAX(f.at) AS failed_at, MAX_BY(CONCAT(f.error, ': ', f.message), f.at) AS failure
+    f.source, COUNT(*) AS failed_runs, MAX(f.at) AS failed_at, MAX_BY(f.run, f.at) AS failed_run,
+    MAX_BY(CONCAT(f.error, ': ', f.message), f.at) AS failure
   FROM raw_failures AS f
-  LEFT JOIN (
-    SELECT source, MAX(finished_at) AS finished_at FROM raw_backups WHERE number = place GROUP BY source
-  ) AS b ON f.source = b.source
-  WHERE f.at > COALESCE(b.finished_at, -1)
+  LEFT JOIN ended_well AS e
+    ON f.source = e.source AND CASE WHEN f.run IN ('follow', 'import') THEN 'backup' ELSE f.run END = e.run
+  WHERE f.exit_code <> 0 AND f.at > COALESCE(e.at, -1)
   GROUP BY f.source
 ),
 found AS (
@@ -77,7 +91,7 @@ found AS (
     COALESCE(k.state = 'paused' AND k.detail IS NOT NULL, FALSE) AS paused,
     e.at AS drilled_at, e.predicted_ms AS drill_predicted_ms, e.real_ms AS drill_real_ms,
     COALESCE(h.failures, 0) AS drill_failures,
-    COALESCE(w.failed_runs, 0) AS failed_runs, w.failed_at, w.failure
+    COALESCE(w.failed_runs, 0) AS failed_runs, w.failed_run, w.failed_at, w.failure
   FROM (
     SELECT source, MAX(source_kind) AS source_kind
     FROM (
@@ -148,7 +162,10 @@ SELECT
       '; ',
       CASE WHEN damaged > 0 THEN CONCAT('backups with faults: ', CAST(damaged AS STRING)) END,
       CASE WHEN backup_id IS NULL THEN 'nothing can be restored' END,
-      CASE WHEN failed_runs > 0 THEN CONCAT('failed runs: ', CAST(failed_runs AS STRING), ', the last: ', failure) END,
+      CASE
+        WHEN failed_runs > 0
+          THEN CONCAT('failed runs: ', CAST(failed_runs AS STRING), ', the last: ', failed_run, ': ', failure)
+      END,
       CASE WHEN missed > 0 THEN CONCAT('missed runs: ', CAST(missed AS STRING)) END,
       CASE WHEN paused THEN 'its log task paused itself' END,
       CASE WHEN unprotected > 0 THEN CONCAT('topics without a backup: ', CAST(unprotected AS STRING)) END,
@@ -161,5 +178,5 @@ SELECT
   due_ts, timestamp_millis(due_ts) AS due_time, missed, verified_at, timestamp_micros(verified_at) AS verified_time,
   damaged, unprotected, held_bytes, timestamp_micros(drilled_at) AS last_drill,
   (SELECT now_ms FROM clock) - drilled_at DIV 1000 AS drill_age_ms, drill_predicted_ms, drill_real_ms, drill_failures,
-  failed_runs, timestamp_micros(failed_at) AS last_failure, failure
+  failed_runs, failed_run, timestamp_micros(failed_at) AS last_failure, failure
 FROM ranked

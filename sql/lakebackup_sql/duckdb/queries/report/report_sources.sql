@@ -1,4 +1,4 @@
--- 2a14cd9cec3e7c50 backups clock last_success policies protected status
+-- fc7fcf60a452db74 backups clock last_success policies protected status
 SELECT
   r.source,
   r.source_kind,
@@ -25,6 +25,7 @@ SELECT
   EPOCH_MS(r.last_drill) AS drilled_ts,
   r.drill_failures,
   r.failed_runs,
+  r.failed_run,
   EPOCH_MS(r.last_failure) AS failed_ts,
   r.failure,
   r.held_bytes,

@@ -1,4 +1,4 @@
--- e7c1fc238dd92c01 clock raw_failures
+-- 6aa9712a8318d81a clock raw_failures
 SELECT
   f.*,
   TIMESTAMP_MICROS(f.started_at) AS started_time,
@@ -9,3 +9,5 @@ SELECT
     FROM clock
   ) - f."at" // 1000 AS age_ms
 FROM raw_failures AS f
+WHERE
+  f.exit_code <> 0
