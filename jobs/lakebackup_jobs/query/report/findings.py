@@ -126,7 +126,7 @@ def _of_runs(found: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Findi
         what = _UPKEEP.get(row["failed_run"], "run")
         text = f"The last {what} of {source} failed: {_sentence(row['failure'])}"
         if row["failed_runs"] > 1:
-            text += f" {row['failed_runs']:,} runs failed, and none like them has ended well since."
+            text += f" {row['failed_runs']:,} have failed since one ended well."
         if late:
             text += f" A run has been {late}"
         yield "bad", source, text, due if late else _again(found, row)
