@@ -148,12 +148,17 @@ class _Drill:
         )
 
     def preview(self) -> dict[str, Any]:
-        """What it would restore, and how long that may take."""
+        """What it would restore, how long that may take, and whether there is room for it."""
+        planned, place = self.drill, _place(self.request)
+        found: dict[str, Any] = {"outcome": "planned", "needed_bytes": None, "free_bytes": _free(place)}
+        trial = trial_of(self.row, place, self.means)
         try:
-            planned = self._planned(trial_of(self.row, _place(self.request), self.means))
+            planned = self._planned(trial)
+            found["needed_bytes"] = trial.room
+            _require_room(place, trial)
         except LakebackupError as error:
-            planned = replace(self.drill, outcome="failed", detail=error.message)
-        shown = _shown(planned) | {"outcome": "refused" if planned.outcome == "failed" else "planned"}
+            found |= {"outcome": "refused", "detail": error.message}
+        shown = _shown(planned) | found
         return {name: value for name, value in shown.items() if name != "drill_id"}
 
     def run(self, found: list[dict[str, Any]]) -> Drill | None:
@@ -164,7 +169,7 @@ class _Drill:
             with _scratch(self.request) as folder:
                 trial = trial_of(self.row, folder, self.means)
                 made = self._planned(trial)
-                _require_room(folder, made)
+                _require_room(_place(self.request), trial)
                 began = time.monotonic()
                 detail = trial.restore()
                 real_ms = round(1000 * (time.monotonic() - began))
@@ -242,12 +247,15 @@ def _scratch(request: DrillRequest) -> AbstractContextManager[str]:
         return tempfile.TemporaryDirectory(prefix=PREFIX, dir=_place(request))
 
 
-def _require_room(folder: str, planned: Drill) -> None:
-    room, needed = shutil.disk_usage(folder).free, planned.bytes or 0
-    if room < needed:
+def _free(place: str) -> int:
+    return shutil.disk_usage(place).free
+
+
+def _require_room(place: str, trial: Trial) -> None:
+    if (free := _free(place)) < trial.room:
         raise EnvironmentProblem(
-            f"{folder} has room for {room} bytes, and the files to restore have {needed}.",
-            hint="Make room, or name another folder with --scratch.",
+            f"No room in {place}: the restore takes {trial.room} bytes, and {free} are free there. "
+            "Make room, or name another folder with --scratch."
         )
 
 
