@@ -259,14 +259,20 @@ run(DrillRequest(sys.argv[1], scratch=sys.argv[2]), reporter=quiet())
 """
 
 
-def test_a_killed_drill_leaves_its_scratch_folder_and_the_next_one_works(lab: Lab) -> None:
+def test_the_next_drill_deletes_the_scratch_folder_of_one_that_was_killed(lab: Lab) -> None:
     done = subprocess.run([sys.executable, "-c", _KILLED, lab.folder, lab.scratch], check=False)
     assert done.returncode == -signal.SIGKILL
     (left,) = lab.scratch.iterdir()
     assert left.name.startswith(drill.PREFIX)
     assert lab.rows() == []
-    assert lab.drill()["drills"][0]["outcome"] == "ok"
+    lab.drill(dry_run=True)
     assert [*lab.scratch.iterdir()] == [left]
+    with drill._locked(str(left)):  # as if it were still at work
+        assert lab.drill()["drills"][0]["outcome"] == "ok"
+    assert [*lab.scratch.iterdir()] == [left]
+    assert lab.drill()["drills"][0]["outcome"] == "ok"
+    assert not list(lab.scratch.iterdir())
+    assert [row["outcome"] for row in lab.rows()] == ["ok", "ok"]
 
 
 def test_the_next_drill_forgets_the_plan_of_one_that_ended_early(lab: Lab) -> None:
