@@ -117,14 +117,14 @@ import os, signal, sys
 from tests.support.command_line import quiet
 from lakebackup_jobs.targets.folder import FolderTarget
 from lakebackup_jobs.upkeep.drill import DrillRequest, run
-FolderTarget.forget = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+FolderTarget.finish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 run(DrillRequest(sys.argv[1], scratch=sys.argv[2], seed=1), reporter=quiet())
 """
 
 
 @pytest.mark.long
 def test_what_a_killed_drill_left_is_deleted_by_the_next_one(spark: SparkSession, made: MadeBackups) -> None:
-    """It had restored all records. A process and its JVM take half a minute."""
+    """It had written all records, and not said so. A process and its JVM take half a minute."""
     scratch = made.folder.parent / "scratch"
     scratch.mkdir()
     done = subprocess.run([sys.executable, "-c", _KILLED, made.folder, scratch], check=False)
