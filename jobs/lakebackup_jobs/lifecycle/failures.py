@@ -6,7 +6,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, get_args
 
-from lakebackup.errors import Busy, LakebackupError, UsageProblem
+from lakebackup.errors import Busy, LakebackupError, NotFound, UsageProblem
 from lakebackup.rows.upkeep import Failure, UpkeepRun
 from lakebackup.store.behind import require_current
 from lakebackup.store.roots import destination_id
@@ -30,19 +30,21 @@ def recorded(work: Workspace, run: FailedRun, source_kind: str | None) -> Iterat
     well after such, a row that records that. `source_kind` None: that of the source's backups.
 
     Not of a dry run, of wrong flags, of nothing new (UsageProblem), or where another run is at work (Busy):
-    its end is what counts. Not of one that a person interrupted.
+    its end is what counts. Not of one that a person interrupted. Upkeep that was told to work on what is not
+    there (NotFound) had wrong flags; of a backup the source lacks it.
     """
+    upkeep = run in get_args(UpkeepRun)
     started = time.time_ns() // 1000
     try:
         yield
     except (UsageProblem, Busy):
         raise
     except Exception as error:
-        if not work.request.dry_run:
+        if not work.request.dry_run and not (upkeep and isinstance(error, NotFound)):
             with suppress(Exception):  # a destination that cannot be reached, say, which is the error
                 _record(work, source_kind, run, started, error)
         raise
-    if run in get_args(UpkeepRun):
+    if upkeep:
         with suppress(Exception):  # what the run did is done; the next one that ends well records it
             _record_end(work, source_kind, run, started)
 

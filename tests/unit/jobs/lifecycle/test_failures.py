@@ -13,7 +13,7 @@ from tests.support.life_cases import LinesCase
 from tests.support.line_source import Lines, LinesRequest
 from tests.support.looks import rows_of, seen
 
-from lakebackup.errors import Damaged, EnvironmentProblem, UsageProblem
+from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.rows.upkeep import Migration
 from lakebackup.sql_engine.delta.ddl import make_table
 from lakebackup.sql_engine.delta.table import append
@@ -114,7 +114,7 @@ def test_upkeep_that_fails_is_over_when_it_next_ends_well(case: LinesCase) -> No
     work = Workspace(LinesRequest(destination=str(case.root), file=case.file), case.NAME, quiet())
 
     def compact(error: Exception | None) -> None:
-        with suppress(EnvironmentProblem, UsageProblem), work.running("compact"):
+        with suppress(EnvironmentProblem, UsageProblem, NotFound), work.running("compact"):
             if error:
                 raise error
 
@@ -122,6 +122,7 @@ def test_upkeep_that_fails_is_over_when_it_next_ends_well(case: LinesCase) -> No
         (None, 0),
         (EnvironmentProblem("the disk is full"), 1),
         (UsageProblem("no such flag"), 1),
+        (NotFound("no such topic"), 1),
         (Damaged("a file is torn"), 2),
         (None, 0),
         (None, 0),
