@@ -11,6 +11,8 @@ from typing import Any
 from tests.benchmarks.asking import answer
 from tests.benchmarks.catalog_data import SOURCE, SPAN_MS, START_MS
 
+from lakebackup.store.reader import CatalogReader
+
 WINDOW, STEP, DAY, COVERAGE = "window", "step", "day", "coverage"
 QUESTIONS = {
     WINDOW: "files for one hour of one topic",
@@ -31,11 +33,10 @@ def window(run: int) -> dict[str, Any]:
 
 
 class Duck:
-    """The catalog by `CatalogReader`, which starts no JVM; counts the bytes of the files it opens."""
+    """The catalog by DuckDB, which starts no JVM; counts the bytes of the files it opens."""
 
     def __init__(self, folder: str) -> None:
         from lakebackup.sql_engine.delta.verified import VerifiedFiles
-        from lakebackup.store.reader import CatalogReader
 
         self._sizes: dict[str, int] = {}
         opens = VerifiedFiles.open_input_file
@@ -46,22 +47,10 @@ class Duck:
             return opens(files, path)
 
         VerifiedFiles.open_input_file = counted  # type: ignore[method-assign]
-        self._reader = CatalogReader.require(folder)
-
-    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
-        return self._reader.rows(name, **parameters)
-
-    def totals(self, name: str, what: str, **parameters: Any) -> list[dict[str, Any]]:
-        """An aggregate of a query's rows, so that they are not all fetched."""
-        from lakebackup.sql_engine import steps, to_duckdb
-        from lakebackup_sql import load
-
-        text = load("queries", name)
-        statement = what.format(rows=f"({to_duckdb(text)})")
-        return self._reader._duck.run(statement, steps(text), parameters).read_all().to_pylist()
+        self.reader = CatalogReader.require(folder)
 
     def select(self, sql: str) -> list[dict[str, Any]]:
-        return self._reader.select(sql).read_all().to_pylist()
+        return list(self.reader.select(sql).read_all().to_pylist())
 
     def read(self) -> int:
         """Bytes of the files opened since the last call, each once."""
@@ -71,50 +60,41 @@ class Duck:
 
 
 class Spark:
-    """The catalog by `SparkEngine`, in a session that lives on."""
+    """The catalog in a session of Spark that lives on."""
 
     def __init__(self, folder: str) -> None:
-        from lakebackup.sql_engine.spark import SparkEngine
         from lakebackup_jobs.runtime.session import spark_session
 
-        self._spark = spark_session()
-        self._engine = SparkEngine(self._spark, f"file://{folder}/catalog")
-
-    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
-        return self._engine.rows(name, **parameters)
-
-    def totals(self, name: str, what: str, **parameters: Any) -> list[dict[str, Any]]:
-        self._engine.query(name, **parameters).createOrReplaceTempView("asked_rows")
-        return [row.asDict() for row in self._spark.sql(what.format(rows="asked_rows")).collect()]
+        self.reader = CatalogReader.require(folder).on(spark_session())
 
     def select(self, sql: str) -> list[dict[str, Any]]:
-        return [row.asDict() for row in self._engine.select(sql).collect()]
+        return [row.asDict() for row in self.reader._engine.select(sql).collect()]
 
     def read(self) -> int:
         return 0
 
 
-def difference(a: int, b: int, engine: Duck | Spark) -> tuple[str, dict[str, Any]]:
+def difference(reader: CatalogReader, a: int, b: int) -> list[dict[str, Any]]:
     from tests.benchmarks.catalog_data import backup_id
 
-    from lakebackup.plan.diff import diff_query
+    from lakebackup.plan.diff import choose_changes
 
     ids = backup_id(a), backup_id(b)
-    found = {row["backup_id"]: row for row in engine.rows("diff_backups", a=ids[0], b=ids[1])}
-    return diff_query(found[ids[0]], found[ids[1]])
+    found = {row["backup_id"]: row for row in reader.rows("diff_backups", a=ids[0], b=ids[1])}
+    totals = choose_changes(reader, found[ids[0]], found[ids[1]]).rows("diff_totals")
+    return [{"change": row["change"], "files": row["files"]} for row in totals]
 
 
 def answers(engine: Duck | Spark, question: str, run: int) -> list[dict[str, Any]]:
     """What a question comes to: for a window the files, else totals."""
+    reader = engine.reader
     if question == WINDOW:
         asked = window(run)
         bounds = {name: value for name, value in asked.items() if name != "from_ts"}
-        (between,) = engine.rows("restore_range", **bounds)
-        return engine.rows("restore_files", **asked, **between)
+        (between,) = reader.rows("restore_range", **bounds)
+        return reader.rows("restore_files", **asked, **between)
     if question in DAYS:
-        query, wanted = difference(FIRST, DAYS[question], engine)
-        what = "SELECT change, count(*) AS files FROM {rows} GROUP BY change ORDER BY change"
-        return engine.totals(query, what, **wanted)
+        return difference(reader, FIRST, DAYS[question])
     return engine.select(_COVERAGE)
 
 

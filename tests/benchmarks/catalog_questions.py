@@ -112,12 +112,11 @@ def _backup(asker: Asker) -> int:
 
 
 def _difference(asker: Asker, apart: int) -> int:
-    from lakebackup.plan.diff import diff_query
+    from lakebackup.plan.diff import choose_changes
 
     a, b = asker.facts["pairs"][apart]
     found = {row["backup_id"]: row for row in asker.rows("diff_backups", a=a, b=b)}
-    query, wanted = diff_query(found[a], found[b])
-    changes = asker.reader.choose("changes", query, **wanted)
+    changes = choose_changes(asker.reader, found[a], found[b])
     return sum(row["files"] for row in changes.rows("diff_totals"))
 
 

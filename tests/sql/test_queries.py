@@ -153,6 +153,18 @@ A_TRANSACTION = {**PLACES, "first_position": 0, "first_tid": 0, "entries": 1}
 # Relations that a job gives, with what a case need not say of their rows.
 GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "selected": (ARROW_SCHEMAS["files"].append(pa.field("link", WHOLE)), {}),
+    "sides": (
+        relation("destination path scope region sha256", "bytes entries", in_a=TRUTH, in_b=TRUTH),
+        {
+            "destination": "d",
+            "scope": "orders",
+            "region": "0",
+            "bytes": 100,
+            "entries": 10,
+            "in_a": True,
+            "in_b": False,
+        },
+    ),
     "changes": (
         relation("change destination scope region path old_path", "bytes old_bytes entries old_entries"),
         {},

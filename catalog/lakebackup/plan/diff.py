@@ -51,7 +51,7 @@ def diff_query(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[st
         for side, row in (("a", a), ("b", b))
         for name in ("base", "link", "number", "state")
     }
-    return "diff_files", sides | {
+    return "diff_sides", sides | {
         "source": a["source"],
         "a": a["backup_id"],
         "b": b["backup_id"],
@@ -61,6 +61,14 @@ def diff_query(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, dict[st
         "low": low,
         "high": high,
     }
+
+
+def choose_changes(reader: CatalogReader, a: Mapping[str, Any], b: Mapping[str, Any]) -> Selection:
+    """The changes from the backup `a` to `b`, rows of diff_backups. Raises as diff_query."""
+    query, parameters = diff_query(a, b)
+    if query == "diff_snapshots":
+        return reader.choose("changes", query, **parameters)
+    return reader.choose("sides", query, **parameters).choose("changes", "diff_files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,5 @@ def plan_diff(request: DiffRequest, reader: CatalogReader) -> FileDiff:
     """
     ids = reader.resolve_backup(request.a), reader.resolve_backup(request.b)
     rows = {row["backup_id"]: row for row in reader.rows("diff_backups", a=ids[0], b=ids[1])}
-    query, parameters = diff_query(rows[ids[0]], rows[ids[1]])
-    changes = reader.choose("changes", query, **parameters)
+    changes = choose_changes(reader, rows[ids[0]], rows[ids[1]])
     return FileDiff(*ids, tuple(changes.rows("diff_totals")), changes)

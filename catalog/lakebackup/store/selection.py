@@ -30,9 +30,13 @@ class Selection:
         """As `CatalogReader.rows`, of a statement that reads these rows."""
         return self._shown().rows(name, **parameters)
 
+    def choose(self, relation: str, name: str, **parameters: Any) -> Selection:
+        """As `CatalogReader.choose`, of a statement that reads these rows."""
+        return self._shown().choose(relation, name, **parameters)
+
     def narrowed(self, name: str, **parameters: Any) -> Selection:
         """What a statement that reads these rows chooses of them."""
-        return self._shown().choose(self.relation, name, **parameters)
+        return self.choose(self.relation, name, **parameters)
 
     def map(self, job: ArrowJob, columns: str, name: str, **more: Any) -> list[dict[str, Any]]:
         """As `CatalogReader.map`, of a statement that reads these rows."""

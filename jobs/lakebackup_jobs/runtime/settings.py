@@ -18,8 +18,8 @@ RUNTIME = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
-    # Rows of a catalog are much larger than its files: two million positions are 4 MB there, 580 MB in memory.
-    # Spark took such a table for small and broadcast it, until the heap was full and the answer never came.
+    # A catalog's rows are much larger than its files: two million positions are 4 MB there, 580 MB in memory.
+    # Spark broadcast such a table as a small one, until the heap was full and the answer never came.
     "spark.sql.sources.fileCompressionFactor": "30",
 }
 _AWS = "software.amazon.awssdk"

@@ -15,6 +15,7 @@ from lakebackup.plan.diff import diff_query
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.sql_engine import RAW
 from lakebackup.sql_engine.duck import DuckEngine
+from lakebackup_sql import load
 
 LAST = 8
 LIVES = st.lists(
@@ -54,7 +55,7 @@ def row(number: int, **other: Any) -> dict[str, Any]:
 )
 def test_which_numbers_are_looked_at(a: dict[str, Any], b: dict[str, Any], numbers: tuple[int, int]) -> None:
     query, found = diff_query(row(**a), row(**b))
-    assert (found["from_number"], found["to_number"], query) == (*numbers, "diff_files")
+    assert (found["from_number"], found["to_number"], query) == (*numbers, "diff_sides")
 
 
 def test_of_snapshots_their_files_are_compared() -> None:
@@ -105,7 +106,7 @@ def lives(drawn: list[tuple[int, int, int, int]]) -> list[tuple[int, int, str, s
     return made
 
 
-def load(engine: DuckEngine, files: list[tuple[int, int, str, str]]) -> None:
+def give_lives(engine: DuckEngine, files: list[tuple[int, int, str, str]]) -> None:
     rows = [
         {"path": path, "sha256": sha, "added_in": start, "gone_in": end, "backup_id": f"b{start}"}
         for start, end, path, sha in files
@@ -120,9 +121,10 @@ def test_a_difference_is_that_of_the_sets(
     engine: DuckEngine, drawn: list[tuple[int, int, int, int]], a: int, b: int
 ) -> None:
     files = lives(drawn)
-    load(engine, files)
+    give_lives(engine, files)
     query, wanted = diff_query(*(row(n, source="prod", source_kind="x") for n in (a, b)))
-    found = engine.query(query, **wanted).read_all().to_pylist()
+    engine.show("sides", engine.keep("sides", load("queries", query), **wanted))
+    found = engine.query("diff_files").read_all().to_pylist()
     old, new = ({path: sha for start, end, path, sha in files if start <= at < end} for at in (a, b))
     assert {f["path"] for f in found if f["change"] == "changed"} == {
         path for path in old.keys() & new.keys() if old[path] != new[path]

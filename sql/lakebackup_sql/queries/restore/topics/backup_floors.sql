@@ -15,6 +15,12 @@ FROM (
   JOIN restore_points AS t
     ON f.source = t.source AND f.scope = t.scope AND f.epoch = t.epoch AND f.generation = t.generation
     AND b.base = t.base AND b.link <= t.link AND t.link < b.unlinked
+  -- Of topics of which nothing was removed no file is read.
+  LEFT SEMI JOIN (
+    SELECT DISTINCT d.source
+    FROM raw_removals AS d
+    WHERE d.source = :source AND (d.files IS NOT NULL OR ARRAY_CONTAINS(SPLIT(:scopes, ','), d.scope))
+  ) AS n ON f.source = n.source
   LEFT JOIN raw_removals AS r ON f.destination = r.destination AND f.path = r.path
   LEFT JOIN emptied_backups AS e ON f.backup_id = e.backup_id
   WHERE f.source = :source
@@ -27,6 +33,9 @@ FROM (
 JOIN positions AS p
   ON a.backup_id = p.backup_id AND a.scope = p.scope AND a.epoch = p.epoch AND a.region = p.region
   AND p.low_position < a.gone_position
+  AND p.source = :source
+  AND ARRAY_CONTAINS(SPLIT(:scopes, ','), p.scope)
+  AND p.backup_id BETWEEN :first_backup AND :last_backup
 LEFT JOIN floors AS l ON a.source = l.source AND a.scope = l.scope AND a.epoch = l.epoch AND a.region = l.region
 WHERE a.kept = 0
 ORDER BY a.scope, a.region

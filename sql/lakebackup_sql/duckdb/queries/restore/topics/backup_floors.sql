@@ -1,4 +1,4 @@
--- 9ffd820a69f93528 backups emptied_backups floors positions raw_files raw_removals restore_points
+-- 9893272b633209f3 backups emptied_backups floors positions raw_files raw_removals restore_points
 SELECT
   a.scope,
   a.region,
@@ -24,6 +24,17 @@ FROM (
     AND b.base = t.base
     AND b.link <= t.link
     AND t.link < b.unlinked
+  SEMI JOIN (
+    SELECT DISTINCT
+      d.source
+    FROM raw_removals AS d
+    WHERE
+      d.source = $source
+      AND (
+        NOT d.files IS NULL OR ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), d.scope)
+      )
+  ) AS n
+    ON f.source = n.source
   LEFT JOIN raw_removals AS r
     ON f.destination = r.destination AND f.path = r.path
   LEFT JOIN emptied_backups AS e
@@ -47,6 +58,9 @@ JOIN positions AS p
   AND a.epoch = p.epoch
   AND a.region = p.region
   AND p.low_position < a.gone_position
+  AND p.source = $source
+  AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), p.scope)
+  AND p.backup_id BETWEEN $first_backup AND $last_backup
 LEFT JOIN floors AS l
   ON a.source = l.source
   AND a.scope = l.scope
