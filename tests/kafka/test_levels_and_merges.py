@@ -186,7 +186,10 @@ def test_the_command_line(lab: Lab, topic: Make, cli: Commands) -> None:
         lab.merge(1)
     assert len(backups(lab)) == 2
     file.write_bytes(good)
+    failed = "SELECT failed_run, failed_runs FROM status"
+    assert lab.sql(failed) == [{"failed_run": "merge", "failed_runs": 1}]
     told = cli.told(*merge)
+    assert lab.sql(failed) == [{"failed_run": None, "failed_runs": 0}]
     assert (told["kind"], told["files"], told["made_files"], told["entries"]) == ("full", 2, 1, 2)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from tests.support.command_line import quiet
+from tests.support.faults import expire_leases
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.made_changes import MadeChanges, named, put
 
@@ -106,6 +110,35 @@ def test_records_that_a_restore_lost_or_changed_are_found(
     torn = with_files(lambda files: files[0].write_bytes(files[0].read_bytes()[:-30]))
     assert torn["outcome"] == "different"
     assert ".data" in torn["detail"]
+
+
+_KILLED = """
+import os, signal, sys
+from tests.support.command_line import quiet
+from lakebackup_jobs.targets.folder import FolderTarget
+from lakebackup_jobs.upkeep.drill import DrillRequest, run
+FolderTarget.finish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+run(DrillRequest(sys.argv[1], scratch=sys.argv[2], seed=1), reporter=quiet())
+"""
+
+
+@pytest.mark.long
+def test_what_a_killed_drill_left_is_deleted_by_the_next_one(spark: SparkSession, made: MadeBackups) -> None:
+    """It had written all records, and not said so. A process and its JVM take half a minute."""
+    scratch = made.folder.parent / "scratch"
+    scratch.mkdir()
+    done = subprocess.run([sys.executable, "-c", _KILLED, made.folder, scratch], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = scratch.iterdir()
+    assert list(left.rglob("*.data"))
+    reader = CatalogReader(str(made.folder))
+    assert reader.select("SELECT * FROM drills").read_all().num_rows == 0
+    assert list(made.folder.rglob("restores/*/plan/*"))
+    expire_leases(made.folder)
+    assert drilled(made, spark, seed=1)["outcome"] == "ok"  # and that nothing is left in the scratch folder
+    assert not list(made.folder.rglob("restores/*/plan/*"))
+    (row,) = CatalogReader(str(made.folder)).select("SELECT outcome FROM drills").read_all().to_pylist()
+    assert row == {"outcome": "ok"}
 
 
 def test_a_full_of_a_feed_is_compared_row_by_row_and_its_log_by_the_count(

@@ -101,6 +101,14 @@ def test_why_a_file_was_pruned_since(ask: Ask, catalog: dict[str, int | str]) ->
     assert ask(both, int(catalog["first"])) == [(1, 2)]
 
 
+def test_ages_are_judged_by_that_moment(ask: Ask, catalog: dict[str, int | str]) -> None:
+    ages = (
+        "SELECT DISTINCT t.age_ms + t.finished_at DIV 1000, n.age_ms > t.age_ms "
+        "FROM last_success AS t JOIN now_last_success AS n USING (backup_id)"
+    )
+    assert ask(ages, int(catalog["second"])) == [(int(catalog["second"]) // 1000, True)]
+
+
 def test_there_is_no_now_without_a_then(ask: Ask) -> None:
     with pytest.raises(UsageProblem, match="no relation now_files"):
         ask("SELECT * FROM now_files", None)

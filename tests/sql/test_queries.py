@@ -11,6 +11,8 @@ columns (`b2: {state: deleted}`). The key is the name, path, transaction or back
 Backups b1, b2, ... have that number, depend on b1 and end at 1000 times their number; a full is its own base.
 Files of `backup_id: b2` were added in backup 2. The source is prod; parameters that are not given are NULL.
 
+`clock: [{now_ms: 5000}]` makes that the present.
+
 An entry `every case` holds what the cases after it share: the order, parameters, a table's rows, or, as a
 mapping in place of a list, columns of every row of a table. `use` names a data set of given.yml.
 
@@ -41,7 +43,7 @@ from lakebackup.plan.upkeep.prune import Cut, Held, columns_of, in_force_schema,
 from lakebackup.recovery.import_reader import import_schema
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES
 from lakebackup.rules.retention import Rule
-from lakebackup.sql_engine import KEPT, RAW, relations_in, steps, steps_for, translate
+from lakebackup.sql_engine import KEPT, RAW, clock_at, relations_in, steps, steps_for, translate
 from lakebackup.sql_engine.duck import DuckEngine
 from lakebackup_sql import area, load, names, recording, translation, translation_file
 
@@ -87,6 +89,7 @@ OWN: dict[str, dict[str, Any]] = {
     "restores": {"state": "running", "target": "dir"},
     "checks": {"mode": "stat", "outcome": "ok", "destination": "d"},
     "drills": {"target": "dir"},
+    "failures": {"run": "backup", "exit_code": 6},
 }  # fmt: skip
 
 
@@ -283,8 +286,8 @@ def loaded(file: Path) -> Any:
 
 
 def columns_of_table(table: str) -> list[str]:
-    if table == "in_force":
-        return ["source"]
+    if table in ("in_force", "clock"):
+        return ["source"] if table == "in_force" else ["now_ms"]
     names_of: list[str] = (GIVEN[table][0] if table in GIVEN else ARROW_SCHEMAS[table]).names
     return names_of
 
@@ -416,6 +419,8 @@ def tables_of(case: dict[str, Any], read: Collection[str]) -> dict[str, pa.Table
         files = {row["path"]: row for row in given.get("files", [])}
         chosen = [filled("files", files.get(row.get("path"), {})) | row for row in given.get("selected", [])]
         tables["selected"] = pa.Table.from_pylist(chosen, schema=GIVEN["selected"][0])
+    if "clock" in given and "clock" in read:
+        tables["clock"] = clock_at(given["clock"][0]["now_ms"])
     if "in_force" in given and "policies" in read:  # in the place of the view, which goes by the clock
         in_force = [{"source": "prod", "min_redundancy": 1} | row for row in given["in_force"]]
         tables["policies"] = pa.Table.from_pylist(in_force, schema=in_force_schema())

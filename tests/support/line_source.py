@@ -16,7 +16,6 @@ from lakebackup.rows.backups import Backup, DataFile
 from lakebackup.rules import layout
 from lakebackup.storage import Storage
 from lakebackup.store.manifest import Manifest
-from lakebackup_jobs.lifecycle.failures import recorded
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, backup_row, result_of
@@ -131,7 +130,7 @@ class Lines(Source[Draft]):
 def run(request: LinesRequest, reporter: Reporter, spark: Any = None) -> dict[str, Any] | None:
     """One backup; None when there is nothing new."""
     work = Workspace(request, "notes", reporter, spark)
-    with recorded(work, KIND), work.lease() as lease:
+    with work.running("backup", KIND) as lease:
         work.writer().prepare()
         lines = Lines(work, request)
         life = Life(lines, lease)

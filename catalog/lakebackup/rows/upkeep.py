@@ -135,12 +135,15 @@ class Drill(Row):
     actor: str
 
 
-FailedRun = Literal["backup", "follow", "full", "import"]
+#: Runs that keep backups: one that ends well may leave nothing, so the end of a failure is recorded.
+UpkeepRun = Literal["merge", "compact", "prune", "truncate"]
+FailedRun = Literal["backup", "follow", "full", "import", UpkeepRun]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure(Row):
-    """A run that was to make a backup and ended in an error, append-only. `message`: a line."""
+    """A run that ended in an error, append-only. `message`: a line. With `exit_code` 0: a run of upkeep that
+    ended well after such."""
 
     source: str
     source_kind: str

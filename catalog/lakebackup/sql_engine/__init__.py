@@ -3,7 +3,8 @@
 Both offer the views of `lakebackup_sql` over the same Delta tables, which they register as `raw_<table>`.
 Texts are in Spark's dialect; values are `:name` parameters and never part of a text.
 
-An engine that looks back (`as_of`) has every relation a second time, as it is now: `now_<relation>`.
+An engine that looks back (`as_of`) has every relation a second time, as it is now: `now_<relation>`. The
+present of its views is that instant, which the view `clock` has.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ KEPT = frozenset({"backups", "coverage", "faults", "faulty_files", "restore_poin
 INTERNAL = "internal"
 #: Opened before the other tables: a backup's rows in those are committed before its own.
 FIRST = f"{RAW}backups"
+#: The view that has the present; nothing else in a statement looks at a clock.
+CLOCK = "clock"
 
 
 class Asked(NamedTuple):
@@ -116,6 +119,13 @@ class SqlEngine(Protocol):
 def relations_in(text: str) -> frozenset[str]:
     """The relations that a SELECT in Spark's dialect reads, those that it defines itself left out."""
     return _translation(text).relations
+
+
+def clock_at(now_ms: int) -> pa.Table:
+    """Rows to `give` in the place of the view `clock`: the present is `now_ms`, ms since 1970 UTC."""
+    import pyarrow as pa
+
+    return pa.table({"now_ms": pa.array([now_ms], pa.int64())})
 
 
 @cache

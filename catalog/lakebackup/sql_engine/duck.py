@@ -25,12 +25,14 @@ import duckdb
 from lakebackup.errors import NotFound, TooLarge, UsageProblem
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.sql_engine import (
+    CLOCK,
     FIRST,
     KEPT,
     NOW,
     RAW,
     Asked,
     SqlEngine,
+    clock_at,
     new_record,
     shown_views,
     steps,
@@ -120,6 +122,8 @@ class DuckEngine(SqlEngine):
         # Its relations are temporary: no other connection sees them, and they end with this one.
         self._connection = database().cursor()
         self._spilled = _spilled()  # stays as long as the connection
+        if as_of is not None:
+            self.give(CLOCK, clock_at(as_of // 1000))
 
     def query(self, name: str, **parameters: Any) -> pa.RecordBatchReader:
         text = load("queries", name)

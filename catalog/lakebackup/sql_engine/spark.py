@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.rows.tables import ARROW_SCHEMAS, SPARK_TYPES, columns
 from lakebackup.sql_engine import (
+    CLOCK,
     FIRST,
     KEPT,
     NOW,
     RAW,
     Asked,
     SqlEngine,
+    clock_at,
     new_record,
     shown_views,
     steps,
@@ -76,6 +78,8 @@ class SparkEngine(SqlEngine):
         self._inlined: dict[str, int | None] = {}
         self._rows: dict[str, pa.Table] = {}  # of those
         self.asked = new_record()
+        if as_of is not None:
+            self.give(CLOCK, clock_at(as_of // 1000))
 
     def query(self, name: str, **parameters: Any) -> DataFrame:
         """The rows of a statement of `sql/queries`; read them when they are asked for, not before."""

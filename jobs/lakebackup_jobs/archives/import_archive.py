@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.formats.archives import chain, tree
 from lakebackup.requests import Request
+from lakebackup.rows.base import ARCHIVE
 from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store import manifest as sidecar
@@ -64,11 +65,12 @@ def run(
             f"{len(other)} files do not belong to an archive and are not imported, such as {other[0]}"
         )
     work = Workspace(request, source, reporter, spark)
-    copied = _check(work.spark, folder, found, reporter)
     if request.dry_run:
+        copied = _check(work.spark, folder, found, reporter)
         planned = _plan(source, _destination_id(work.storage), found, copied, folder, work.existing())
         return work.timed({"dry_run": True, **_summary(source, planned)})
-    with work.lease() as lease:
+    with work.running("import", ARCHIVE) as lease:
+        copied = _check(work.spark, folder, found, reporter)
         work.writer().prepare()
         planned = _plan(source, work.destination, found, copied, folder, work.reader())
         new = [one for one in planned if not one.known]

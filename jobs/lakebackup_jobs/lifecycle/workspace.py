@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.lifecycle.failures import recorded
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.lifecycle.tasks import runner
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
@@ -22,13 +24,14 @@ from lakebackup_jobs.runtime.java import jvm
 from lakebackup_jobs.runtime.settings import spark_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from concurrent.futures import Future
 
     from pyspark.sql import SparkSession
 
     from lakebackup.requests import Request, RunRequest
     from lakebackup.rows.backups import Runner
+    from lakebackup.rows.upkeep import FailedRun
     from lakebackup.sql_engine.worker import Cluster
     from lakebackup.store.writer import Session
     from lakebackup_jobs.lifecycle.progress import Reporter
@@ -148,6 +151,17 @@ class Workspace:
         return Lease.acquire(
             self.storage, name or f"source-{self.source}", holder(), ttl_s=ttl_s, wait_s=wait_s
         )
+
+    @contextmanager
+    def running(
+        self, run: FailedRun, source_kind: str | None = None, *, lease: str | None = None
+    ) -> Iterator[Lease]:
+        """Hold the lease of a run that writes, by default the source's. An error leaves a row of `failures`.
+
+        `source_kind` None: that of the source's backups. Raises Busy.
+        """
+        with recorded(self, run, source_kind), self.lease(lease) as held:
+            yield held
 
     def timed(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """A result, with the seconds since the run was started."""

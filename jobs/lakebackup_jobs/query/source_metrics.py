@@ -37,7 +37,7 @@ _GAUGES = {
     "drill_predicted_seconds": ("How long its restore was expected to take", "drill_predicted_ms", 1e3),
     "drill_real_seconds": ("How long its restore took", "drill_real_ms", 1e3),
     "drill_failures": ("Drills that were not good since then", "drill_failures", 1),
-    "failed_runs": ("Runs that ended in an error since the newest backup ended", "failed_runs", 1),
+    "failed_runs": ("Runs that ended in an error and are not over", "failed_runs", 1),
     "last_failure_timestamp_seconds": ("When the last of them ended", "last_failure", 1),
 }
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
 from lakebackup.config import MASK, is_secret
 
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 
     from lakebackup.config import NotifyOptions, Settings
 
-#: All that a notification may take, in seconds; no attempt starts after `_LAST_TRY_S`.
-LONGEST_S = 30.0
-_LAST_TRY_S = 20.0
-_ATTEMPT_S = 8.0
-# Then it is killed, while somebody still waits for it.
-_COMMAND_S = 28.0
+#: All that a webhook may take, in seconds: the job's command waits for it.
+WEBHOOK_S = 5.0
+_LAST_TRY_S = 3.0  # no attempt starts later
+_ATTEMPT_S = 2.0
+#: All that a command may take; it is killed after `_KILL_S`, while somebody still waits for it.
+COMMAND_S = 30.0
+_KILL_S = 28.0
 #: The header of a webhook's signature: `sha256=` and the HMAC-SHA256 of the body in lower hex.
 SIGNATURE = "X-Lakebackup-Signature"
 VARIABLE = "LAKEBACKUP_EVENT_"
@@ -101,11 +102,11 @@ def sign(key: bytes, body: bytes) -> str:
 def send(options: NotifyOptions, event: Event) -> dict[str, str | None]:
     """Tell all who want to hear of an event; where it went, each with what went wrong or None.
 
-    It takes at most LONGEST_S, and raises nothing.
+    A webhook takes at most WEBHOOK_S, a command COMMAND_S; they run side by side. Raises nothing.
     """
     places = dict(_places(options, event))
-    # Threads that the end of the process does not wait for: a server may drip its answer.
-    problems: dict[str, str | None] = dict.fromkeys(places, f"not done after {LONGEST_S:.0f} s")
+    longest = {name: WEBHOOK_S if name == "webhook" else COMMAND_S for name in places}
+    problems: dict[str, str | None] = {name: f"not done after {s:g} s" for name, s in longest.items()}
 
     def attempt(name: str, tell: Callable[[], None]) -> None:
         try:
@@ -115,12 +116,13 @@ def send(options: NotifyOptions, event: Event) -> dict[str, str | None]:
         else:
             problems[name] = None
 
+    # The end of the process does not wait for them: a server may drip its answer.
     threads = [threading.Thread(target=attempt, args=one, name=one[0], daemon=True) for one in places.items()]
-    until = time.monotonic() + LONGEST_S
+    began = time.monotonic()
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
+        thread.join(max(0.0, began + longest[thread.name] - time.monotonic()))
     return dict(problems)
 
 
@@ -147,13 +149,13 @@ def _run(command: str | tuple[str, ...], event: Event) -> None:
             input=event.body(),
             env={**os.environ, **variables},
             stdout=subprocess.DEVNULL,
-            timeout=_COMMAND_S,
+            timeout=_KILL_S,
             check=False,
         )
     except OSError as error:
         raise RuntimeError(f"{words[0]}: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"{words[0]} was ended after {_COMMAND_S:.0f} s") from None
+        raise RuntimeError(f"{words[0]} was ended after {_KILL_S:.0f} s") from None
     if done.returncode:
         raise RuntimeError(f"{words[0]} ended with {done.returncode}")
 
@@ -179,8 +181,8 @@ def _post(options: NotifyOptions, event: Event) -> None:
         headers[SIGNATURE] = sign(key, body)
     opener = build_opener(_NoRedirect)
     retrying = Retrying(
-        stop=stop_after_delay(_LAST_TRY_S),
-        wait=wait_random_exponential(multiplier=0.5, max=5),
+        stop=stop_before_delay(_LAST_TRY_S),
+        wait=wait_random_exponential(multiplier=0.1, max=1),
         retry=retry_if_exception(_may_pass),
         reraise=True,
     )

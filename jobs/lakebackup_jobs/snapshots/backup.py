@@ -23,7 +23,6 @@ from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.store.manifest import Manifest
 from lakebackup.store.tombstones import require_recorded
-from lakebackup_jobs.lifecycle.failures import recorded
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
@@ -106,16 +105,10 @@ def run(request: SnapshotRequest, *, spark: Session = None, reporter: Reporter) 
         raise UsageProblem("Missing PATH: where is the snapshot?", hint="Name a folder.")
     source = layout.check_source(request.source or root_of(request.paths[0]).name)
     work = Workspace(request, source, reporter, spark)
-    with recorded(work, SNAPSHOT):
-        return _run(request, work)
-
-
-def _run(request: SnapshotRequest, work: Workspace) -> dict[str, Any]:
-    source = work.source
-    snapshots = SnapshotBackup(work, request)
     if request.dry_run:
-        return snapshots.preview()
-    with work.lease() as lease:
+        return SnapshotBackup(work, request).preview()
+    with work.running("backup", SNAPSHOT) as lease:
+        snapshots = SnapshotBackup(work, request)
         snapshots.reader = work.writer().prepare()
         require_recorded(work.storage, source, snapshots.reader)
         chosen = snapshots.choose(plan.newest_of(snapshots.reader, source))

@@ -26,7 +26,6 @@ from lakebackup.rules import layout
 from lakebackup.store.manifest import write_part
 from lakebackup.store.roots import Roots
 from lakebackup.store.tombstones import require_recorded
-from lakebackup_jobs.lifecycle.failures import recorded
 from lakebackup_jobs.lifecycle.identity import audit_entry, micros
 from lakebackup_jobs.lifecycle.run import Life, mark_complete
 from lakebackup_jobs.lifecycle.source import Source
@@ -76,7 +75,7 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
     if not request.file.is_file():
         raise NotFound(f"There is no file {request.file}.")
     work = Workspace(request, source, reporter, spark)
-    with recorded(work, SNAPSHOT, "import"), work.lease() as lease:
+    with work.running("import", SNAPSHOT) as lease:
         work.writer().prepare()
         require_recorded(work.storage, source, work.reader())
         manifest = ManifestImport(work, request)

@@ -18,7 +18,6 @@ from lakebackup.store import tombstones
 from lakebackup.store.behind import require_current
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.kafka.admin.groups import Groups
-from lakebackup_jobs.lifecycle.failures import recorded
 from lakebackup_jobs.lifecycle.run import Life, backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import newest_files
@@ -59,19 +58,13 @@ def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) ->
     cluster = Groups(request.kafka)
     source = layout.check_source(request.source or f"kafka-{cluster.cluster_id()}")
     work = Workspace(request, source, reporter, spark)
-    with recorded(work, TOPICS):
-        return _run(request, work, cluster)
-
-
-def _run(request: BackupRequest, work: Workspace, cluster: Groups) -> dict[str, Any]:
-    source, reporter = work.source, work.reporter
     if request.dry_run:
         reader = work.existing()
         if reader:
             require_current(reader)
         plan = plan_next(request, layout.new_backup_id(datetime.now(UTC)), source, cluster, reader)
         return {"dry_run": True, **summary(plan, source)}
-    with work.lease() as lease:
+    with work.running("backup", TOPICS) as lease:
         writer = work.writer()
         # The first is a full; else the plan shows how much there is to read.
         if request.mode == "full" or writer.version() is None:
@@ -97,18 +90,18 @@ def _run(request: BackupRequest, work: Workspace, cluster: Groups) -> dict[str, 
         taken = {scope.scope for scope in plan.scopes}
         alone = record_unprotected(topics.reader, work.writer(), source, cluster.topic_names(), taken)
         result = life.take(draft) | {"unprotected": len(alone)}
-    if ended:
-        result["ended"] = ended
-    if plan.left_out:
-        for left in plan.left_out:
-            reporter.warning(left)
-        reporter.result(result)
-        raise Incomplete(
-            f"Backup {draft.backup_id} was taken without what could not be read: "
-            f"{len(plan.left_out)} in all.",
-            hint="Give this user the rights that the warnings name, then back up again.",
-        )
-    return result
+        if ended:
+            result["ended"] = ended
+        if plan.left_out:
+            for left in plan.left_out:
+                reporter.warning(left)
+            reporter.result(result)
+            raise Incomplete(
+                f"Backup {draft.backup_id} was taken without what could not be read: "
+                f"{len(plan.left_out)} in all.",
+                hint="Give this user the rights that the warnings name, then back up again.",
+            )
+        return result
 
 
 class TopicsBackup(Source[InProgress]):

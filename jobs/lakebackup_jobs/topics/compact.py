@@ -72,7 +72,7 @@ def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter:
         return {"dry_run": True, "source": source, **_summary(_plan(request, reader, source))}
     work = Workspace(request, source, reporter, spark)
     made: list[Backup] = []
-    with work.lease() as lease:
+    with work.running("compact") as lease:
         plan = _plan(request, work.reader(), source)
         _report(plan, reporter)
         for batch in plan.batches:

@@ -14,7 +14,6 @@ from lakebackup.rows.base import TOPICS
 from lakebackup.rules import layout
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.admin.groups import Groups
-from lakebackup_jobs.lifecycle.failures import recorded
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import publish, result_of
 from lakebackup_jobs.lifecycle.stream import Stream
@@ -68,13 +67,7 @@ def follow(
     source = layout.check_source(request.source or f"kafka-{Cluster(request.kafka).cluster_id()}")
     request = replace(request, log=True, source=source)
     work = Workspace(request, source, reporter, spark)
-    with recorded(work, TOPICS, "follow"):
-        return _run(request, work, every_s, stop)
-
-
-def _run(request: BackupRequest, work: Workspace, every_s: float, stop: threading.Event) -> dict[str, Any]:
-    source, reporter = work.source, work.reporter
-    with work.lease(f"follow-{source}") as lease:
+    with work.running("follow", TOPICS, lease=f"follow-{source}") as lease:
         work.writer().prepare()
         reporter.start(None, None, "follow")
         stream = _Following(work, request, every_s)
@@ -85,14 +78,14 @@ def _run(request: BackupRequest, work: Workspace, every_s: float, stop: threadin
             stream.abandon()
             raise
         stream.finish()
-    result = work.timed({"source": source, **stream.totals, "last_backup": stream.last})
-    if stream.left_out:
-        reporter.result(result)
-        raise Incomplete(
-            f"The last batch was taken without what could not be read: {len(stream.left_out)} in all.",
-            hint="Give this user the rights that the warnings name.",
-        )
-    return result
+        result = work.timed({"source": source, **stream.totals, "last_backup": stream.last})
+        if stream.left_out:
+            reporter.result(result)
+            raise Incomplete(
+                f"The last batch was taken without what could not be read: {len(stream.left_out)} in all.",
+                hint="Give this user the rights that the warnings name.",
+            )
+        return result
 
 
 class TopicsPlanner(Planner[Prepared]):

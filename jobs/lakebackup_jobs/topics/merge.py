@@ -95,7 +95,7 @@ def run(request: MergeRequest, *, spark: Session = None, reporter: Reporter) -> 
     if request.dry_run:
         return {"dry_run": True, **_summary(request, source, _plan(request, reader, source))}
     work = Workspace(request, source, reporter, spark)
-    with work.lease() as lease:
+    with work.running("merge") as lease:
         topics = TopicsMerge(work, request)
         life = Life(topics, lease)
         result = life.settle()

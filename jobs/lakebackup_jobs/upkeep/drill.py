@@ -3,11 +3,14 @@ deleted again. A row of `drills` has the outcome."""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import secrets
 import shutil
 import tempfile
 import time
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, islice
@@ -38,8 +41,7 @@ from lakebackup_jobs.query import record_query
 from lakebackup_jobs.upkeep.trial import Means, trial_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -92,6 +94,7 @@ def run(request: DrillRequest, *, spark: SparkSession | None = None, reporter: R
     if request.dry_run:
         return {"dry_run": True, "seed": seed, "drills": [one.preview() for one in drills]}
     found: list[dict[str, Any]] = []
+    _sweep(_place(request), reporter)
     with findings(work) as (writer, recorded):
         if recorded:
             writer.migrate()
@@ -148,12 +151,17 @@ class _Drill:
         )
 
     def preview(self) -> dict[str, Any]:
-        """What it would restore, and how long that may take."""
+        """What it would restore, how long that may take, and whether there is room for it."""
+        planned, place = self.drill, _place(self.request)
+        found: dict[str, Any] = {"outcome": "planned", "needed_bytes": None, "free_bytes": _free(place)}
+        trial = trial_of(self.row, place, self.means)
         try:
-            planned = self._planned(trial_of(self.row, _place(self.request), self.means))
+            planned = self._planned(trial)
+            found["needed_bytes"] = trial.room
+            _require_room(place, trial)
         except LakebackupError as error:
-            planned = replace(self.drill, outcome="failed", detail=error.message)
-        shown = _shown(planned) | {"outcome": "refused" if planned.outcome == "failed" else "planned"}
+            found |= {"outcome": "refused", "detail": error.message}
+        shown = _shown(planned) | found
         return {name: value for name, value in shown.items() if name != "drill_id"}
 
     def run(self, found: list[dict[str, Any]]) -> Drill | None:
@@ -164,7 +172,7 @@ class _Drill:
             with _scratch(self.request) as folder:
                 trial = trial_of(self.row, folder, self.means)
                 made = self._planned(trial)
-                _require_room(folder, made)
+                _require_room(_place(self.request), trial)
                 began = time.monotonic()
                 detail = trial.restore()
                 real_ms = round(1000 * (time.monotonic() - began))
@@ -236,18 +244,48 @@ def _place(request: DrillRequest) -> str:
     return request.scratch or tempfile.gettempdir()
 
 
-def _scratch(request: DrillRequest) -> AbstractContextManager[str]:
-    """A new folder for a restore; it is deleted after the block, whatever happens in there."""
-    with writing_to(Path(_place(request))):
-        return tempfile.TemporaryDirectory(prefix=PREFIX, dir=_place(request))
+@contextmanager
+def _scratch(request: DrillRequest) -> Iterator[str]:
+    """A new folder for a restore, locked; it is deleted after the block, whatever happens in there."""
+    with ExitStack() as stack:
+        with writing_to(Path(_place(request))):
+            made = tempfile.TemporaryDirectory(prefix=PREFIX, dir=_place(request))
+            folder = stack.enter_context(made)
+            stack.enter_context(_locked(folder))
+        yield folder
 
 
-def _require_room(folder: str, planned: Drill) -> None:
-    room, needed = shutil.disk_usage(folder).free, planned.bytes or 0
-    if room < needed:
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Hold the lock of a folder, which ends with the process. Raises OSError when another one has it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _sweep(place: str, reporter: Reporter) -> None:
+    """Delete the folders of drills that were killed: they are locked by nobody, and not empty, as a folder is
+    before it is locked."""
+    for left in Path(place).glob(f"{PREFIX}*"):
+        with suppress(OSError):  # it is in use, or of another user
+            if any(left.iterdir()):
+                with _locked(str(left)):
+                    shutil.rmtree(left)
+                reporter.note(f"deleted {left}, which a killed drill had left")
+
+
+def _free(place: str) -> int:
+    return shutil.disk_usage(place).free
+
+
+def _require_room(place: str, trial: Trial) -> None:
+    if (free := _free(place)) < trial.room:
         raise EnvironmentProblem(
-            f"{folder} has room for {room} bytes, and the files to restore have {needed}.",
-            hint="Make room, or name another folder with --scratch.",
+            f"No room in {place}: the restore takes {trial.room} bytes, and {free} are free there. "
+            "Make room, or name another folder with --scratch."
         )
 
 

@@ -96,7 +96,7 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
     if not request.delete:
         made = _planned(request, work, spark)
         return {"deleted": False, **_summary(made)}
-    with work.lease() as lease:
+    with work.running("prune") as lease:
         _require_clocks(reader, work.storage, source)
 
         def spared() -> frozenset[tuple[str, str, str]]:

@@ -78,6 +78,11 @@ class Trial(ABC):
     def amount(self) -> Amount:
         """What it reads, by its plan. Raises what planning does: NotFound, Refused."""
 
+    @property
+    def room(self) -> int:
+        """How many bytes it writes below its folder, about."""
+        return self.amount.bytes
+
     @abstractmethod
     def restore(self) -> str:
         """Restore; returns how much it was, as text. Raises Refused, Damaged, EnvironmentProblem, Busy."""
@@ -315,6 +320,10 @@ class _Queues(Trial):
     def amount(self) -> Amount:
         made, below = self.made, self.snapshot.amount
         return Amount(made.files + below.files, made.bytes + below.bytes, made.entries)
+
+    @property
+    def room(self) -> int:
+        return self.snapshot.room
 
     def restore(self) -> str:
         from lakebackup_jobs.queues.restore import trial

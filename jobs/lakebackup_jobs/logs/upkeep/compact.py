@@ -83,7 +83,7 @@ def run(
         (found,) = reader.rows("log_compact_totals")
         return {"dry_run": True, "source": request.name, **found}
     work = Workspace(request, request.name, reporter, spark)
-    with work.lease(keep_lease(request.name)) as lease:
+    with work.running("compact", lease=keep_lease(request.name)) as lease:
         log = LogCompaction(work, request)
         life = Life(log, lease)
         life.settle()

@@ -19,7 +19,6 @@ from lakebackup.rows.base import CHANGES
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import is_held
-from lakebackup_jobs.lifecycle.failures import recorded
 from lakebackup_jobs.lifecycle.run import Life
 from lakebackup_jobs.lifecycle.tasks.part import parts_of
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
@@ -59,34 +58,39 @@ def run(
     `plain`: also of encrypted log files, though a full is not encrypted. Raises as a restore, and Busy.
     """
     work = Workspace(request, request.name, reporter, spark)
-    with recorded(work, CHANGES, "full"):
-        return _run(request, work, plain=plain)
-
-
-def _run(request: LogRestoreRequest, work: Workspace, *, plain: bool) -> dict[str, Any]:
-    reporter = work.reporter
-    catalog = work.current()
-    if not request.dry_run:
-        work.start_jvm()
     request = replace(request, on_full=True, filters=())
-    made = plan_restore(request, catalog, leave_uncovered=True)
     full = InProgress.begin()
-    for note in made.notes:
-        reporter.warning(note)
-    summary = {"backup_id": full.backup_id, **summary_of(made), "time_ms": made.to_ms}
+    catalog = work.current()
     if request.dry_run:
-        return {"dry_run": True, **summary}
+        return {"dry_run": True, **_summary(full, _planned(request, work, catalog))}
+    with work.running("full", CHANGES, lease=_lease_name(full.backup_id)) as lease:
+        work.start_jvm()
+        made = _planned(request, work, catalog)
+        _check(request, made, plain=plain)
+        work.start_spark()
+        sweep(work)
+        done = Life(LogFull(work, request, catalog, made), lease).take(full)
+    return work.timed({**_summary(full, made), **done})
+
+
+def _planned(request: LogRestoreRequest, work: Workspace, catalog: CatalogReader) -> LogRestorePlan:
+    made = plan_restore(request, catalog, leave_uncovered=True)
+    for note in made.notes:
+        work.reporter.warning(note)
+    return made
+
+
+def _summary(full: InProgress, made: LogRestorePlan) -> dict[str, Any]:
+    return {"backup_id": full.backup_id, **summary_of(made), "time_ms": made.to_ms}
+
+
+def _check(request: LogRestoreRequest, made: LogRestorePlan, *, plain: bool) -> None:
     if made.encrypted and not plain:
         raise Refused(
             f"{made.encrypted} log files of {made.source} are encrypted; a full would show their values.",
             hint="Give --plain if they may lie beside the log as they are.",
         )
     require_restorable(made, allow_gaps=request.allow_gaps)
-    work.start_spark()
-    sweep(work)
-    with work.lease(_lease_name(full.backup_id)) as lease:
-        done = Life(LogFull(work, request, catalog, made), lease).take(full)
-    return work.timed({**summary, **done})
 
 
 def _lease_name(backup_id: str) -> str:

@@ -80,7 +80,7 @@ def run(request: TruncateRequest, *, spark: SparkSession | None = None, reporter
         cut = _cut(request, reader)
         return {"deleted": False, **_summary(cut, _totals(cut, reader, _asked(cut, "", 0)))}
     work = Workspace(request, request.name, reporter, spark)
-    with work.lease(keep_lease(request.name)) as lease:
+    with work.running("truncate", lease=keep_lease(request.name)) as lease:
         return _Run(request, work, lease).truncate()
 
 

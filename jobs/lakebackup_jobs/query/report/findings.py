@@ -21,6 +21,7 @@ _NAMED = 12  # topics that a command has by name
 _EVERY = ["--pattern", ".*"]
 _WORST = 3  # sources that a sentence has by name
 _FAULTS = ("missing", "changed", "damaged", "chain")
+_UPKEEP = {"merge": "merge", "compact": "compaction", "prune": "prune", "truncate": "truncate"}
 _REASONS = {
     "trial": "damaged: a trial restore failed",
     "recreated": "the topic was deleted and recreated",
@@ -100,7 +101,7 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
             text = f"{counted(alone, 'topic')} of {source} {_are(alone)} in no backup and in no policy."
             yield "bad", source, text, ["policy", "set", source, "--pattern", ".*"]
         yield from _of_runs(found, row)
-        if status != "UNPROTECTED" and row["verified_at"] is None:
+        if row["backup_id"] is not None and row["verified_at"] is None:
             unverified.append(source)
         if not row["has_policy"] and row["source_kind"] == TOPICS:
             text = f"{source} has no policy: nothing notices a run that is missed, and every backup is kept."
@@ -122,9 +123,10 @@ def _of_runs(found: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Findi
     source, due = row["source"], ["due", "--run", "--source", row["source"]]
     late = "" if row["late_ms"] is None else f"due for {span(row['late_ms'])}."
     if row["failed_runs"]:
-        text = f"The last run of {source} failed: {_sentence(row['failure'])}"
+        what = _UPKEEP.get(row["failed_run"], "run")
+        text = f"The last {what} of {source} failed: {_sentence(row['failure'])}"
         if row["failed_runs"] > 1:
-            text += f" {row['failed_runs']:,} failed since its newest backup."
+            text += f" {row['failed_runs']:,} have failed since one ended well."
         if late:
             text += f" A run has been {late}"
         yield "bad", source, text, due if late else _again(found, row)
@@ -192,8 +194,10 @@ def _full(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
 
 
 def _again(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
-    """The command that runs the backup of a source again; of an import, the one that shows more."""
-    return _backup(found, row, []) or _look("failures", row["source"])
+    """The command that runs the backup of a source again; of an import and of upkeep, the one that shows
+    more."""
+    again = None if row["failed_run"] in _UPKEEP else _backup(found, row, [])
+    return again or _look("failures", row["source"])
 
 
 def _backup(found: Mapping[str, Any], row: Mapping[str, Any], full: list[str]) -> list[str] | None:

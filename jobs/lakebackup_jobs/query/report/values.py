@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakebackup.sql_engine import CLOCK, clock_at
 from lakebackup.sql_engine.delta.log import folder_of
 from lakebackup_jobs.query.report.findings import findings, verdict
 from lakebackup_jobs.query.words import span
@@ -47,6 +48,7 @@ def facts(reader: CatalogReader, now_ms: int) -> dict[str, Any]:
     growth. Columns as in the queries `report_*`; times in ms or us as their names end.
     """
     repository = str(folder_of(reader.home.uri) or reader.home.uri)
+    reader.give(CLOCK, clock_at(now_ms))
     for relation, query in _STAGES.items():
         reader.define(relation, query)
     found: dict[str, Any] = {
@@ -55,7 +57,7 @@ def facts(reader: CatalogReader, now_ms: int) -> dict[str, Any]:
         "catalog": reader.catalog_uri,
         "schema_version": reader.version(),
         "versions": reader.versions(),
-        "sources": reader.rows("report_sources", now_ms=now_ms),
+        "sources": reader.rows("report_sources"),
         "topics": reader.rows("report_topics", most=MOST),
         "items": reader.rows("report_items", most=MOST),
         "kept": reader.rows("report_kept", chains=CHAINS),

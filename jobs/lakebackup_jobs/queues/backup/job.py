@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import UsageProblem
 from lakebackup.rows.base import QUEUES
 from lakebackup.rules import layout
-from lakebackup_jobs.lifecycle.failures import recorded
 from lakebackup_jobs.lifecycle.run import Life
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.backup.execute import QueueBackup, summary
@@ -40,15 +39,10 @@ def run(request: QueueRequest, *, spark: Session = None, reporter: Reporter) -> 
     if not request.topics:
         raise UsageProblem("No queue was named.", hint="Name them with --pattern, such as 'delta\\..*'.")
     work = Workspace(request, source, reporter, spark)
-    with recorded(work, QUEUES):
-        return _run(request, work)
-
-
-def _run(request: QueueRequest, work: Workspace) -> dict[str, Any]:
     if request.dry_run:
         return _preview(QueueBackup(work, QueuePlanner(request, work, work.existing)))
     # The catalog is opened while the cluster is asked.
-    with work.lease() as lease, ThreadPoolExecutor(1, "catalog") as beside:
+    with work.running("backup", QUEUES) as lease, ThreadPoolExecutor(1, "catalog") as beside:
         catalog = beside.submit(work.writer().prepare)
         # Ends that were looked at before it may be older than those of a backup that another run has taken.
         planner = QueuePlanner(request, work, catalog.result)

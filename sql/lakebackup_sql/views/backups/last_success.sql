@@ -3,7 +3,7 @@
 SELECT
   b.source, b.kind, b.backup_id, b.number, b.level, b.base, b.end_ts, b.end_time, b.started_at, b.finished_at,
   b.started_time, b.finished_time,
-  unix_millis(current_timestamp()) - CAST(FLOOR(b.finished_at / 1000) AS BIGINT) AS age_ms,
+  (SELECT now_ms FROM clock) - CAST(FLOOR(b.finished_at / 1000) AS BIGINT) AS age_ms,
   b.files, b.bytes, b.entries
 FROM (
   SELECT g.*, ROW_NUMBER() OVER (PARTITION BY g.source, g.kind ORDER BY g.place DESC, g.number DESC) AS nth

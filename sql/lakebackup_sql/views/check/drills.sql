@@ -10,5 +10,5 @@ SELECT
     WHEN d.to_ts >= 281474976710656 THEN timestamp_millis(d.to_ts DIV 262144)
     WHEN d.to_ts >= 0 THEN timestamp_millis(d.to_ts)
   END AS to_time,
-  unix_millis(current_timestamp()) - d.at DIV 1000 AS age_ms
+  (SELECT now_ms FROM clock) - d.at DIV 1000 AS age_ms
 FROM raw_drills AS d

@@ -1,5 +1,5 @@
--- Runs that were to make a backup and ended in an error, of the last 100 days at least. Not a run that was killed, one
--- that another run kept from working, or one whose flags are wrong.
+-- Runs that ended in an error, of the last 100 days at least: backups, imports, merges, compactions, prunes and
+-- truncates. Not a run that was killed, one that another run kept from working, or one whose flags are wrong.
 -- started_time: started_at, in UTC
 -- time: at, in UTC
 -- age_ms: from its end to the present
@@ -7,5 +7,6 @@ SELECT
   f.*,
   timestamp_micros(f.started_at) AS started_time,
   timestamp_micros(f.at) AS time,
-  unix_millis(current_timestamp()) - f.at DIV 1000 AS age_ms
+  (SELECT now_ms FROM clock) - f.at DIV 1000 AS age_ms
 FROM raw_failures AS f
+WHERE f.exit_code <> 0

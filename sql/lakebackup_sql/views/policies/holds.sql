@@ -9,4 +9,4 @@ SELECT
 FROM (SELECT r.*, ROW_NUMBER() OVER (PARTITION BY r.backup_id ORDER BY r.at DESC) AS nth FROM raw_holds AS r) AS h
 WHERE h.nth = 1
   AND NOT h.released
-  AND (h.until_ts IS NULL OR h.until_ts > unix_millis(current_timestamp()))
+  AND (h.until_ts IS NULL OR h.until_ts > (SELECT now_ms FROM clock))

@@ -18,7 +18,7 @@ SELECT
   s.now_ms - s.ended_ms AS lag_ms
 FROM (
   SELECT
-    w.source, w.run, w.schedule, w.every_ms, b.backup_id, b.ended_ms, unix_millis(current_timestamp()) AS now_ms,
+    w.source, w.run, w.schedule, w.every_ms, b.backup_id, b.ended_ms, (SELECT now_ms FROM clock) AS now_ms,
     COALESCE(b.began_ms, CAST(FLOOR(w.at / 1000) AS BIGINT)) AS last_ts
   FROM (
     SELECT source, 'full' AS run, full_schedule AS schedule, full_every_ms AS every_ms, at

@@ -21,8 +21,8 @@ SELECT
     CASE WHEN p.keep_differentials IS NOT NULL THEN CONCAT('differentials ', CAST(p.keep_differentials AS STRING)) END
   ) AS keep,
   timestamp_micros(p.at) AS time,
-  unix_millis(current_timestamp()) - CAST(p.window_days AS BIGINT) * 86400000 AS window_from_ts,
-  timestamp_millis(unix_millis(current_timestamp()) - CAST(p.window_days AS BIGINT) * 86400000) AS window_from_time
+  (SELECT now_ms FROM clock) - CAST(p.window_days AS BIGINT) * 86400000 AS window_from_ts,
+  timestamp_millis((SELECT now_ms FROM clock) - CAST(p.window_days AS BIGINT) * 86400000) AS window_from_time
 FROM (SELECT r.*, ROW_NUMBER() OVER (PARTITION BY r.source ORDER BY r.at DESC) AS nth FROM raw_policies AS r) AS p
 LEFT JOIN (
   SELECT r.*, ROW_NUMBER() OVER (PARTITION BY r.source ORDER BY r.at DESC) AS nth FROM raw_policy_topics AS r

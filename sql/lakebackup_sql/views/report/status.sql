@@ -1,8 +1,10 @@
 -- Each source, and whether somebody has to look after it.
--- status: the worst that is true of it: DAMAGED (backups that no restore can use: `unusable_backups`), UNPROTECTED
---   (nothing can be restored, or `unprotected_topics` has topics of it), FAILED (the last run that was to make a backup
---   ended in an error: `failures`), LATE (a run of its policy is missed, or its log task paused itself), UNVERIFIED (verify never looked at all that its newest backup needs), OK
--- detail: what that is, in words; null: it is OK
+-- status: the first of these that is true of it: DAMAGED (backups that no restore can use: `unusable_backups`),
+--   UNPROTECTED (nothing can be restored), FAILED (a run ended in an error, and none like it has ended well since:
+--   `failures`), LATE (a run of its policy is missed, or its log task paused itself), UNPROTECTED
+--   (`unprotected_topics` has topics of it), UNVERIFIED (verify never looked at all that its newest backup needs), OK
+-- rank: the place of that in the list, 1 is the worst
+-- detail: all that is true of it, the worst first; null: it is OK
 -- backup_id: its newest backup that can be restored; null: there is none
 -- finished_at: when that ended, microseconds since 1970 UTC
 -- finished_time: finished_at, in UTC
@@ -25,9 +27,12 @@
 -- drill_predicted_ms: how long that drill's restore was expected to take; null: nothing was known then
 -- drill_real_ms: how long it took
 -- drill_failures: drills that failed or found a difference since then
--- failed_runs: runs that ended in an error since its newest backup ended, of whatever state that is; a merge is none
--- last_failure: when the last of them ended, in UTC; null: there is none
--- failure: the error of that one
+-- failed_runs: runs that ended in an error and are not over: that of a backup when a later one ends that read the
+--   source, of whatever state (no merge or compaction), that of a full of a change feed when a later full does, that
+--   of a merge, a compaction, a prune or a truncate when the next such run ends well
+-- failed_run: what the last of them was: backup, follow, full, import, merge, compact, prune or truncate
+-- last_failure: when that ended, in UTC; null: there is none
+-- failure: its error
 WITH newest AS (
   SELECT n.source, n.backup_id, n.base, n.link, n.started_at, n.finished_at, n.bytes
   FROM (
@@ -57,14 +62,25 @@ drilled AS (
   ) AS g
   WHERE g.nth = 1
 ),
+ended_well AS (
+  SELECT b.source, 'backup' AS run, MAX(b.finished_at) AS at
+  FROM raw_backups AS b
+  LEFT JOIN compactions AS c ON b.source = c.source AND b.place = c.place
+  WHERE b.number = b.place AND (b.source_kind <> 'kafka' OR c.place IS NULL)
+  GROUP BY b.source
+  UNION ALL
+  SELECT source, 'full' AS run, MAX(finished_at) AS at FROM raw_backups WHERE kind = 'full' GROUP BY source
+  UNION ALL
+  SELECT source, run, MAX(at) AS at FROM raw_failures WHERE exit_code = 0 GROUP BY source, run
+),
 failed AS (
   SELECT
-    f.source, COUNT(*) AS failed_runs, MAX(f.at) AS failed_at, MAX_BY(CONCAT(f.error, ': ', f.message), f.at) AS failure
+    f.source, COUNT(*) AS failed_runs, MAX(f.at) AS failed_at, MAX_BY(f.run, f.at) AS failed_run,
+    MAX_BY(CONCAT(f.error, ': ', f.message), f.at) AS failure
   FROM raw_failures AS f
-  LEFT JOIN (
-    SELECT source, MAX(finished_at) AS finished_at FROM raw_backups WHERE number = place GROUP BY source
-  ) AS b ON f.source = b.source
-  WHERE f.at > COALESCE(b.finished_at, -1)
+  LEFT JOIN ended_well AS e
+    ON f.source = e.source AND CASE WHEN f.run IN ('follow', 'import') THEN 'backup' ELSE f.run END = e.run
+  WHERE f.exit_code <> 0 AND f.at > COALESCE(e.at, -1)
   GROUP BY f.source
 ),
 found AS (
@@ -75,7 +91,7 @@ found AS (
     COALESCE(k.state = 'paused' AND k.detail IS NOT NULL, FALSE) AS paused,
     e.at AS drilled_at, e.predicted_ms AS drill_predicted_ms, e.real_ms AS drill_real_ms,
     COALESCE(h.failures, 0) AS drill_failures,
-    COALESCE(w.failed_runs, 0) AS failed_runs, w.failed_at, w.failure
+    COALESCE(w.failed_runs, 0) AS failed_runs, w.failed_run, w.failed_at, w.failure
   FROM (
     SELECT source, MAX(source_kind) AS source_kind
     FROM (
@@ -119,30 +135,48 @@ found AS (
     GROUP BY d.source
   ) AS h ON s.source = h.source
   LEFT JOIN failed AS w ON s.source = w.source
+),
+ranked AS (
+  SELECT
+    f.*,
+    CASE
+      WHEN f.damaged > 0 THEN 1
+      WHEN f.backup_id IS NULL THEN 2
+      WHEN f.failed_runs > 0 THEN 3
+      WHEN f.missed > 0 OR f.paused THEN 4
+      WHEN f.unprotected > 0 THEN 5
+      WHEN f.verified_at IS NULL THEN 6
+      ELSE 7
+    END AS rank
+  FROM found AS f
 )
 SELECT
   source, source_kind,
-  CASE
-    WHEN damaged > 0 THEN 'DAMAGED'
-    WHEN backup_id IS NULL OR unprotected > 0 THEN 'UNPROTECTED'
-    WHEN failed_runs > 0 THEN 'FAILED'
-    WHEN missed > 0 OR paused THEN 'LATE'
-    WHEN verified_at IS NULL THEN 'UNVERIFIED'
-    ELSE 'OK'
+  CASE rank
+    WHEN 1 THEN 'DAMAGED' WHEN 2 THEN 'UNPROTECTED' WHEN 3 THEN 'FAILED' WHEN 4 THEN 'LATE' WHEN 5 THEN 'UNPROTECTED'
+    WHEN 6 THEN 'UNVERIFIED' ELSE 'OK'
   END AS status,
-  CASE
-    WHEN damaged > 0 THEN CONCAT('backups with faults: ', CAST(damaged AS STRING))
-    WHEN backup_id IS NULL THEN CONCAT('nothing can be restored', COALESCE(CONCAT('; the last run failed: ', failure), ''))
-    WHEN unprotected > 0 THEN CONCAT('topics without a backup: ', CAST(unprotected AS STRING))
-    WHEN failed_runs > 0 THEN CONCAT('failed runs: ', CAST(failed_runs AS STRING), ', the last: ', failure)
-    WHEN missed > 0 THEN CONCAT('missed runs: ', CAST(missed AS STRING))
-    WHEN paused THEN 'its log task paused itself'
-    WHEN verified_at IS NULL THEN 'never verified'
-  END AS detail,
+  rank,
+  NULLIF(
+    CONCAT_WS(
+      '; ',
+      CASE WHEN damaged > 0 THEN CONCAT('backups with faults: ', CAST(damaged AS STRING)) END,
+      CASE WHEN backup_id IS NULL THEN 'nothing can be restored' END,
+      CASE
+        WHEN failed_runs > 0
+          THEN CONCAT('failed runs: ', CAST(failed_runs AS STRING), ', the last: ', failed_run, ': ', failure)
+      END,
+      CASE WHEN missed > 0 THEN CONCAT('missed runs: ', CAST(missed AS STRING)) END,
+      CASE WHEN paused THEN 'its log task paused itself' END,
+      CASE WHEN unprotected > 0 THEN CONCAT('topics without a backup: ', CAST(unprotected AS STRING)) END,
+      CASE WHEN backup_id IS NOT NULL AND verified_at IS NULL THEN 'never verified' END
+    ),
+    ''
+  ) AS detail,
   backup_id, finished_at, timestamp_micros(finished_at) AS finished_time,
   CAST(FLOOR((finished_at - started_at) / 1000) AS BIGINT) AS duration_ms, bytes, restorable_ts, restorable_time, lag_ms,
   due_ts, timestamp_millis(due_ts) AS due_time, missed, verified_at, timestamp_micros(verified_at) AS verified_time,
   damaged, unprotected, held_bytes, timestamp_micros(drilled_at) AS last_drill,
-  unix_millis(current_timestamp()) - drilled_at DIV 1000 AS drill_age_ms, drill_predicted_ms, drill_real_ms, drill_failures,
-  failed_runs, timestamp_micros(failed_at) AS last_failure, failure
-FROM found
+  (SELECT now_ms FROM clock) - drilled_at DIV 1000 AS drill_age_ms, drill_predicted_ms, drill_real_ms, drill_failures,
+  failed_runs, failed_run, timestamp_micros(failed_at) AS last_failure, failure
+FROM ranked

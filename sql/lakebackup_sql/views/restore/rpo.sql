@@ -32,8 +32,8 @@ SELECT
   l.to_ts AS restorable_ts,
   timestamp_millis(l.to_ts DIV CASE t.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS restorable_time,
   CASE t.ts_domain
-    WHEN 'ms' THEN unix_millis(current_timestamp()) - l.to_ts
-    WHEN 'tso' THEN unix_millis(current_timestamp()) - l.to_ts DIV 262144
+    WHEN 'ms' THEN (SELECT now_ms FROM clock) - l.to_ts
+    WHEN 'tso' THEN (SELECT now_ms FROM clock) - l.to_ts DIV 262144
   END AS lag_ms,
   t.covers_to AS covered_ts,
   t.covers_to_time AS covered_time

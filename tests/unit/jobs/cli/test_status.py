@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,17 @@ def test_what_was_never_verified_is_not_ok(made: MadeBackups, capsys: pytest.Cap
     made.flush()
     said = Commands(capsys).fails(Incomplete.exit_code, "status", "--repo", made.folder)
     assert "prod is UNVERIFIED" in said
+
+
+def test_what_is_late_is_judged_by_the_moment_asked_for(
+    made: MadeBackups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.add(Policy(source="prod", at=1, actor="me", full_schedule="daily", full_every_ms=86_400_000))
+    made.flush()
+    day_after = datetime.fromtimestamp(NOW / 1000 + 1.5 * 86_400, UTC).isoformat()
+    for more, state in (((), "OK"), (("--as-of", day_after), "LATE")):
+        _, out, _ = Commands(capsys).run("status", "--repo", made.folder, "--json", *more)
+        assert json.loads(out.splitlines()[0])["status"] == state
 
 
 def test_damage_comes_first_and_has_its_own_code(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.command_line import quiet
 from tests.support.life_cases import LinesCase
-from tests.support.line_source import Lines
-from tests.support.looks import seen
+from tests.support.line_source import Lines, LinesRequest
+from tests.support.looks import rows_of, seen
 
-from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.rows.upkeep import Migration
 from lakebackup.sql_engine.delta.ddl import make_table
 from lakebackup.sql_engine.delta.table import append
 from lakebackup.storage import open_storage
+from lakebackup_jobs.lifecycle.workspace import Workspace
 
 SECRET = "s3cr3t-pass"
 
@@ -97,8 +100,6 @@ def test_a_catalog_of_an_earlier_version_gets_the_table(
 
 
 def too_early(catalog: Path) -> Any:
-    from lakebackup_jobs.lifecycle.workspace import Workspace
-
     writer = Workspace.writer
 
     def of_run(work: Workspace, *, here: bool = False) -> Any:
@@ -107,3 +108,30 @@ def too_early(catalog: Path) -> Any:
         raise EnvironmentProblem(f"{catalog} cannot be reached")
 
     return of_run
+
+
+def test_upkeep_that_fails_is_over_when_it_next_ends_well(case: LinesCase) -> None:
+    work = Workspace(LinesRequest(destination=str(case.root), file=case.file), case.NAME, quiet())
+
+    def compact(error: Exception | None) -> None:
+        with suppress(EnvironmentProblem, UsageProblem, NotFound), work.running("compact"):
+            if error:
+                raise error
+
+    for error, failed in (
+        (None, 0),
+        (EnvironmentProblem("the disk is full"), 1),
+        (UsageProblem("no such flag"), 1),
+        (NotFound("no such topic"), 1),
+        (Damaged("a file is torn"), 2),
+        (None, 0),
+        (None, 0),
+    ):
+        with suppress(Damaged):
+            compact(error)
+        assert seen(case.root, "SELECT failed_runs FROM status") == [{"failed_runs": failed}]
+    assert seen(case.root, "SELECT DISTINCT source_kind, run, exit_code > 0 AS bad FROM failures") == [
+        {"source_kind": "lines", "run": "compact", "bad": True}
+    ]
+    # What ended well without a failure before it leaves nothing.
+    assert len(rows_of(case.root, "failures")) == 3

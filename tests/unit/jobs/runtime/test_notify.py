@@ -196,6 +196,8 @@ def test_a_server_that_comes_late_is_tried_again() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(notify, "_may_pass", seen)
+        patch.setattr(notify, "_LAST_TRY_S", 30.0)  # on a busy machine the server comes later
+        patch.setattr(notify, "WEBHOOK_S", 60.0)
         sender = threading.Thread(target=lambda: sent.update(send(options, an_event())))
         sender.start()
         assert refused.wait(30)
@@ -218,8 +220,8 @@ def test_what_does_not_pass_is_not_tried_again(hook: Hook, status: int, text: st
 
 def test_nothing_takes_longer_than_its_time(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that answers a byte at a time, and a command that does not end."""
-    monkeypatch.setattr(notify, "LONGEST_S", 0.5)
-    monkeypatch.setattr(notify, "_COMMAND_S", 0.25)
+    monkeypatch.setattr(notify, "WEBHOOK_S", 0.5)
+    monkeypatch.setattr(notify, "_KILL_S", 0.25)
     left = threading.Event()
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
@@ -235,8 +237,15 @@ def test_nothing_takes_longer_than_its_time(hook: Hook, monkeypatch: pytest.Monk
     took = time.monotonic() - began
     left.set()
     assert took < 5
-    assert sent["webhook"] == "not done after 0 s"
+    assert sent["webhook"] == "not done after 0.5 s"
     assert "was ended after" in (sent["on_failure"] or "")
+
+
+def test_a_webhook_that_is_gone_keeps_a_command_for_seconds_only() -> None:
+    """By what is set, no clock is needed: the last attempt ends with the time that there is."""
+    assert notify._LAST_TRY_S + notify._ATTEMPT_S <= notify.WEBHOOK_S <= 5
+    (words,) = re.findall(r"All of it takes (\d+) seconds at most", PAGE.read_text("utf-8"))
+    assert float(words) == notify.WEBHOOK_S
 
 
 def test_it_is_not_sent_unsigned_where_a_key_is_named(hook: Hook, tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ def test_a_dry_run_predicts_by_earlier_drills_and_starts_nothing(lab: Lab) -> No
     (planned,) = lab.drill(backup_id=lab.backups[0], dry_run=True)["drills"]
     assert planned["predicted_ms"] == round(row["real_ms"] * 300 / 500)
     assert (planned["outcome"], planned["real_ms"], planned["bytes"]) == ("planned", None, 300)
+    assert planned["needed_bytes"] == 300 < planned["free_bytes"]
     assert sorted(lab.made.folder.rglob("*")) == before
     assert not list(lab.scratch.iterdir())
 
@@ -209,10 +210,14 @@ def test_a_check_is_good_when_it_returns_no_row(
 def test_a_disk_without_room_is_an_error_in_words(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     full = shutil.disk_usage(lab.scratch)._replace(free=499)
     monkeypatch.setattr(drill.shutil, "disk_usage", lambda _: full)
+    (planned,) = lab.drill(backup_id=lab.backups[1], dry_run=True)["drills"]
+    said = f"No room in {lab.scratch}: the restore takes 500 bytes, and 499 are free there."
+    assert (planned["outcome"], planned["needed_bytes"], planned["free_bytes"]) == ("refused", 500, 499)
+    assert planned["detail"].startswith(said)
     result = lab.drill(backup_id=lab.backups[1])
     (done,) = result["drills"]
-    assert done["outcome"] == "failed"
-    assert "room for 499 bytes, and the files to restore have 500" in done["detail"]
+    assert (done["outcome"], done["real_ms"]) == ("failed", None)
+    assert done["detail"] == planned["detail"]
     with pytest.raises(Incomplete, match="Drills failed: yb: "):
         drill.require_good(result)
     assert not list(lab.scratch.iterdir())
@@ -254,14 +259,20 @@ run(DrillRequest(sys.argv[1], scratch=sys.argv[2]), reporter=quiet())
 """
 
 
-def test_a_killed_drill_leaves_its_scratch_folder_and_the_next_one_works(lab: Lab) -> None:
+def test_the_next_drill_deletes_the_scratch_folder_of_one_that_was_killed(lab: Lab) -> None:
     done = subprocess.run([sys.executable, "-c", _KILLED, lab.folder, lab.scratch], check=False)
     assert done.returncode == -signal.SIGKILL
     (left,) = lab.scratch.iterdir()
     assert left.name.startswith(drill.PREFIX)
     assert lab.rows() == []
-    assert lab.drill()["drills"][0]["outcome"] == "ok"
+    lab.drill(dry_run=True)
     assert [*lab.scratch.iterdir()] == [left]
+    with drill._locked(str(left)):  # as if it were still at work
+        assert lab.drill()["drills"][0]["outcome"] == "ok"
+    assert [*lab.scratch.iterdir()] == [left]
+    assert lab.drill()["drills"][0]["outcome"] == "ok"
+    assert not list(lab.scratch.iterdir())
+    assert [row["outcome"] for row in lab.rows()] == ["ok", "ok"]
 
 
 def test_the_next_drill_forgets_the_plan_of_one_that_ended_early(lab: Lab) -> None:

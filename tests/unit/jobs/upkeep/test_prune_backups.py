@@ -178,7 +178,10 @@ def test_an_object_that_cannot_be_deleted_is_told_and_tried_again(root: Path) ->
         run(root, delete=True)
     assert data(root) == orders(2, 4, 5, 6, regions=1)
     assert tombstones.incomplete(open_storage(str(root)))
+    failed = "SELECT failed_run, failed_runs FROM status"
+    assert seen(root, failed) == [{"failed_run": "prune", "failed_runs": 1}]
     assert run(root, delete=True)["resumed"] == 1
+    assert seen(root, failed) == [{"failed_run": None, "failed_runs": 0}]
     assert data(root) == orders(4, 5, 6, regions=1)
     assert tombstones.incomplete(open_storage(str(root))) == []
 

@@ -1,23 +1,32 @@
--- 6e4b8a865fa43750 backups last_success policies protected status
+-- fc7fcf60a452db74 backups clock last_success policies protected status
 SELECT
   r.source,
   r.source_kind,
   r.status,
-  CASE WHEN r.due_ts <= $now_ms THEN $now_ms - r.due_ts END AS late_ms,
+  CASE WHEN r.missed > 0 THEN (
+    SELECT
+      now_ms
+    FROM clock
+  ) - r.due_ts END AS late_ms,
   r.damaged,
   r.unprotected,
   COALESCE(t.lost, 0) AS lost,
   r.backup_id,
   r.finished_at,
   r.duration_ms,
-  r.restorable_ts,
-  $now_ms - r.restorable_ts AS lag_ms,
+  COALESCE(EPOCH_MS(r.restorable_time), r.restorable_ts) AS restorable_ts,
+  (
+    SELECT
+      now_ms
+    FROM clock
+  ) - COALESCE(EPOCH_MS(r.restorable_time), r.restorable_ts) AS lag_ms,
   r.due_ts,
   r.verified_at,
-  r.drilled_ts,
+  EPOCH_MS(r.last_drill) AS drilled_ts,
   r.drill_failures,
   r.failed_runs,
-  r.failed_ts,
+  r.failed_run,
+  EPOCH_MS(r.last_failure) AS failed_ts,
   r.failure,
   r.held_bytes,
   COALESCE(b.backups, 0) AS backups,
@@ -33,37 +42,7 @@ SELECT
   p.time_zone,
   p.patterns,
   p.command
-FROM (
-  SELECT
-    s.source,
-    s.source_kind,
-    CASE
-      WHEN s.status IN ('DAMAGED', 'UNPROTECTED', 'FAILED')
-      THEN s.status
-      WHEN s.due_ts <= $now_ms OR (
-        s.status = 'LATE' AND s.missed = 0
-      )
-      THEN 'LATE'
-      WHEN s.verified_at IS NULL
-      THEN 'UNVERIFIED'
-      ELSE 'OK'
-    END AS status,
-    s.damaged,
-    s.unprotected,
-    s.backup_id,
-    s.finished_at,
-    s.duration_ms,
-    COALESCE(EPOCH_MS(s.restorable_time), s.restorable_ts) AS restorable_ts,
-    s.due_ts,
-    s.verified_at,
-    EPOCH_MS(s.last_drill) AS drilled_ts,
-    s.drill_failures,
-    s.failed_runs,
-    EPOCH_MS(s.last_failure) AS failed_ts,
-    s.failure,
-    s.held_bytes
-  FROM status AS s
-) AS r
+FROM status AS r
 LEFT JOIN policies AS p
   ON r.source = p.source
 LEFT JOIN (
@@ -98,17 +77,5 @@ LEFT JOIN (
 ) AS t
   ON r.source = t.source
 ORDER BY
-  CASE r.status
-    WHEN 'DAMAGED'
-    THEN 1
-    WHEN 'UNPROTECTED'
-    THEN 2
-    WHEN 'FAILED'
-    THEN 3
-    WHEN 'LATE'
-    THEN 4
-    WHEN 'UNVERIFIED'
-    THEN 5
-    ELSE 6
-  END NULLS FIRST,
+  r.rank NULLS FIRST,
   r.source NULLS FIRST

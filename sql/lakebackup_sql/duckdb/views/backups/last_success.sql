@@ -1,4 +1,4 @@
--- 5a1acc91ffd8a9ec backups
+-- 9ce3221ddb98f3dc backups clock
 SELECT
   b.source,
   b.kind,
@@ -12,7 +12,11 @@ SELECT
   b.finished_at,
   b.started_time,
   b.finished_time,
-  EPOCH_MS(CURRENT_TIMESTAMP) - TRY_CAST(FLOOR(b.finished_at / NULLIF(1000, 0)) AS BIGINT) AS age_ms,
+  (
+    SELECT
+      now_ms
+    FROM clock
+  ) - TRY_CAST(FLOOR(b.finished_at / NULLIF(1000, 0)) AS BIGINT) AS age_ms,
   b.files,
   b.bytes,
   b.entries

@@ -1,4 +1,4 @@
--- fa0fab17df2b49f1 raw_drills
+-- 40f0362f3e3e27d1 clock raw_drills
 SELECT
   d.*,
   TIMESTAMP_MICROS(d."at") AS time,
@@ -8,5 +8,9 @@ SELECT
     WHEN d.to_ts >= 0
     THEN TIMESTAMP_MILLIS(d.to_ts)
   END AS to_time,
-  EPOCH_MS(CURRENT_TIMESTAMP) - d."at" // 1000 AS age_ms
+  (
+    SELECT
+      now_ms
+    FROM clock
+  ) - d."at" // 1000 AS age_ms
 FROM raw_drills AS d

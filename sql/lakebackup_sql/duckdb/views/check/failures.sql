@@ -1,7 +1,13 @@
--- d6ecc0853e9e0013 raw_failures
+-- 6aa9712a8318d81a clock raw_failures
 SELECT
   f.*,
   TIMESTAMP_MICROS(f.started_at) AS started_time,
   TIMESTAMP_MICROS(f."at") AS time,
-  EPOCH_MS(CURRENT_TIMESTAMP) - f."at" // 1000 AS age_ms
+  (
+    SELECT
+      now_ms
+    FROM clock
+  ) - f."at" // 1000 AS age_ms
 FROM raw_failures AS f
+WHERE
+  f.exit_code <> 0

@@ -1,4 +1,4 @@
--- 80304e930351ac7c raw_holds
+-- ccf915f550ba04eb clock raw_holds
 SELECT
   h.source,
   h.backup_id,
@@ -18,5 +18,9 @@ WHERE
   h.nth = 1
   AND NOT h.released
   AND (
-    h.until_ts IS NULL OR h.until_ts > EPOCH_MS(CURRENT_TIMESTAMP)
+    h.until_ts IS NULL OR h.until_ts > (
+      SELECT
+        now_ms
+      FROM clock
+    )
   )

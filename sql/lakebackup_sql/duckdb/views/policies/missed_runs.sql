@@ -1,4 +1,4 @@
--- 58103a57213c0c3c backups policies
+-- 7ca2ab0d98548cae backups clock policies
 SELECT
   s.source,
   s.run,
@@ -27,7 +27,11 @@ FROM (
     w.every_ms,
     b.backup_id,
     b.ended_ms,
-    EPOCH_MS(CURRENT_TIMESTAMP) AS now_ms,
+    (
+      SELECT
+        now_ms
+      FROM clock
+    ) AS now_ms,
     COALESCE(b.began_ms, TRY_CAST(FLOOR(w."at" / NULLIF(1000, 0)) AS BIGINT)) AS last_ts
   FROM (
     SELECT

@@ -1,4 +1,4 @@
--- 7a1ec486037c6a65 raw_policies raw_policy_topics
+-- e87cdb26a1fbe362 clock raw_policies raw_policy_topics
 SELECT
   p.source,
   p."at",
@@ -54,8 +54,18 @@ SELECT
     END
   ) AS keep,
   TIMESTAMP_MICROS(p."at") AS time,
-  EPOCH_MS(CURRENT_TIMESTAMP) - TRY_CAST(p.window_days AS BIGINT) * 86400000 AS window_from_ts,
-  TIMESTAMP_MILLIS(EPOCH_MS(CURRENT_TIMESTAMP) - TRY_CAST(p.window_days AS BIGINT) * 86400000) AS window_from_time
+  (
+    SELECT
+      now_ms
+    FROM clock
+  ) - TRY_CAST(p.window_days AS BIGINT) * 86400000 AS window_from_ts,
+  TIMESTAMP_MILLIS(
+    (
+      SELECT
+        now_ms
+      FROM clock
+    ) - TRY_CAST(p.window_days AS BIGINT) * 86400000
+  ) AS window_from_time
 FROM (
   SELECT
     r.*,

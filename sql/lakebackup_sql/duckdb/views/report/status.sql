@@ -1,4 +1,4 @@
--- 679f2b05abb97488 backups growth log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unusable_backups
+-- 327aae777349326e backups clock compactions growth log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unusable_backups
 WITH newest AS (
   SELECT
     n.source,
@@ -59,26 +59,54 @@ WITH newest AS (
   ) AS g
   WHERE
     g.nth = 1
+), ended_well AS (
+  SELECT
+    b.source,
+    'backup' AS run,
+    MAX(b.finished_at) AS "at"
+  FROM raw_backups AS b
+  LEFT JOIN compactions AS c
+    ON b.source = c.source AND b.place = c.place
+  WHERE
+    b.number = b.place AND (
+      b.source_kind <> 'kafka' OR c.place IS NULL
+    )
+  GROUP BY
+    b.source
+  UNION ALL
+  SELECT
+    source,
+    'full' AS run,
+    MAX(finished_at) AS "at"
+  FROM raw_backups
+  WHERE
+    kind = 'full'
+  GROUP BY
+    source
+  UNION ALL
+  SELECT
+    source,
+    run,
+    MAX("at") AS "at"
+  FROM raw_failures
+  WHERE
+    exit_code = 0
+  GROUP BY
+    source,
+    run
 ), failed AS (
   SELECT
     f.source,
     COUNT(*) AS failed_runs,
     MAX(f."at") AS failed_at,
+    ARG_MAX(f.run, f."at") AS failed_run,
     ARG_MAX(f.error || ': ' || f.message, f."at") AS failure
   FROM raw_failures AS f
-  LEFT JOIN (
-    SELECT
-      source,
-      MAX(finished_at) AS finished_at
-    FROM raw_backups
-    WHERE
-      number = place
-    GROUP BY
-      source
-  ) AS b
-    ON f.source = b.source
+  LEFT JOIN ended_well AS e
+    ON f.source = e.source
+    AND CASE WHEN f.run IN ('follow', 'import') THEN 'backup' ELSE f.run END = e.run
   WHERE
-    f."at" > COALESCE(b.finished_at, -1)
+    f.exit_code <> 0 AND f."at" > COALESCE(e."at", -1)
   GROUP BY
     f.source
 ), found AS (
@@ -104,6 +132,7 @@ WITH newest AS (
     e.real_ms AS drill_real_ms,
     COALESCE(h.failures, 0) AS drill_failures,
     COALESCE(w.failed_runs, 0) AS failed_runs,
+    w.failed_run,
     w.failed_at,
     w.failure
   FROM (
@@ -208,39 +237,64 @@ WITH newest AS (
     ON s.source = h.source
   LEFT JOIN failed AS w
     ON s.source = w.source
+), ranked AS (
+  SELECT
+    f.*,
+    CASE
+      WHEN f.damaged > 0
+      THEN 1
+      WHEN f.backup_id IS NULL
+      THEN 2
+      WHEN f.failed_runs > 0
+      THEN 3
+      WHEN f.missed > 0 OR f.paused
+      THEN 4
+      WHEN f.unprotected > 0
+      THEN 5
+      WHEN f.verified_at IS NULL
+      THEN 6
+      ELSE 7
+    END AS rank
+  FROM found AS f
 )
 SELECT
   source,
   source_kind,
-  CASE
-    WHEN damaged > 0
+  CASE rank
+    WHEN 1
     THEN 'DAMAGED'
-    WHEN backup_id IS NULL OR unprotected > 0
+    WHEN 2
     THEN 'UNPROTECTED'
-    WHEN failed_runs > 0
+    WHEN 3
     THEN 'FAILED'
-    WHEN missed > 0 OR paused
+    WHEN 4
     THEN 'LATE'
-    WHEN verified_at IS NULL
+    WHEN 5
+    THEN 'UNPROTECTED'
+    WHEN 6
     THEN 'UNVERIFIED'
     ELSE 'OK'
   END AS status,
-  CASE
-    WHEN damaged > 0
-    THEN 'backups with faults: ' || TRY_CAST(damaged AS TEXT)
-    WHEN backup_id IS NULL
-    THEN 'nothing can be restored' || COALESCE('; the last run failed: ' || failure, '')
-    WHEN unprotected > 0
-    THEN 'topics without a backup: ' || TRY_CAST(unprotected AS TEXT)
-    WHEN failed_runs > 0
-    THEN 'failed runs: ' || TRY_CAST(failed_runs AS TEXT) || ', the last: ' || failure
-    WHEN missed > 0
-    THEN 'missed runs: ' || TRY_CAST(missed AS TEXT)
-    WHEN paused
-    THEN 'its log task paused itself'
-    WHEN verified_at IS NULL
-    THEN 'never verified'
-  END AS detail,
+  rank,
+  NULLIF(
+    CONCAT_WS(
+      '; ',
+      CASE WHEN damaged > 0 THEN 'backups with faults: ' || TRY_CAST(damaged AS TEXT) END,
+      CASE WHEN backup_id IS NULL THEN 'nothing can be restored' END,
+      CASE
+        WHEN failed_runs > 0
+        THEN 'failed runs: ' || TRY_CAST(failed_runs AS TEXT) || ', the last: ' || failed_run || ': ' || failure
+      END,
+      CASE WHEN missed > 0 THEN 'missed runs: ' || TRY_CAST(missed AS TEXT) END,
+      CASE WHEN paused THEN 'its log task paused itself' END,
+      CASE
+        WHEN unprotected > 0
+        THEN 'topics without a backup: ' || TRY_CAST(unprotected AS TEXT)
+      END,
+      CASE WHEN NOT backup_id IS NULL AND verified_at IS NULL THEN 'never verified' END
+    ),
+    ''
+  ) AS detail,
   backup_id,
   finished_at,
   TIMESTAMP_MICROS(finished_at) AS finished_time,
@@ -260,11 +314,16 @@ SELECT
   unprotected,
   held_bytes,
   TIMESTAMP_MICROS(drilled_at) AS last_drill,
-  EPOCH_MS(CURRENT_TIMESTAMP) - drilled_at // 1000 AS drill_age_ms,
+  (
+    SELECT
+      now_ms
+    FROM clock
+  ) - drilled_at // 1000 AS drill_age_ms,
   drill_predicted_ms,
   drill_real_ms,
   drill_failures,
   failed_runs,
+  failed_run,
   TIMESTAMP_MICROS(failed_at) AS last_failure,
   failure
-FROM found
+FROM ranked

@@ -1,4 +1,4 @@
--- 682263af3e2a8c7d compactions coverage raw_backups restore_points unusable_backups
+-- c5c11a384360768b clock compactions coverage raw_backups restore_points unusable_backups
 WITH steps AS (
   SELECT
     c.source,
@@ -44,9 +44,17 @@ SELECT
   TIMESTAMP_MILLIS(l.to_ts // CASE t.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS restorable_time,
   CASE t.ts_domain
     WHEN 'ms'
-    THEN EPOCH_MS(CURRENT_TIMESTAMP) - l.to_ts
+    THEN (
+      SELECT
+        now_ms
+      FROM clock
+    ) - l.to_ts
     WHEN 'tso'
-    THEN EPOCH_MS(CURRENT_TIMESTAMP) - l.to_ts // 262144
+    THEN (
+      SELECT
+        now_ms
+      FROM clock
+    ) - l.to_ts // 262144
   END AS lag_ms,
   t.covers_to AS covered_ts,
   t.covers_to_time AS covered_time

@@ -14,7 +14,8 @@ HOUR = 3_600_000
 SOURCE: dict[str, Any] = {
     "source": "orders", "source_kind": "kafka", "status": "OK", "late_ms": None, "damaged": 0,
     "unprotected": 0, "lost": 0, "backup_id": "b9", "restorable_ts": 1000, "verified_at": 1, "topics": 2,
-    "has_policy": True, "patterns": None, "command": None, "failed_runs": 0, "failure": None,
+    "has_policy": True, "patterns": None, "command": None, "failed_runs": 0, "failed_run": None,
+    "failure": None,
 }  # fmt: skip
 FAULT: dict[str, Any] = {
     "source": "orders", "reason": "damaged", "fault_backup_id": "b3", "fault_state": "complete",
@@ -39,7 +40,7 @@ PURGED = (
     "2 intervals of 1 topic of orders cannot be restored: the source had deleted the records before their "
     "backup. Run more often than its retention is long."
 )
-TWICE = "The last run of orders failed: E: x. 3 failed since its newest backup. A run has been due for 2 h."
+TWICE = "The last run of orders failed: E: x. 3 have failed since one ended well. A run has been due for 2 h."
 MANY = (
     "0 of 5 sources are fine; orders has nothing that can be restored, orders has 1 topic without a backup, "
     "orders has a log task that paused itself and 2 other sources need attention too."
@@ -93,6 +94,11 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         found(wrong("FAILED", source_kind="changes", failed_runs=1, failure="Busy: x.")),
         "The last run of orders failed: Busy: x.",
         "log snapshot orders",
+    ),
+    "a prune failed": (
+        found(wrong("FAILED", failed_runs=1, failed_run="prune", failure="E: x.")),
+        "The last prune of orders failed: E: x.",
+        """sql "SELECT * FROM failures WHERE source = 'orders'\"""",
     ),
     "an import failed": (
         found(wrong("FAILED", source_kind="couchbase", failed_runs=1, failure="E: x.")),
