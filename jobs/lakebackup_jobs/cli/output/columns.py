@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NOT_PRINTABLE_ASCII = "[^ -~]"
-_PIECE_BYTES = 16 << 20
+_PIECE_BYTES = 1 << 20
 # What Python has dates for.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _UTC = (None, "UTC", "Etc/UTC", "+00:00")
@@ -43,19 +43,22 @@ def texts(values: pa.Array, form: Form) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind, types = values.type, pa.types
+    kind, types, hard = values.type, pa.types, None
     if types.is_string(kind):
-        made = form.text(values)
-        hard = pc.fill_null(pc.match_substring_regex(values, form.hard), False)
-        if pc.any(hard).as_py():
-            cells = map(form.cell, values.filter(hard).to_pylist())
-            made = pc.replace_with_mask(made, hard, pa.array(cells, pa.string()))
-    elif form.number and (types.is_integer(kind) or types.is_boolean(kind)):
+        made, hard = form.text(values), pc.match_substring_regex(values, form.hard)
+    elif form.number and (types.is_integer(kind) or types.is_boolean(kind) or _is_whole(kind)):
         made = form.number(values.cast(pa.string()))
+    elif form.number and types.is_float64(kind):
+        shown = values.cast(pa.string())
+        hard = pc.match_substring_regex(shown, r"[^-0-9.]|^-?0\.0000")  # Python has an exponent
+        made = form.number(pc.if_else(pc.match_substring(shown, "."), shown, joined(shown, ".0")))
     elif form.number and _are_instants(values):
         made = form.text(_iso_8601(values))
     else:
         return pa.array(map(form.cell, values.to_pylist()), pa.string())
+    if hard is not None and pc.any(hard).as_py():
+        cells = pa.array(map(form.cell, values.filter(hard).to_pylist()), pa.string())
+        made = pc.replace_with_mask(made, pc.fill_null(hard, False), cells)
     return pc.fill_null(made, form.cell(None))
 
 
@@ -75,6 +78,13 @@ def whole(lines: pa.Array) -> str:
     return found
 
 
+def _is_whole(kind: pa.DataType) -> bool:
+    """Whether these are whole numbers of any size: sums."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_decimal(kind) and kind.scale == 0)
+
+
 def _are_instants(values: pa.Array) -> bool:
     """Whether these are instants in microseconds and UTC, all of which Python has dates for."""
     import pyarrow as pa
@@ -84,7 +94,7 @@ def _are_instants(values: pa.Array) -> bool:
     if not pa.types.is_timestamp(kind) or kind.unit != "us" or kind.tz not in _UTC:
         return False
     ends = pc.min_max(values.cast(pa.int64())).as_py()
-    return ends["min"] is None or (_FIRST_US <= ends["min"] and ends["max"] <= _LAST_US)
+    return ends["min"] is None or (ends["min"] >= _FIRST_US and ends["max"] <= _LAST_US)
 
 
 def _iso_8601(instants: pa.Array) -> pa.Array:

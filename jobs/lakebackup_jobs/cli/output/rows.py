@@ -142,7 +142,7 @@ def _json(rows: pa.RecordBatchReader) -> None:
     form = Form(_as_json, NOT_PRINTABLE_ASCII, quoted, number=lambda text: text)
     for batch in pieces(rows):
         parts, before = [], "{"
-        for name, values in dict(zip(rows.schema.names, batch.columns, strict=True)).items():
+        for name, values in zip(rows.schema.names, batch.columns, strict=True):
             parts += [f"{before}{_as_json(name)}: ", texts(values, form)]
             before = ", "
         sys.stdout.write(whole(joined(*parts, "}\n")))
@@ -225,15 +225,19 @@ def _units(rows: pa.RecordBatchReader, names: Sequence[str], screen: Screen | No
 
 
 def _aligned(
-    rows: pa.RecordBatchReader, names: Sequence[str], cell: Callable[[str, Any], str], *, figures: bool = False
+    rows: pa.RecordBatchReader,
+    names: Sequence[str],
+    cell: Callable[[str, Any], str],
+    *,
+    figures: bool = False,
 ) -> None:
     """Lines for a file or a program: some columns in full, whose texts `cell` makes of a name and a value.
     `figures`: it leaves numbers as they are."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    batches, first = (batch.select(names) for batch in pieces(rows)), []
-    while sum(map(len, first)) < FIRST_ROWS and (batch := next(batches, None)):
+    batches = (batch.select(names) for batch in pieces(rows))
+    first: list[pa.RecordBatch] = []
+    while sum(batch.num_rows for batch in first) < FIRST_ROWS and (batch := next(batches, None)):
         first.append(batch)
     shown = chain.from_iterable(batch.to_pylist() for batch in first)
     some = [[cell(*value) for value in row.items()] for row in islice(shown, FIRST_ROWS)]
