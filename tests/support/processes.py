@@ -13,12 +13,11 @@ import termios
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Self
+from typing import Protocol, Self
 from uuid import uuid4
 
 import psutil
 from tests.support import kafka_truth as truth
-from tests.support.runs import Lab
 
 MARK = "LAKEBACKUP_TESTED_RUN"
 
