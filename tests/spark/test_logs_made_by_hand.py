@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.command_line import quiet
 from tests.support.disks import flip
+from tests.support.faults import expire_leases
 from tests.support.looks import seen
 from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put, rollback, truncated
+from tests.support.processes import Run
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.cipher import Cipher
@@ -31,7 +33,8 @@ from lakebackup_jobs.logs.upkeep import compact
 from lakebackup_jobs.logs.upkeep.compact import CompactLogRequest
 from lakebackup_jobs.logs.upkeep.truncate import TruncateRequest
 from lakebackup_jobs.logs.upkeep.truncate import run as run_truncate
-from lakebackup_jobs.upkeep import verify
+from lakebackup_jobs.upkeep import optimize, verify
+from lakebackup_jobs.upkeep.optimize import OptimizeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -230,6 +233,26 @@ def test_no_restore_gives_anything_else_and_a_rebuild_knows_what_left_the_log(lo
     assert sorted(row["path"] for row in log.live()) == sorted(row["path"] for row in after)
     request = verify.VerifyRequest(destination=str(log.root), mode="decode", grace_ms=-3_600_000)
     assert verify.run(request, spark=log.spark, reporter=quiet())["findings"] == []
+
+
+@pytest.mark.long  # a JVM of its own, which is killed
+@pytest.mark.parametrize("cleaned_by", ["the next restore", "catalog optimize"])
+def test_the_plan_of_a_killed_restore_goes(small: Log, cleaned_by: str) -> None:
+    def left() -> list[Path]:
+        return [path for path in (small.root / "restores").rglob("*") if path.is_file()]
+
+    to, request = f"delta:{small.folder / 'out'}", OptimizeRequest(str(small.root))
+    killed = Run(small, "log", "restore", "shop", "--repo", str(small.root), "--to", to)
+    killed.kill_when(lambda: bool(left()), "its plan is written")
+    small._run(optimize, request)
+    assert left()  # its lease has not run out
+    expire_leases(small.root)
+    if cleaned_by == "catalog optimize":
+        small._run(optimize, request)
+        assert left() == []
+    small.restore()
+    assert left() == []
+    assert len(small.rows()) > 0
 
 
 def test_one_that_was_cut_off_leaves_nothing(small: Log, monkeypatch: pytest.MonkeyPatch) -> None:

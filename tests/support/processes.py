@@ -13,20 +13,26 @@ import termios
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Self
+from typing import Protocol, Self
 from uuid import uuid4
 
 import psutil
 from tests.support import kafka_truth as truth
-from tests.support.runs import Lab
 
 MARK = "LAKEBACKUP_TESTED_RUN"
+
+
+class Place(Protocol):
+    """What has a folder, beside which a run's output goes."""
+
+    @property
+    def folder(self) -> Path: ...
 
 
 class Run:
     """The command in a process of its own; all that it starts carries a mark."""
 
-    def __init__(self, lab: Lab, *arguments: str) -> None:
+    def __init__(self, lab: Place, *arguments: str) -> None:
         self.mark = uuid4().hex
         self.log = lab.folder.parent / f"{self.mark}.log"
         command = [sys.executable, "-m", "lakebackup_jobs", *arguments, "--master", "local[2]"]

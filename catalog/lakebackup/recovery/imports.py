@@ -10,7 +10,7 @@ import hashlib
 import secrets
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from lakebackup.errors import LakebackupError, NotFound
 from lakebackup.recovery.exchange import RowsFile
@@ -23,7 +23,7 @@ from lakebackup.store.delta_append import ROWS_PER_FILE
 from lakebackup.store.manifest import get_whole, read_record, write_record
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +33,15 @@ if TYPE_CHECKING:
 
 # What a task that wrote rows reports of each object it wrote.
 WRITTEN = "table STRING, path STRING, rows BIGINT, bytes BIGINT, sha256 STRING"
+# Makes, for a task's name, what counts the rows and bytes that the task is done with.
+Counters: TypeAlias = "Callable[[str], Callable[[int, int], None]]"
+_ROWS_AT_ONCE = 10_000
 _HINT = "Take it from another copy of the destination, or import once more what it was made from."
+
+
+def uncounted(_task: str) -> Callable[[int, int], None]:
+    """For tasks whose progress nobody watches."""
+    return lambda _rows, _bytes: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +81,19 @@ def append(
     transaction: str,
     *,
     spare: Collection[str] = (),
+    counters: Counters = uncounted,
 ) -> None:
     """Append the rows of an import, except those of `backups`, to their tables, once for each `transaction`.
 
-    Rows of the backups `spare` are left out, and rows that the tables have already.
+    Rows of the backups `spare` are left out, and rows that the tables have already. Tasks count with
+    `counters` the rows that they have read.
     """
     from lakebackup.sql_engine.spark import SparkEngine
 
     engine = SparkEngine(spark, writer.catalog_uri)
     for table in sorted({chunk.table for chunk in made.chunks}):
         chunks = tuple(chunk for chunk in made.chunks if chunk.table == table)
-        reader = ChunkReader(writer.home.uri, chunks)
+        reader = ChunkReader(writer.home.uri, chunks, counters)
         rows = reader.over(spark, range(len(chunks)), spark_columns(table))
         if table == "destinations":
             rows = rows.join(engine.table(table).select("destination"), "destination", "left_anti")
@@ -119,9 +129,11 @@ def rebuild(
     return list(backups.values()), problems
 
 
-def write_rows(rows: DataFrame, table: str, storage: Storage, import_id: str) -> list[RowsFile]:
+def write_rows(
+    rows: DataFrame, table: str, storage: Storage, import_id: str, counters: Counters
+) -> list[RowsFile]:
     """Write rows of a table as objects of an import; a row an object comes to the driver."""
-    written = rows.mapInArrow(ChunkWriter(storage.uri, import_id, table), WRITTEN)
+    written = rows.mapInArrow(ChunkWriter(storage.uri, import_id, table, counters), WRITTEN)
     return [RowsFile(**row.asDict()) for row in written.collect()]
 
 
@@ -132,12 +144,16 @@ class ChunkWriter:
     destination_uri: str
     import_id: str
     table: str
+    counters: Counters
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        count = self.counters(f"{self.table}-{task_number():06d}")
         for rows in in_chunks(batches, ARROW_SCHEMAS[self.table], ROWS_PER_FILE):
-            yield pa.RecordBatch.from_pylist([asdict(self._put(rows))])
+            chunk = self._put(rows)
+            count(chunk.rows, 0)
+            yield pa.RecordBatch.from_pylist([asdict(chunk)])
         settle()
 
     def _put(self, rows: pa.Table) -> RowsFile:
@@ -158,6 +174,7 @@ class ChunkReader(PerNumber):
 
     destination_uri: str
     chunks: tuple[RowsFile, ...]
+    counters: Counters
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -165,4 +182,7 @@ class ChunkReader(PerNumber):
 
         chunk = self.chunks[number]
         data = get_whole(open_storage(self.destination_uri), chunk.path, chunk.sha256)
-        yield from pq.read_table(pa.BufferReader(data)).to_batches()
+        count = self.counters(f"{chunk.table}-{number:06d}")
+        for batch in pq.read_table(pa.BufferReader(data)).to_batches(_ROWS_AT_ONCE):
+            yield batch
+            count(len(batch), 0)

@@ -196,7 +196,7 @@ class _ImportedExport:
                     (r["path"], r["sha256"], to) for r, to in pairs if r["destination"] == destination
                 )
                 uri = roots.uri(destination)
-                job = archive_task.CopyJob(uri, storage.uri, files, private=False, folder=WORK)
+                job = archive_task.CopyJob(uri, storage.uri, files, WORK, private=False)
                 run_all(job, range(len(files)), cluster, archive_task.MOST_TASKS)
         reporter.update(len(pairs), size)
         self.staged.finish(

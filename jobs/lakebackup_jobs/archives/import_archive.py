@@ -78,7 +78,7 @@ def run(
             if one.known:  # perhaps committed by a run that died before it marked it
                 mark_complete(work, one.backup.backup_id)
         for one in new:
-            _copy(work.spark, folder, work.storage, one)
+            _copy(work, folder, one)
             lease.renew()
             publish(work, _manifest(work.storage, one), lease)
             reporter.note(f"{one.backup.backup_id}: {one.found.folder or 'the archive'}")
@@ -143,11 +143,19 @@ def _plan(
     return chain.plan(source, destination, found, copied, folder.get, held)
 
 
-def _copy(spark: SparkSession, folder: Storage, storage: Storage, planned: PlannedBackup) -> None:
-    prefix = chain.stored_path(planned.backup.source, "")
+def _copy(work: Workspace, folder: Storage, planned: PlannedBackup) -> None:
+    backup = planned.backup
+    prefix = chain.stored_path(backup.source, "")
     files = tuple((file.path.removeprefix(prefix), file.sha256, file.path) for file in planned.files)
-    job = archive_task.CopyJob(folder.uri, storage.uri, files)
-    run_all(job, range(len(files)), spark, archive_task.MOST_TASKS)
+    size, reports = (
+        sum(file.bytes for file in planned.files),
+        layout.backup_folder(backup.source, backup.backup_id),
+    )
+    job = archive_task.CopyJob(folder.uri, work.storage.uri, files, reports)
+    work.reporter.start(len(files), size, "import", "files")
+    with work.task_progress(reports).watched(work.reporter.update):
+        run_all(job, range(len(files)), work.spark, archive_task.MOST_TASKS)
+    work.reporter.update(len(files), size)
 
 
 def _manifest(storage: Storage, planned: PlannedBackup) -> sidecar.Manifest:

@@ -106,22 +106,19 @@ def check(spark: SparkSession, uri: str, paths: Sequence[str]) -> dict[str, Arch
 
 @dataclass(frozen=True, slots=True)
 class CopyJob(Task):
-    """Copies a file (path, sha256, to) from one place to another; see `open_storage` for `private`.
-
-    `folder`: below it, at the target, tasks report what they have copied.
-    """
+    """Copies a file (path, sha256, to) from one place to another, and reports how much below `folder` there;
+    see `open_storage` for `private`."""
 
     COLUMNS = "bytes BIGINT, error STRING"
 
     uri: str
     target: str
     files: tuple[tuple[str, str, str], ...]
+    folder: str
     private: bool = True
-    folder: str | None = None
 
     def run(self, number: int) -> Mapping[str, Any]:
         path, sha256, to = self.files[number]
         target = open_storage(self.target, private=self.private)
-        source, told = open_storage(self.uri), TaskProgress(target, self.folder) if self.folder else None
-        count = (told.counter(hashlib.sha256(to.encode()).hexdigest()[:16]),) if told else ()
-        return {"bytes": copy(source, path, sha256, target, to, *count)}
+        count = TaskProgress(target, self.folder).counter(hashlib.sha256(to.encode()).hexdigest()[:16])
+        return {"bytes": copy(open_storage(self.uri), path, sha256, target, to, count)}

@@ -34,7 +34,7 @@ from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -154,7 +154,8 @@ def _write(work: Workspace, plan: _Plan, reader: CatalogReader, staged: Staged) 
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
-    spark, mutations = work.spark, sum(row["entries"] for row in plan.files)
+    # Each is read, and most are written.
+    spark, mutations = work.spark, 2 * sum(row["entries"] for row in plan.files)
     work.reporter.start(mutations, None, "restore", "mutations")
     read = ReadJob(reader.destinations(), tuple(plan.files), plan.limits, staged.storage.uri)
     rows = read.over(spark, range(len(plan.files)), ROWS, archive_task.MOST_TASKS)
@@ -233,7 +234,8 @@ class DocumentsJob:
     uri: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+        count = TaskProgress(open_storage(self.uri, private=False), WORK).counter(f"written-{task_number()}")
+        rows = chain.from_iterable(_counted(batch.to_pylist(), count) for batch in batches)
         for scope, some in groupby(rows, key=itemgetter("scope")):
             yield guarded(DOCUMENTS, partial(self._one, scope, some))
 
@@ -245,6 +247,11 @@ class DocumentsJob:
                 entries += 1
             writer.commit(path, if_absent=False)
         return {"scope": scope, "entries": entries, "path": path}
+
+
+def _counted(rows: list[Mapping[str, Any]], count: Callable[[int, int], None]) -> list[Mapping[str, Any]]:
+    count(len(rows), 0)
+    return rows
 
 
 def line(row: Mapping[str, Any]) -> bytes:

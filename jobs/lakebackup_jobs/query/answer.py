@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
@@ -44,10 +45,11 @@ class Answer:
         self.readings: tuple[Reading, ...] = ()
 
     def batches(self) -> pa.RecordBatchReader:
-        """The rows in Arrow batches that are read while they are taken: for any number of them."""
+        """The rows in Arrow batches that are read while they are taken: for any number of them. Of columns
+        of one name, the second is `name_1`."""
         result, self._result = self._result or self._begin(), None
         self.readings = result.readings
-        return result.rows
+        return _with_distinct_names(result.rows)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rows, column name -> value, read while they are taken."""
@@ -110,3 +112,17 @@ class Answer:
         """A notebook's table."""
         found: str = self.df()._repr_html_()
         return found
+
+
+def _with_distinct_names(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    import pyarrow as pa
+
+    given, names = rows.schema.names, dict[str, None]()
+    if len(set(given)) == len(given):
+        return rows
+    for name in given:
+        others = (f"{name}_{number}" for number in count(1))
+        names[name if name not in names else next(o for o in others if o not in {*names, *given})] = None
+    schema = pa.schema([field.with_name(name) for field, name in zip(rows.schema, names, strict=True)])
+    renamed = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows)
+    return pa.RecordBatchReader.from_batches(schema, renamed)

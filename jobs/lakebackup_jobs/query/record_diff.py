@@ -6,6 +6,7 @@ chain the files after the older one are read, and of the older only those that c
 
 from __future__ import annotations
 
+import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,13 @@ from lakebackup.plan.records import RecordsPlan, Wanted
 from lakebackup.rows.base import TOPICS
 from lakebackup.rules.kinds import require_kind_of
 from lakebackup.sql_engine.guard.records import RecordsCall
+from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters, TaskProgress
 from lakebackup_jobs.query.record_query import Records, given
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -102,7 +105,9 @@ def _topic(
         request.engine == "auto" and (spark is not None or size > MOST_RECORDS)
     )
     engine = _on_spark(request, reader, spark) if by_spark else reader
-    with given(engine, new), _watched(reporter, new, by_spark=by_spark):
+    # Spark's tasks read all files when the rows are chosen.
+    tasks = TaskCounters(reader.home.uri, f"checks/{secrets.token_hex(8)}/") if by_spark else None
+    with given(engine, new, counters=tasks), _watched(reporter, new, tasks):
         engine.define("newest_b", "record_newest")
     if continued and not by_spark:  # Spark would read the newer files twice for it
         keys = engine.rows("record_keys", most=_MOST_KEYS + 1)
@@ -110,9 +115,10 @@ def _topic(
             found = frozenset(bytes.fromhex(row["key_hex"]) for row in keys)
             before = replace(before, wanted=Wanted(keys=found))
     old = old or Records(reader, before)
-    with given(engine, old), _watched(reporter, old, by_spark=by_spark):
+    with given(engine, old, counters=tasks), _watched(reporter, old, tasks):
         engine.define("newest_a", "record_newest")
-    changed = engine.choose("record_changed", "record_changes", scope=scope, continued=continued)
+    with _watched_tasks(reporter, (new, old), tasks):
+        changed = engine.choose("record_changed", "record_changes", scope=scope, continued=continued)
     totals = next(iter(changed.rows("record_change_totals")), {})
     return TopicDiff(
         scope=scope,
@@ -124,14 +130,24 @@ def _topic(
 
 
 @contextmanager
-def _watched(reporter: Reporter, records: Records, *, by_spark: bool) -> Iterator[None]:
-    """Report how much of the records' files was read; of Spark's tasks it is not known."""
-    if by_spark:
-        reporter.wait("comparing")
-    else:
+def _watched(reporter: Reporter, records: Records, tasks: TaskCounters | None) -> Iterator[None]:
+    """Report how much of the records' files this process has read, unless tasks read them."""
+    if not tasks:
         reporter.start(records.files.count, records.files.bytes, "comparing", "files")
         records.told = reporter.update
     yield
+
+
+@contextmanager
+def _watched_tasks(reporter: Reporter, read: Sequence[Records], tasks: TaskCounters | None) -> Iterator[None]:
+    """Report how much of the records' files Spark's tasks have read, if they do."""
+    if not tasks:
+        yield
+        return
+    files = sum(one.files.count for one in read), sum(one.files.bytes for one in read)
+    reporter.start(*files, "comparing", "files")
+    with TaskProgress(open_storage(tasks.uri), tasks.folder).watched(reporter.update):
+        yield
 
 
 def _on_spark(request: DiffRequest, reader: CatalogReader, spark: SparkSession | None) -> CatalogReader:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lakebackup.sql_engine.spark import SparkEngine
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.kafka.format.read_records import ReadRecords, RecordFile
+    from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 
 _THREADS = 4
 # Files whose key filter is looked at before it is their turn, and bytes of files that are held.
@@ -129,14 +130,16 @@ def _files_on_spark(
 
 
 @contextmanager
-def given(reader: CatalogReader, *relations: Records) -> Iterator[None]:
+def given(reader: CatalogReader, *relations: Records, counters: TaskCounters | None = None) -> Iterator[None]:
     """Give planned records to the reader's engine, each as the relation that its plan names; Spark's tasks
-    read them. Errors of reading them inside the block are raised as they were."""
+    read them, and count the files with `counters`. Errors of reading them inside the block are raised as
+    they were."""
     for records in relations:
         if reader.engine == "spark":
             plan, read = records.plan, records.reading
             files = reader.frame("record_files", **plan.parameters())
-            _give_to_spark(files, plan, records.job, read.held, read.held_bytes)
+            job = replace(records.job, counters=counters)
+            _give_to_spark(files, plan, job, read.held, read.held_bytes)
         else:
             reader.give(records.plan.call.relation, records.dataset())
     with _own_errors(relations):

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 FIRST_ROWS = 200
 """Widths come from this many rows: the rest streams by."""
-_GAP = 2
+GAP = 2
+"""Places between two columns."""
 _LEAST, _LEAST_OF_PATHS = 16, 28
 """No text is cut to less than this many places."""
 # Ids of backups, numbers, times: half of one is of no use.
@@ -110,8 +111,8 @@ def table(
     def cell(text: str, place: int) -> str:
         if screen.width is not None and not _is_whole(text):
             text = cut(text, max(widths[place], _least(text)))
-        padded = _padded(text, widths[place], right[place])
-        return screen.state(padded) if is_state(names[place]) else padded
+        text = padded(text, widths[place], right[place])
+        return screen.state(text) if is_state(names[place]) else text
 
     header, *_ = table_lines(
         [[names[place] for place in shown]],
@@ -120,7 +121,7 @@ def table(
     )
     yield screen.bold(header.rstrip()) + "\n"
     for row in chain(first, rest):
-        yield (" " * _GAP).join(cell(row[place], place) for place in shown).rstrip() + "\n"
+        yield (" " * GAP).join(cell(row[place], place) for place in shown).rstrip() + "\n"
     if out := [name for place, name in enumerate(names) if place not in shown]:
         note = f"Left out (--wide shows all): {', '.join(out)}"
         yield screen.dim(cut(note, screen.width or len(note))) + "\n"
@@ -149,8 +150,8 @@ def table_lines(
     """Rows of visible texts as lines of columns, whole; those of `numbers` are flush right."""
     right = [*numbers, *[False] * (len(widths) - len(numbers))]
     for row in rows:
-        cells = map(_padded, row, widths, right)
-        yield (" " * _GAP).join(cells).rstrip() + "\n"
+        cells = map(padded, row, widths, right)
+        yield (" " * GAP).join(cells).rstrip() + "\n"
 
 
 def cut(text: str, width: int) -> str:
@@ -178,7 +179,8 @@ def _least(text: str) -> int:
     return _LEAST_OF_PATHS if "/" in text else _LEAST
 
 
-def _padded(text: str, width: int, right: bool) -> str:
+def padded(text: str, width: int, right: bool) -> str:
+    """A visible text with spaces up to a width, in front of it for `right`."""
     from rich.cells import cell_len
 
     space = " " * (width - cell_len(text))
@@ -186,7 +188,7 @@ def _padded(text: str, width: int, right: bool) -> str:
 
 
 def _total(widths: Sequence[int]) -> int:
-    return sum(widths) + _GAP * (len(widths) - 1)
+    return sum(widths) + GAP * (len(widths) - 1)
 
 
 def _least_widths(names: Sequence[str], rows: Sequence[Sequence[str]], natural: Sequence[int]) -> list[int]:

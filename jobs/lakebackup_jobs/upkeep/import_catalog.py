@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
@@ -26,11 +26,12 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup.store.roots import Roots, destination_id
 from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.upkeep.import_rows import Resolver
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -159,12 +160,14 @@ class _Run:
             for source in sorted({backup.source for backup in backups} | changed):
                 leases.enter_context(self.work.lease(f"source-{source}"))
             self._still(backups)
-            self.work.reporter.wait("writing the rows")
+            self.work.reporter.wait("counting the rows")
             with task_errors():
+                count = sum(frame.count() for frame in rows.values())
+            with self._counting("writing", count) as counters:
                 chunks = [
                     chunk
                     for table, frame in rows.items()
-                    for chunk in write_rows(frame, table, writer.home, self.import_id)
+                    for chunk in write_rows(frame, table, writer.home, self.import_id, counters)
                 ]
             for state, ids in found.states.items():
                 writer.set_states(tuple(ids), state, actor=holder(), reason="catalog import")
@@ -179,8 +182,18 @@ class _Run:
             self._publish(writer, made)
         return self._summary(backups, _counts(made), found.states)
 
+    @contextmanager
+    def _counting(self, stage: str, rows: int) -> Iterator[TaskCounters]:
+        """What counts the rows of a stage in its tasks, while a person sees how many are done."""
+        reporter, folder = self.work.reporter, layout.import_folder(self.import_id)
+        reporter.start(rows, None, stage, "rows")
+        with self.work.task_progress(folder).watched(reporter.update), task_errors():
+            yield TaskCounters(self.work.storage.uri, folder)
+        reporter.update(rows, 0)
+
     def _publish(self, writer: CatalogWriter, made: Import) -> None:
-        append(self.work.spark, writer, made, f"import-{made.import_id}")
+        with self._counting("publishing", sum(chunk.rows for chunk in made.chunks)) as counters:
+            append(self.work.spark, writer, made, f"import-{made.import_id}", counters=counters)
         entry = Audit(
             at=made.at,
             actor=made.actor,
@@ -258,7 +271,7 @@ class _Run:
             whole=self.request.folder is not None,
             source_kind=self.request.source_kind,
             mirror=self.request.mirror,
-            progress=(self.work.storage.uri, folder) if folder else None,
+            counters=TaskCounters(self.work.storage.uri, folder) if folder else None,
         )
 
     def _summary(

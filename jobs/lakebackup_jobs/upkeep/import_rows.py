@@ -10,13 +10,13 @@ from lakebackup.errors import Refused, UsageProblem
 from lakebackup.plan.upkeep.import_backups import BackupsPlan, counted, numbered, plan_backups
 from lakebackup.recovery.import_reader import MANIFESTS, ImportFile, ImportRows, import_spark_schema
 from lakebackup.rows.tables import OF_BACKUPS, spark_columns
-from lakebackup.storage import open_storage
-from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 
 _SHOWN = 20
 _BUFFER = 1 << 20
@@ -24,14 +24,12 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class CountedRows(ImportRows):
-    """The same; tasks report below `folder` of the place at `uri` the bytes that they have read."""
+    """The same; tasks count with `counters` the bytes that they have read."""
 
-    uri: str
-    folder: str
+    counters: TaskCounters
 
     def counted(self, number: int, stream: BinaryIO) -> BinaryIO:
-        progress = TaskProgress(open_storage(self.uri), self.folder)
-        count = progress.counter(f"{self.table}-{number:06d}")
+        count = self.counters(f"{self.table}-{number:06d}")
         return cast("BinaryIO", io.BufferedReader(_Counted(stream, count), _BUFFER))
 
 
@@ -62,7 +60,7 @@ class _Counted(io.RawIOBase):
 
 class Resolver:
     """One import's rows. `held`: the catalog's backups by id; `whole`: the files are those of an export;
-    `progress`: a place and a folder there, where tasks report the bytes that they have read.
+    `counters`: with which tasks count the bytes that they have read.
 
     Frames are kept on Spark's disks until `close`.
     """
@@ -77,7 +75,7 @@ class Resolver:
         whole: bool,
         source_kind: str,
         mirror: bool,
-        progress: tuple[str, str] | None = None,
+        counters: TaskCounters | None = None,
     ) -> None:
         from lakebackup.sql_engine.spark import SparkEngine
 
@@ -85,7 +83,7 @@ class Resolver:
         self._engine = SparkEngine(spark, catalog_uri)
         self._whole, self._source_kind, self._mirror = whole, source_kind, mirror
         self._kept: list[DataFrame] = []
-        self._progress = progress
+        self._counters = counters
 
     def close(self) -> None:
         """Release the frames."""
@@ -129,9 +127,8 @@ class Resolver:
         files = self._files[table]
         among = known if table in (*OF_BACKUPS, MANIFESTS) else None
         reading = ImportRows(table, files, self._whole, among)
-        if self._progress:
-            uri, folder = self._progress
-            reading = CountedRows(table, files, self._whole, among, uri=uri, folder=folder)
+        if self._counters:
+            reading = CountedRows(table, files, self._whole, among, counters=self._counters)
         return self._keep(reading.over(self._spark, range(len(files)), import_spark_schema(table)))
 
     def _require_sound(self, given: Mapping[str, DataFrame]) -> None:
@@ -194,7 +191,7 @@ class Resolver:
         if gone is not None:
             old.createOrReplaceTempView("known_files")
             gone.createOrReplaceTempView("given_departures")
-            made["departures"] = self._engine.query("import_departures")
+            made["departures"] = self._keep(self._engine.query("import_departures"))
         return made
 
     def _present(self, sources: set[str]) -> DataFrame:

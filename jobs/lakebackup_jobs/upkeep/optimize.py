@@ -14,6 +14,7 @@ from lakebackup.store.lease import held
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import FOLDED
 from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.logs.restore import job as restore_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,7 +40,8 @@ class OptimizeRequest(Request):
 
 
 def run(request: OptimizeRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Compact each table and clean it; returns files and bytes before and after.
+    """Compact each table and clean it, and delete plans that killed restores of a log left; returns files and
+    bytes before and after.
 
     Raises NotFound (no catalog), Refused (a retention that is too short), Busy (another process writes).
     """
@@ -51,6 +53,7 @@ def run(request: OptimizeRequest, *, spark: SparkSession | None = None, reporter
     before = {table: _held(reader.catalog_uri, table) for table in TABLES}
     if request.dry_run:
         return {"dry_run": True, "retain_ms": retain_ms, **_summary(before, before)}
+    restore_log.sweep(work)
     writer = work.writer()
     reporter.start(len(TABLES), None, "optimize", "tables")
     for number, table in enumerate(TABLES, 1):

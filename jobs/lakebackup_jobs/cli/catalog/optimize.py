@@ -17,6 +17,8 @@ def optimize(
 ) -> None:
     """Bring the tables' small files together, and delete files of older versions. No row changes.
 
+    Deletes also the plans that killed restores of a log left in the destination.
+
     Examples:
         lakebackup catalog optimize --repo ./backups
         lakebackup catalog optimize --retain 30d --dry-run --repo ./backups

@@ -12,19 +12,32 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial, reduce
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import UsageProblem
+from lakebackup_jobs.cli.output.columns import NOT_PRINTABLE_ASCII, Form, joined, pieces, texts, whole
 from lakebackup_jobs.cli.output.pager import paged
 from lakebackup_jobs.lifecycle.progress import display
-from lakebackup_jobs.runtime.terminal_table import FIRST_ROWS, Screen, has_room, is_state, screen_of, table
+from lakebackup_jobs.runtime.terminal_table import (
+    FIRST_ROWS,
+    GAP,
+    Screen,
+    has_room,
+    is_state,
+    padded,
+    screen_of,
+    table,
+    table_lines,
+    widths_of,
+)
 from lakebackup_jobs.runtime.terminal_text import visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = r"^[=+\-@\t\r]"
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
@@ -61,8 +74,7 @@ def write(
     screen = screen_of(sys.stdout, wide=wide)
     with paged() if pages else nullcontext(), reader_may_leave():
         if as_json:
-            for row in _rows(rows):
-                sys.stdout.write(json_line(row))
+            _json(rows)
         elif as_csv:
             _csv(rows, screen)
         elif vertical:
@@ -79,7 +91,7 @@ def write(
 
 def json_line(row: Mapping[str, Any]) -> str:
     """A row as one line of JSON: instants as ISO 8601, bytes as hex."""
-    return json.dumps(row, default=_plain) + "\n"
+    return _as_json(row) + "\n"
 
 
 @contextmanager
@@ -103,6 +115,9 @@ def _plain(value: Any) -> str | int:
     return str(value)
 
 
+_as_json = json.JSONEncoder(default=_plain).encode
+
+
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
         yield from batch.to_pylist()
@@ -113,25 +128,53 @@ def _cell(value: Any) -> str:
         return value or ""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    return json.dumps(value, default=_plain).strip('"')
+    return _as_json(value).strip('"')
+
+
+def _json(rows: pa.RecordBatchReader) -> None:
+    import pyarrow.compute as pc
+
+    def quoted(text: pa.Array) -> pa.Array:
+        for letter in ("\\", '"'):
+            text = pc.replace_substring(text, letter, f"\\{letter}")
+        return joined('"', text, '"')
+
+    form = Form(_as_json, NOT_PRINTABLE_ASCII, quoted, number=lambda text: text)
+    for batch in pieces(rows):
+        parts, before = [], "{"
+        for name, values in zip(rows.schema.names, batch.columns, strict=True):
+            parts += [f"{before}{_as_json(name)}: ", texts(values, form)]
+            before = ", "
+        sys.stdout.write(whole(joined(*parts, "}\n")))
 
 
 def _csv(rows: pa.RecordBatchReader, screen: Screen | None) -> None:
-    import csv
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    plain = csv.writer(sys.stdout, lineterminator="\n")
-    quoted = csv.writer(sys.stdout, lineterminator="\n", quoting=csv.QUOTE_ALL)
     # A program gets the text as it is; a person's terminal must not obey it.
-    shown = visible if screen else str
+    shown, hard = (visible, f"{NOT_PRINTABLE_ASCII}|{_FORMULA}") if screen else (str, _FORMULA)
 
-    def put(cells: Iterable[str]) -> None:
-        row = list(map(shown, cells))
-        # Python's own rule leaves a carriage return bare, which ends the line for other programs.
-        (quoted if any("\r" in cell for cell in row) else plain).writerow(row)
+    def cell(value: Any) -> str:
+        return shown(_no_formula(value) if isinstance(value, str) else _cell(value))
 
-    put(map(_no_formula, rows.schema.names))
-    for row in _rows(rows):
-        put(_no_formula(value) if isinstance(value, str) else _cell(value) for value in row.values())
+    form = Form(cell, hard, lambda text: text, number=lambda text: text)
+    names = rows.schema.names
+    header = pa.record_batch([[name] for name in names], names)
+    for batch in chain([header], pieces(rows)):
+        cells = [texts(values, form) for values in batch.columns]
+        # To some programs a carriage return is the end of a line.
+        quoted = reduce(pc.or_, (pc.match_substring(text, "\r") for text in cells))
+        if len(cells) == 1:
+            quoted = pc.or_(quoted, pc.equal(cells[0], ""))  # a line without anything is no row
+        cells = [_csv_field(text, pc.or_(quoted, pc.match_substring_regex(text, '[",\n]'))) for text in cells]
+        sys.stdout.write(whole(joined(joined(*cells, between=","), "\n")))
+
+
+def _csv_field(text: pa.Array, quoted: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.if_else(quoted, joined('"', pc.replace_substring(text, '"', '""'), '"'), text)
 
 
 def _vertical(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], screen: Screen | None) -> None:
@@ -147,14 +190,18 @@ def _vertical(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], screen:
 
 def _no_formula(text: str) -> str:
     """A text that a spreadsheet would run gets a quote in front, which makes it text there; numbers stay."""
-    return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
+    return f"'{text}" if re.match(_FORMULA, text) and not _NUMBER.fullmatch(text) else text
 
 
 def _table(rows: pa.RecordBatchReader, screen: Screen | None) -> None:
     """All columns as they are."""
-    names, every = rows.schema.names, _rows(rows)
+    names = rows.schema.names
     shown = [*map(visible, names)]
-    if screen and screen.width is not None:
+    if screen is None:
+        _aligned(rows, names, lambda _, value: visible(_cell(value)), figures=True)
+        return
+    every = _rows(rows)
+    if screen.width is not None:
         first = list(islice(every, FIRST_ROWS))
         every = chain(first, every)
         if not has_room(shown, [_texts(row) for row in first], screen.width):
@@ -170,8 +217,46 @@ def _texts(row: Mapping[str, Any]) -> list[str]:
 
 def _units(rows: pa.RecordBatchReader, names: Sequence[str], screen: Screen | None) -> None:
     """Some columns with their units."""
+    if screen is None:
+        _aligned(rows, names, display)
+        return
     cells = ([display(name, row[name]) for name in names] for row in _rows(rows))
     sys.stdout.writelines(table(names, cells, numbers=_numbers(rows, names), screen=screen))
+
+
+def _aligned(
+    rows: pa.RecordBatchReader,
+    names: Sequence[str],
+    cell: Callable[[str, Any], str],
+    *,
+    figures: bool = False,
+) -> None:
+    """Lines for a file or a program: some columns in full, whose texts `cell` makes of a name and a value.
+    `figures`: it leaves numbers as they are."""
+    import pyarrow.compute as pc
+
+    batches = (batch.select(names) for batch in pieces(rows))
+    first: list[pa.RecordBatch] = []
+    while sum(batch.num_rows for batch in first) < FIRST_ROWS and (batch := next(batches, None)):
+        first.append(batch)
+    shown = chain.from_iterable(batch.to_pylist() for batch in first)
+    some = [[cell(*value) for value in row.items()] for row in islice(shown, FIRST_ROWS)]
+    right, header = _numbers(rows, names), [*map(visible, names)]
+    widths = widths_of([header, *some])
+    sys.stdout.writelines(table_lines([header], widths, right))
+
+    def form(name: str, width: int, right: bool) -> Form:
+        def put(value: Any) -> str:
+            return padded(cell(name, value), width, right)
+
+        fill = partial(pc.utf8_lpad if right else pc.utf8_rpad, width=width)
+        return Form(put, NOT_PRINTABLE_ASCII, fill, number=fill if figures else None)
+
+    forms = [*map(form, names, widths, right)]
+    for batch in chain(first, batches):
+        cells = [texts(values, how) for values, how in zip(batch.columns, forms, strict=True)]
+        line = pc.utf8_rtrim_whitespace(joined(*cells, between=" " * GAP))
+        sys.stdout.write(whole(joined(line, "\n")))
 
 
 def _brief(rows: pa.RecordBatchReader, how: Brief, screen: Screen) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,8 +80,8 @@ class ReadRecords:
     """For `mapInArrow` over rows of record_files: the wanted records, with `columns`.
 
     `to_ts`: records after it are left out. `exact`: key and value are texts of all their bytes, also of those
-    that are not UTF-8, which Spark passes on as they are. Raises Damaged (a file that differs from the
-    catalog).
+    that are not UTF-8, which Spark passes on as they are. `counters`: makes, for a task's name, what counts
+    its files and their bytes. Raises Damaged (a file that differs from the catalog).
     """
 
     columns: tuple[str, ...]
@@ -91,14 +91,20 @@ class ReadRecords:
     decoder: Decoder | None = None
     zone: str | None = "UTC"
     exact: bool = False
+    counters: Callable[[str], Callable[[int, int], None]] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        count = None
         for batch in batches:
             for row in batch.to_pylist():
                 file = RecordFile(**row)
+                if self.counters and not count:
+                    count = self.counters(sha256(file.path.encode()).hexdigest()[:16])
                 reader = self.open(file)
                 if reader is not None:
                     yield from self.read(file, reader)
+                if count:
+                    count(1, file.bytes)
         settle()
 
     def may_hold(self, file: RecordFile) -> bool:

@@ -9,10 +9,12 @@ import json
 import threading
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError
 from lakebackup.sql_engine.pace import spend
+from lakebackup.storage import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,3 +94,14 @@ class TaskProgress:
             finished.set()
             thread.join()
             self.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCounters:
+    """Makes a task's counter where the task runs, for code that knows nothing of progress."""
+
+    uri: str
+    folder: str
+
+    def __call__(self, task: str) -> Callable[[int, int], None]:
+        return TaskProgress(open_storage(self.uri), self.folder).counter(task)

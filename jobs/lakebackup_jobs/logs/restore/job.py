@@ -4,12 +4,12 @@ value of each key, and the target takes all of them at once."""
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import NotFound, Refused
+from lakebackup.errors import Busy, NotFound, Refused
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.plan.logs.flush import shown_ts
 from lakebackup.plan.logs.restore import plan_restore, require_restorable
@@ -18,6 +18,8 @@ from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
 from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.scratch import open_scratch
+from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
+from lakebackup_jobs.lifecycle.tasks.splits import clear
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.targets import Held, is_done, open_target, require_same
 from lakebackup_jobs.targets.delta import DeltaTarget
@@ -28,12 +30,15 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
     from lakebackup.rows.upkeep import Audit
+    from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.targets import Target
     from lakebackup_jobs.targets.change_topics import ChangeTopics
 
 _TABLES_SHOWN = 50
+# Begins the names of the lease and of the plan's folder of a restore.
+_TARGET = "target-"
 
 
 def run(
@@ -82,13 +87,15 @@ def run(
         work.start_sql()
     else:
         work.start_spark()
-    name = f"target-{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
+    name = f"{_TARGET}{hashlib.sha256(target.place.encode()).hexdigest()[:32]}"
     with open_scratch(work, name):
         # Another restore may have finished meanwhile.
         before = target.held()
         if is_done(before, after, alone=alone):
             return {"done_before": True, **summary}
-        written = bring(request, work, reader, made, target, before, after)
+        # One that is killed leaves its plan there, until the next into the target.
+        folder = layout.restore_folder(name)
+        written = bring(request, work, reader, made, target, before, after, folder)
     return work.timed({**summary, **written})
 
 
@@ -106,14 +113,17 @@ def bring(
     target: Target,
     before: Held | None,
     after: Held,
+    folder: str,
 ) -> dict[str, int]:
-    """Read the planned files and write the target, while no prune may delete them; the target's summary."""
+    """Read the planned files and write the target, while no prune may delete them; the target's summary.
+
+    `folder`: where the plan is written, which no other run uses meanwhile.
+    """
     # They load pyspark and numba; a dry run does without.
     from lakebackup_jobs.logs.restore import apply
     from lakebackup_jobs.logs.restore.splits import write_splits
 
     reporter = work.reporter
-    folder = layout.restore_folder(layout.new_backup_id(datetime.now(UTC)))
     keys = LogKeys.load(request.keys_file) if request.keys_file else None
     with recorded_restore(
         work,
@@ -125,6 +135,7 @@ def bring(
         to_ts=made.end_ts,
         audit=_audit(made, target.place) if made.gaps else None,
     ) as (own, counts):
+        _clear(own.storage, folder)
         splits = write_splits(own.storage, made, folder, keys=keys, checksum=request.checksum)
         reporter.start(made.entries, made.bytes, "restore", "events")
         try:
@@ -138,6 +149,19 @@ def bring(
         reporter.update(made.entries, made.bytes)
         counts.update(entries=written["entries"], bytes=made.bytes)
     return written
+
+
+def sweep(work: Workspace) -> None:
+    """Delete the plans of restores that were killed and have not been repeated."""
+    for name in list(work.storage.folders(f"{layout.RESTORES_FOLDER}/")):
+        if name.startswith(_TARGET):
+            with suppress(Busy), work.lease(name):
+                _clear(work.storage, layout.restore_folder(name))
+
+
+def _clear(storage: Storage, folder: str) -> None:
+    clear(storage, folder)
+    TaskProgress(storage, folder).clear()
 
 
 def _upon(request: LogRestoreRequest) -> Held | None:

@@ -133,7 +133,8 @@ class LogFull(Derived):
         folder = layout.full_folder(work.source, draft.backup_id)
         target = DeltaTarget(f"{work.storage.uri}/{folder}".rstrip("/"))
         after = Held.after(None, made, self.request)
-        written = bring(self.request, work, self.catalog, made, target, None, after)
+        own = layout.backup_folder(work.source, draft.backup_id)  # `sweep` empties it
+        written = bring(self.request, work, self.catalog, made, target, None, after, own)
         self._describe(draft, folder)
         totals = Totals()
         totals.entries = written["entries"]

@@ -10,7 +10,10 @@
 -- target_id: the last backup of the path
 -- step: 1 for the first backup to restore
 -- backups: how many they are
-WITH paths AS (
+WITH spans AS (
+  SELECT * FROM restore_spans  -- computed once
+),
+paths AS (
   SELECT
     t.source, t.scope, t.epoch, t.ts_domain, t.covers_from, t.covers_to, t.backup_id AS target_id,
     t.backup_id AS base_id, CAST(NULL AS BIGINT) AS base_ts, CAST(NULL AS BIGINT) AS log_ts
@@ -20,7 +23,7 @@ WITH paths AS (
   SELECT
     s.source, '-' AS scope, '-' AS epoch, s.ts_domain, s.covers_from, s.base_ts AS covers_to, s.base_id AS target_id,
     s.base_id, s.base_ts, CAST(NULL AS BIGINT) AS log_ts
-  FROM restore_spans AS s
+  FROM spans AS s
   WHERE s.covers_from < s.base_ts
   UNION ALL
   SELECT
@@ -37,7 +40,7 @@ WITH paths AS (
     ) AS covers_from,
     LEAST(t.covers_to, s.covers_to) AS covers_to,
     t.backup_id AS target_id, s.base_id, s.base_ts, t.covers_to AS log_ts
-  FROM restore_spans AS s
+  FROM spans AS s
   JOIN restore_points AS t
     ON s.source = t.source AND t.covers_to > s.base_ts AND t.covers_from < s.covers_to
   WHERE t.scope = '-' AND t.epoch = '-' AND t.kind = 'log'

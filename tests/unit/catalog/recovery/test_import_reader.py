@@ -17,6 +17,7 @@ from lakebackup.recovery.import_reader import ImportRows, import_files, import_s
 from lakebackup.rows.tables import as_row
 from lakebackup.storage import open_storage
 from lakebackup_jobs.lifecycle.tasks import progress
+from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 from lakebackup_jobs.upkeep.import_rows import CountedRows
 
 FILE = {"backup_id": "s1", "path": "a", "bytes": 1}
@@ -38,7 +39,9 @@ def test_a_task_reports_the_bytes_that_it_reads(
     else:
         pq.write_table(pa.Table.from_pylist(rows), file)
     given = import_files("files", str(file))
-    reading = CountedRows("files", tuple(given), whole=False, uri=str(tmp_path / "to"), folder="imports/1/")
+    reading = CountedRows(
+        "files", tuple(given), whole=False, counters=TaskCounters(str(tmp_path / "to"), "imports/1/")
+    )
     assert [row["path"] for row in reading.read(0)] == [row["path"] for row in rows]
     records, read = progress.TaskProgress(open_storage(str(tmp_path / "to")), "imports/1/").total()
     # Of a Parquet file the footer is read first, and again with what is near it.

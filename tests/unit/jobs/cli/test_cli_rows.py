@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +21,13 @@ import pytest
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup_jobs.cli.look import list_
+from lakebackup_jobs.cli.output import rows as rows_module
 from lakebackup_jobs.cli.output.errors import report
 from lakebackup_jobs.cli.output.rows import Brief, write
 from lakebackup_jobs.cli.output.short_ids import ShortIds
-from lakebackup_jobs.lifecycle.progress import print_result, reporter
+from lakebackup_jobs.lifecycle.progress import display, print_result, reporter
+from lakebackup_jobs.runtime.terminal_table import table
+from lakebackup_jobs.runtime.terminal_text import visible
 
 OUTPUT = Path(__file__).parents[4] / "docs" / "output.md"
 AT = datetime(2026, 11, 21, 14, 5, tzinfo=UTC)
@@ -49,6 +55,100 @@ def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
         "maps": {"x": 1},
     }  # fmt: skip
     assert rows[2] == dict.fromkeys(TABLE.schema.names) | {"key": ""}
+
+
+TEXTS = [
+    None, "", "a", 'q"uo,te', "back\\slash", "a\nb", "a\rb", "=1", "-5", "+x", "@", "\t", " end ",
+    "\x00\x1b\x7f", "é漢😀", "\u202e\u2028\xa0\u3000", "\ufeff",
+]  # fmt: skip
+MOMENTS = [None, 0, -1, 1_500_000, 1_790_000_000_000_000]
+NUMBERS = [
+    None,
+    0.0,
+    -0.0,
+    1.5,
+    1e15,
+    1e16,
+    1e-4,
+    1e-5,
+    123456789012.25,
+    math.nan,
+    math.inf,
+    -math.inf,
+    1 / 3,
+]
+HOSTILE_COLUMNS = {
+    "text": pa.array(TEXTS),
+    "long_text": pa.array(TEXTS, pa.large_string()),
+    "coded": pa.array(TEXTS).dictionary_encode(),
+    "nothing": pa.nulls(2),
+    "bytes": pa.array([None, 0, 2**63 - 1, -(2**63)], pa.int64()),
+    "small": pa.array([None, -128], pa.int8()),
+    "large": pa.array([2**64 - 1], pa.uint64()),
+    "truth": pa.array([True, False, None]),
+    "d_s": pa.array(NUMBERS, pa.float64()),
+    "half": pa.array(NUMBERS, pa.float32()),
+    "at_utc": pa.array(MOMENTS, pa.timestamp("us", "Etc/UTC")),
+    "first_and_last": pa.array([-62_135_596_800_000_000, 253_402_300_799_999_999], pa.timestamp("us")),
+    "at_london": pa.array(MOMENTS, pa.timestamp("us", "Europe/London")),
+    "at_ms": pa.array(MOMENTS[:-1], pa.timestamp("ms")),
+    "sum": pa.array([None, Decimal(10) ** 37, Decimal(0)], pa.decimal128(38, 0)),
+    "money": pa.array([None, Decimal("1.50"), Decimal("-2.00")], pa.decimal128(18, 2)),
+    "day": pa.array([None, 20_000], pa.date32()),
+    "span": pa.array([None, 1_500_000], pa.duration("us")),
+    "key": pa.array([None, b"", b"\x00\xff"]),
+    "texts": pa.array([None, [], TEXTS]),
+    "row": pa.array([None, {"at": AT, "key": b"\xff", "is": 'a"b'}]),
+    "pairs": pa.array([None, [("a,", 1)]], pa.map_(pa.string(), pa.int32())),
+}
+#: Each column by itself, and all of them beside each other.
+HOSTILE_TABLES = [
+    *(pa.table({name: values}) for name, values in HOSTILE_COLUMNS.items()),
+    pa.table({
+        name: pa.concat_arrays([values] * (len(TEXTS) // len(values) + 1)).slice(0, len(TEXTS))
+        for name, values in HOSTILE_COLUMNS.items()
+    }),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("hostile", HOSTILE_TABLES, ids=lambda table: "+".join(table.schema.names)[:20])
+@pytest.mark.parametrize("size", [3, 1000])
+def test_columns_are_written_as_python_would(
+    hostile: pa.Table, size: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names, rows = hostile.schema.names, hostile.to_pylist()
+    write(reader(hostile, size), as_json=True)
+    assert capsys.readouterr().out == "".join(map(rows_module.json_line, rows))
+
+    write(reader(hostile, size), as_csv=True)
+    written = io.StringIO()
+    for values in ([*names], *([*row.values()] for row in rows)):
+        cells = [_csv_cell(value) for value in values]
+        quoting = csv.QUOTE_ALL if any("\r" in cell for cell in cells) else csv.QUOTE_MINIMAL
+        csv.writer(written, lineterminator="\n", quoting=quoting).writerow(cells)
+    assert capsys.readouterr().out == written.getvalue()
+
+    numbers = rows_module._numbers(hostile, names)
+    write(reader(hostile, size))
+    lines = table(names, [[*map(visible, map(_cell, row.values()))] for row in rows], numbers=numbers)
+    assert capsys.readouterr().out == "".join(lines)
+    write(reader(hostile, size), columns=names)
+    lines = table(names, [[*starmap(display, row.items())] for row in rows], numbers=numbers)
+    assert capsys.readouterr().out == "".join(lines)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return str(value)
+    return "" if value is None else rows_module.json_line({"": value})[5:-2].strip('"')
+
+
+def _csv_cell(value: Any) -> str:
+    text = _cell(value)
+    formula = isinstance(value, str) and text[:1] in {*"=+-@\t\r"} and text != "-5"
+    return f"'{text}" if text and formula else text
 
 
 def test_csv(capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,6 +54,12 @@ def test_every_form_has_the_same_rows(made: MadeBackups, capsys: pytest.CaptureF
             answer.spark()
 
 
+def test_columns_of_one_name_are_all_there(made: MadeBackups) -> None:
+    with lakebackup.connect(str(made.folder)) as con:
+        rows = con.sql("SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a").rows()
+    assert rows == [{"a": 1, "a_2": 2, "a_1": 3, "a_3": 4}]
+
+
 def test_polars_is_named_where_it_is_missing(made: MadeBackups, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(EnvironmentProblem, match="Polars is not installed"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from tests.support.rows import filled
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.rows.topics import SchemaRecord
+from lakebackup.sql_engine.guard.check import check_select
+from lakebackup_jobs.lifecycle.tasks import progress
 from lakebackup_jobs.query import record_query as ask
 
 
@@ -93,6 +96,23 @@ def test_a_topic_that_is_not_there(made: MadeBackups) -> None:
         rows(made, "SELECT key FROM records('order')")
     assert missing.value.hint == "Did you mean orders?"
     assert numbers(made, "SELECT kafka_offset FROM records('prod/orders') ORDER BY 1") == [0, 1, 2]
+
+
+def test_a_task_counts_its_files(made: MadeBackups, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    for first in (0, 3):
+        made.backup([run(first, first + 3)])
+    reader = made.reader()
+    checked = check_select("SELECT value FROM records('orders')", reader.relations(), records=True)
+    (plan,) = ask.plans(reader, checked)
+    found = reader.query("record_files", **plan.parameters()).read_all()
+    counters = progress.TaskCounters(made.storage.uri, "checks/1/")
+    job = replace(ask.Records(reader, plan).job, counters=counters)
+    assert sum(batch.num_rows for batch in job(found.to_batches())) == 6
+    told = progress.TaskProgress(made.storage, "checks/1/")
+    assert told.total() == (2, sum(found["bytes"].to_pylist()))
+    told.clear()
+    assert list(made.storage.list("checks/")) == []
 
 
 def test_only_files_that_can_hold_the_key_are_opened(made: MadeBackups) -> None:

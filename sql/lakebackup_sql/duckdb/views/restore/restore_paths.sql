@@ -1,5 +1,9 @@
--- 660a4c0c515fd0f0 backups needs restore_points restore_spans
-WITH paths AS (
+-- 6fa7ebb48ff8364a backups needs restore_points restore_spans
+WITH spans AS (
+  SELECT
+    *
+  FROM restore_spans
+), paths AS (
   SELECT
     t.source,
     t.scope,
@@ -28,7 +32,7 @@ WITH paths AS (
     s.base_id,
     s.base_ts,
     TRY_CAST(NULL AS BIGINT) AS log_ts
-  FROM restore_spans AS s
+  FROM spans AS s
   WHERE
     s.covers_from < s.base_ts
   UNION ALL
@@ -54,7 +58,7 @@ WITH paths AS (
     s.base_id,
     s.base_ts,
     t.covers_to AS log_ts
-  FROM restore_spans AS s
+  FROM spans AS s
   JOIN restore_points AS t
     ON s.source = t.source AND t.covers_to > s.base_ts AND t.covers_from < s.covers_to
   WHERE
