@@ -13,6 +13,7 @@ import termios
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Protocol, Self
 from uuid import uuid4
 
