@@ -30,8 +30,8 @@ def recorded(work: Workspace, run: FailedRun, source_kind: str | None) -> Iterat
     well after such, a row that records that. `source_kind` None: that of the source's backups.
 
     Not of a dry run, of wrong flags, of nothing new (UsageProblem), or where another run is at work (Busy):
-    its end is what counts. Not of one that a person interrupted. Upkeep that was told to work on what is not
-    there (NotFound) had wrong flags; of a backup the source lacks it.
+    its end is what counts. Not of one that a person interrupted. NotFound means wrong flags of upkeep,
+    and of a backup that the source lacks something.
     """
     upkeep = run in get_args(UpkeepRun)
     started = time.time_ns() // 1000
