@@ -65,12 +65,11 @@ def run(
             f"{len(other)} files do not belong to an archive and are not imported, such as {other[0]}"
         )
     work = Workspace(request, source, reporter, spark)
+    copied = _check(work.spark, folder, found, reporter)  # before anything is written
     if request.dry_run:
-        copied = _check(work.spark, folder, found, reporter)
         planned = _plan(source, _destination_id(work.storage), found, copied, folder, work.existing())
         return work.timed({"dry_run": True, **_summary(source, planned)})
     with work.running("import", ARCHIVE) as lease:
-        copied = _check(work.spark, folder, found, reporter)
         work.writer().prepare()
         planned = _plan(source, work.destination, found, copied, folder, work.reader())
         new = [one for one in planned if not one.known]
