@@ -146,10 +146,8 @@ def _copy(work: Workspace, folder: Storage, planned: PlannedBackup) -> None:
     backup = planned.backup
     prefix = chain.stored_path(backup.source, "")
     files = tuple((file.path.removeprefix(prefix), file.sha256, file.path) for file in planned.files)
-    size, reports = (
-        sum(file.bytes for file in planned.files),
-        layout.backup_folder(backup.source, backup.backup_id),
-    )
+    size = sum(file.bytes for file in planned.files)
+    reports = layout.backup_folder(backup.source, backup.backup_id)
     job = archive_task.CopyJob(folder.uri, work.storage.uri, files, reports)
     work.reporter.start(len(files), size, "import", "files")
     with work.task_progress(reports).watched(work.reporter.update):
