@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from tests.support.unpacked import unpack
 from tests.support.wheels import run, skip_without_index
 
 pytestmark = pytest.mark.long
@@ -36,8 +36,8 @@ def base(wheel: Path, constraints: Path, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def backups(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("old")
-    with tarfile.open(DESTINATION) as archive:
-        archive.extractall(folder, filter="data")
+    with DESTINATION.open("rb") as packed:
+        unpack(packed, folder)
     return folder / "backups"
 
 

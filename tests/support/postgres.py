@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 import subprocess
-import tarfile
 import tempfile
 import time
 import zipfile
@@ -15,6 +14,7 @@ from typing import Any, Self, cast
 from uuid import uuid4
 
 import psycopg
+from tests.support.unpacked import unpack
 
 from lakebackup_jobs.runtime.child import Child, free_port, tail
 from lakebackup_jobs.runtime.java.jars import JarSet, class_path
@@ -118,6 +118,6 @@ class Postgres:
         package = class_path(cast("JarSet", f"postgres-{platform.machine()}"))
         with zipfile.ZipFile(package) as archive:
             inner = next(name for name in archive.namelist() if name.endswith(".txz"))
-            with archive.open(inner) as packed, tarfile.open(fileobj=packed, mode="r|xz") as files:
-                files.extractall(program, filter="tar")
+            with archive.open(inner) as packed:
+                unpack(packed, program)
         return program

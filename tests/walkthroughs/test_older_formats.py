@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import tarfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.support.command_line import quiet
 from tests.support.faults import rows_of
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab
+from tests.support.unpacked import unpack
 
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rows.backups import DataFile
@@ -213,8 +213,8 @@ LAYOUT = "t-{scope}/{snapshot}/{name}"
 @pytest.fixture
 def expected(lab: Lab, tmp_path: Path) -> dict[str, Any]:
     """What the destination of `lab`, unpacked, holds."""
-    with tarfile.open(Path(__file__).parent / "data/destination-of-0.1.tar.gz") as packed:
-        packed.extractall(tmp_path, filter="data")
+    with (Path(__file__).parent / "data/destination-of-0.1.tar.gz").open("rb") as packed:
+        unpack(packed, tmp_path)
     found: dict[str, Any] = json.loads((tmp_path / "expected.json").read_text())
     return found
 

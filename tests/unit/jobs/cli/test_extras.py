@@ -10,11 +10,11 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import tomllib
 from pathlib import Path
 
 import pytest
+from tests.support.unpacked import unpack
 
 from lakebackup_jobs.cli import extras
 
@@ -37,8 +37,8 @@ for command in json.load(sys.stdin):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("old")
-    with tarfile.open(DESTINATION) as archive:
-        archive.extractall(made, filter="data")
+    with DESTINATION.open("rb") as packed:
+        unpack(packed, made)
     return made / "backups"
 
 
