@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
 
-#: Rows of the tables of files above which Spark plans where Spark runs the job. Below, DuckDB is done before
-#: Spark has started.
-LARGE = 100_000
+#: Rows of the tables of files above which Spark plans where Spark runs the job. Below, DuckDB is done sooner
+#: than a session that is warm (docs/benchmarks.md).
+LARGE = 10_000_000
 _OF_FILES = ("files", "snapshot_files")
 
 T = TypeVar("T")
@@ -33,9 +33,9 @@ class Asked(Protocol):
     def remote(self) -> str | None: ...
 
 
-def is_large(reader: CatalogReader) -> bool:
-    """Whether a catalog has so many files that Spark, once it has started, is done sooner."""
-    return reader.count(*_OF_FILES) > LARGE
+def has_more(reader: CatalogReader, rows: int) -> bool:
+    """Whether a catalog has more rows of files than that."""
+    return reader.count(*_OF_FILES) > rows
 
 
 def planned(
@@ -44,12 +44,15 @@ def planned(
     spark: SparkSession | None,
     reporter: Reporter,
     plan: Callable[[CatalogReader], T],
+    *,
+    of_files: bool = True,
 ) -> T:
-    """The plan that `plan` makes of a catalog, by the engine that was asked for.
+    """The plan that `plan` makes of a catalog, by the engine that was asked for. `of_files`: whether it reads
+    rows of files.
 
     `auto` is Spark where Spark runs the job (`spark` is there, a Spark Connect server is named, or it is run
-    by spark-submit) and the catalog has more than LARGE rows of files; else DuckDB, and Spark when DuckDB's
-    memory does not suffice.
+    by spark-submit) and the plan is of files, of which the catalog has more than LARGE rows; else DuckDB, and
+    Spark when DuckDB's memory does not suffice.
     """
 
     def on_spark() -> T:
@@ -62,7 +65,8 @@ def planned(
         return plan(reader.on(session))
 
     automatic = asked.engine == "auto"
-    if asked.engine == "spark" or (automatic and has_spark(asked.remote, spark) and is_large(reader)):
+    large = of_files and automatic and has_spark(asked.remote, spark) and has_more(reader, LARGE)
+    if large or asked.engine == "spark":
         return on_spark()
     try:
         return plan(reader)

@@ -196,17 +196,21 @@ def _require_clocks(reader: CatalogReader, storage: Storage, source: str) -> Non
 
 def _planned(request: PruneRequest, work: Workspace, spark: SparkSession | None) -> PrunePlan:
     source, held = work.source, _held(work)
+    reader = CatalogReader(request.destination, request.catalog)
+
+    def judge(reader: CatalogReader) -> tuple[tuple[Leaving, ...], tuple[str, ...]]:
+        return judged(request, source, reader.apart())
+
+    backups, kept = planned(reader, request, spark, work.reporter, judge, of_files=False)
+    if backups and held:
+        work.reporter.note(
+            f"{len(backups)} obsolete backups stay for now: restores of {source} are not finished"
+        )
+        backups = ()
 
     def plan(reader: CatalogReader) -> PrunePlan:
-        backups, kept = judged(request, source, reader.apart())
-        if backups and held:
-            work.reporter.note(
-                f"{len(backups)} obsolete backups stay for now: restores of {source} are not finished"
-            )
-            backups = ()
         return plan_for(request, source, held, reader, backups, kept)
 
-    reader = CatalogReader(request.destination, request.catalog)
     return planned(reader, request, spark, work.reporter, plan)
 
 

@@ -27,7 +27,7 @@ from lakebackup.store.roots import destination_id
 from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
 from lakebackup_jobs.lifecycle.deletion.task import KEYS_DELETED, DeleteKeys, DeleteObjects
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.planning import is_large
+from lakebackup_jobs.lifecycle.planning import has_more
 from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
 from lakebackup_jobs.lifecycle.tasks.task import run_all
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
+# Rows of the catalog's tables of files up to which the command itself deletes.
+_MOST_HERE = 100_000
 # Backups whose state one commit changes.
 _STATES = 1000
 
@@ -124,7 +126,7 @@ class Deletion:
     def spark(self) -> SparkSession | None:
         """What deletes: Spark where the catalog is large; None: this process."""
         work = self.workspace
-        return work.spark if is_large(work.reader()) else None
+        return work.spark if has_more(work.reader(), _MOST_HERE) else None
 
     @cached_property
     def writer(self) -> CatalogWriter:

@@ -65,7 +65,9 @@ def test_only_what_is_too_large_is_planned_on_spark(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(CatalogReader, "on", lambda self, spark: (self, spark))
     spark: Any = "the session"
 
-    def by(given: object, engine: EngineChoice = "auto", error: Exception | None = None) -> str:
+    def by(
+        given: object, engine: EngineChoice = "auto", error: Exception | None = None, of_files: bool = True
+    ) -> str:
         """What makes the plan, given a session; `error` is what DuckDB raises."""
 
         def plan(asked: object) -> str:
@@ -76,7 +78,7 @@ def test_only_what_is_too_large_is_planned_on_spark(tmp_path: Path, monkeypatch:
             return "duckdb"
 
         asked = prune.PruneRequest(str(tmp_path), engine=engine)
-        return planned(reader, asked, given, reporter, plan)
+        return planned(reader, asked, given, reporter, plan, of_files=of_files)
 
     full = TooLarge("more than 1 GB")
     assert (by(spark), by(spark, "spark"), by(spark, error=full)) == ("duckdb", "spark", "spark")
@@ -86,3 +88,4 @@ def test_only_what_is_too_large_is_planned_on_spark(tmp_path: Path, monkeypatch:
         by(spark, error=EnvironmentProblem("S3 does not answer."))
     monkeypatch.setattr(planning, "LARGE", 0)
     assert (by(spark), by(spark, "duckdb"), by(None)) == ("spark", "duckdb", "duckdb")
+    assert (by(spark, of_files=False), by(spark, "spark", of_files=False)) == ("duckdb", "spark")
