@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.benchmarks import __main__, changelog_rpo, cost, measure, memory, ours, queue_writers
+from tests.benchmarks import (
+    __main__, changelog_rpo, cost, growth, growth_data, measure, memory, ours, queue_writers,
+)  # fmt: skip
 from tests.benchmarks.measure import Cost, MeasuringError, Sample
 from tests.benchmarks.ours import Session
 from tests.benchmarks.queue_load import TRANSACTION, messages
@@ -103,11 +105,14 @@ def test_every_other_case_has_figures(
         monkeypatch.setattr(module, "Session", lambda _: nullcontext(here))
     monkeypatch.setattr(cost, "UNITS", (1, 2))
     monkeypatch.setattr(changelog_rpo, "RATES", (1000,))
+    monkeypatch.setattr(growth_data, "FLUSHES_A_DAY", 12)
+    monkeypatch.setattr(growth, "WEEKS_KEPT", 1)
     # The catalogs of the two left out are made for the plans of `cost` too.
     cases = [
         case for case in __main__.CASES if case not in ("queue-ratio", "queue-writers", "catalog", "chains")
     ]
-    code = __main__.main([*cases, "--runs", "1", "--scale", "0.001"])
+    small = ("--runs", "1", "--scale", "0.001", "--days", "1", "--weeks", "1")
+    code = __main__.main([*cases, *small])
     out, err = capfd.readouterr()
     assert code == 0, err
     assert f"| {measure.FAILED} " not in out, err
