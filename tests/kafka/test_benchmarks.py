@@ -12,8 +12,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from tests.benchmarks import (
-    __main__, changelog_rpo, cost, growth, growth_data, measure, memory, ours, queue_writers,
-)  # fmt: skip
+    __main__,
+    changelog_rpo,
+    cost,
+    growth,
+    growth_data,
+    measure,
+    memory,
+    ours,
+    queue_writers,
+)
 from tests.benchmarks.measure import Cost, MeasuringError, Sample
 from tests.benchmarks.ours import Session
 from tests.benchmarks.queue_load import TRANSACTION, messages
