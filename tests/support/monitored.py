@@ -27,7 +27,15 @@ def put_monitored(folder: Path) -> None:
         Policy(**known, at=1000 * (now - 9 * DAY), full_schedule="daily", full_every_ms=DAY),
         filled(Check, at=1000 * (now - DAY), backup_id=name, destination=made.destination, path="a"),
         filled(Drill, **known, at=1000 * (now - DAY), predicted_ms=2000, real_ms=2500),
-        filled(Failure, **known, run="backup", at=1000 * now, error="EnvironmentProblem", message="no space"),
+        filled(
+            Failure,
+            **known,
+            run="backup",
+            at=1000 * now,
+            error="EnvironmentProblem",
+            message="no space",
+            exit_code=6,
+        ),
     )
     made.flush()
     shop = MadeChanges(folder, CatalogWriter(None, str(folder)), domain="ms", start_ts=now - 60_000, number=1)
