@@ -39,21 +39,61 @@ def require_known(*words: str) -> None:
     command.make_context("lakebackup", left)
 
 
+# Exit code 0 has the result on standard output; `status` that is not OK an error too.
+QUIET = {
+    "due": "",
+    "verify": "/dev/null",
+    "prune": "/dev/null",
+    "report": "/dev/null",
+    "status": "/dev/null 2>&1",
+}
+
+
+def require_cron(command: str, program: str) -> None:
+    """cron runs the command and mails nothing but errors."""
+    command, _, output = command.partition(" >")
+    name, *words = shlex.split(command)
+    assert name == program
+    require_known(*words)
+    assert output == QUIET[words[0]], command
+
+
 def test_cron() -> None:
-    lines = [line for line in text("crontab").splitlines() if line[:1].isdigit() or line[:1] == "*"]
+    content = text("crontab")
+    lines = [line for line in content.splitlines() if line[:1].isdigit() or line[:1] == "*"]
     assert len(lines) == 4
     for line in lines:
         *_, account, command = re.split(r"\s+", line, maxsplit=6)
         assert account == "lakebackup"
-        name, *words = shlex.split(command.partition(">")[0])
-        assert name == "lakebackup"
-        require_known(*words)
+        require_cron(command, "lakebackup")
+    assert "PATH=/usr/local/bin:/usr/bin:/bin" in content.splitlines()  # cron's own lacks the first
+
+
+@pytest.mark.parametrize(
+    ("page", "program"),
+    [
+        ("quickstart.md", "/home/me/lakebackup/bin/lakebackup"),
+        ("monitoring/README.md", "/usr/local/bin/lakebackup"),
+        ("report/README.md", "/usr/local/bin/lakebackup"),
+    ],
+)
+def test_cron_of_the_pages(page: str, program: str) -> None:
+    """cron has neither the settings nor the PATH of a shell."""
+    content = (EXAMPLES.parent / page).read_text("utf-8")
+    (block,) = re.findall(r"^```cron\n(.*?)^```$", content, re.MULTILINE | re.DOTALL)
+    *variables, line = block.splitlines()
+    assert "LAKEBACKUP_DESTINATION" in {one.partition("=")[0] for one in variables} or "--config /" in line
+    require_cron(re.split(r"\s+", line, maxsplit=5)[5], program)
 
 
 def test_systemd(tmp_path: Path) -> None:
     service = text("lakebackup.service")
     (command,) = re.findall(r"^ExecStart=/usr/local/bin/lakebackup (.*)$", service, re.MULTILINE)
     require_known(*shlex.split(command))
+    # ProtectSystem leaves a service nothing else to write the JVM libraries to.
+    assert {"Environment=LAKEBACKUP_CACHE=/var/cache/lakebackup", "CacheDirectory=lakebackup"} < set(
+        service.splitlines()
+    )
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd-analyze is not here")
