@@ -109,6 +109,30 @@ def test_systemd(tmp_path: Path) -> None:
     assert said == []
 
 
+def test_the_site_draws_its_pictures_itself() -> None:
+    """The theme would fetch what draws mermaid. The packages' floors are those of the import contracts."""
+    pages = list(EXAMPLES.parent.rglob("*.md"))
+    assert [page.name for page in pages if "```mermaid" in page.read_text("utf-8")] == []
+    drawn = re.findall(
+        r'font-weight="bold" [^>]*>(\w+)', (EXAMPLES.parent / "pictures/packages.svg").read_text("utf-8")
+    )
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    floors = {one["containers"][0]: one["layers"] for one in contracts if "containers" in one}
+    expected = [
+        [name for floor in floors[package] for name in floor.split(" | ")]
+        for package in ("lakebackup_jobs", "lakebackup")
+    ]
+    # Not in the picture: what makes the documents, the demonstration, and plain types.
+    jobs, library = (
+        [name for name in names if name not in ("demo", "reference", "requests")] for names in expected
+    )
+    assert drawn[1 : len(jobs) + 1] == jobs
+    assert sorted(drawn[len(jobs) + 2 : -1]) == sorted(library)
+    assert (drawn[0], drawn[len(jobs) + 1], drawn[-1]) == ("lakebackup_jobs", "lakebackup", "lakebackup_sql")
+
+
 def test_kubernetes() -> None:
     settings, job = yaml.safe_load_all(text("cronjob.yaml"))
     Settings.model_validate(tomllib.loads(settings["data"]["lakebackup.toml"]))
