@@ -36,13 +36,17 @@ def all_kept(sources: Sequence[tuple[Mapping[str, Any], Sequence[datetime]]]) ->
         for number, end in enumerate(ends, 1)
     ]  # fmt: skip
     policies = [{**rules, "source": str(source)} for source, (rules, _) in enumerate(sources)]
+    found: list[set[int]] = [set() for _ in sources]
+    for row in answer(backups, policies):
+        found[int(row["source"])].add(row["number"])
+    return found
+
+
+def answer(backups: list[dict[str, Any]], policies: list[dict[str, Any]]) -> list[dict[str, Any]]:
     case = {"given": {"backups": backups, "in_force": policies}, "when": {}}
     engine = on_duckdb(case, {*relations_in(QUESTION), *steps(QUESTION)})
     engine.define("found", QUESTION)
-    found: list[set[int]] = [set() for _ in sources]
-    for row in engine.run("SELECT * FROM found", (), {}).read_all().to_pylist():
-        found[int(row["source"])].add(row["number"])
-    return found
+    return engine.run("SELECT * FROM found", (), {}).read_all().to_pylist()
 
 
 def kept(rules: Mapping[str, Any], ends: Sequence[datetime]) -> set[int]:
@@ -77,6 +81,41 @@ def test_the_example_of_restic() -> None:
     found = dates_kept({"keep_daily": 4, "keep_weekly": 2, "keep_monthly": 6}, sundays)
     assert found == ["06-27", "07-25", "08-29", "09-26", "10-31", "11-07", "11-14", "11-21"]
     assert dates_kept({"keep_last": 2}, sundays) == ["11-14", "11-21"]
+
+
+def chains_kept(rules: Mapping[str, Any], kinds: str) -> str:
+    """Which stay of fulls, differentials and incrementals (F, D, I), one a day; the policy is asked on the
+    last day. A differential is right on its full, an incremental on the backup before it."""
+    day, full, backups = 86_400_000, 0, []
+    for number, kind in enumerate(kinds, 1):
+        row: dict[str, Any] = {"backup_id": str(number), "number": number, "end_ts": number * day}
+        if kind == "F":
+            full = number
+            row["kind"] = "full"
+        else:
+            row |= {"base": str(full), "parent_place": full if kind == "D" else number - 1}
+        backups.append(row)
+    window = {"window_from_ts": (len(kinds) - rules.get("window_days", 0)) * day}
+    stay = {row["number"] for row in answer(backups, [{**rules, **window}])}
+    return "".join(kind if number in stay else "-" for number, kind in enumerate(kinds, 1))
+
+
+@pytest.mark.parametrize(
+    ("rules", "kinds", "stay"),
+    [
+        # Two fulls: nothing goes before the third one is there, and then the oldest with all that needs it.
+        ({"redundancy": 2}, "FDIFDI", "FDIFDI"),
+        ({"redundancy": 2}, "FDIFDIF", "---FDIF"),
+        # One differential: a newer one takes the place of the older and its incrementals; the full stays.
+        ({"redundancy": 2, "keep_differentials": 1}, "FDIID", "F---D"),
+        ({"redundancy": 2, "keep_differentials": 1}, "FDIIDII", "F---DII"),
+        # By time: of the fulls that are older than the period the newest stays, with what needs it.
+        ({"window_days": 7}, "FIIIFIIIF", "FIIIFIIIF"),
+        ({"window_days": 7}, "FIFIIIIIIIF", "--FIIIIIIIF"),
+    ],
+)
+def test_the_examples_of_pgbackrest(rules: Mapping[str, Any], kinds: str, stay: str) -> None:
+    assert chains_kept(rules, kinds) == stay
 
 
 def test_gaps_do_not_count() -> None:

@@ -39,21 +39,61 @@ def require_known(*words: str) -> None:
     command.make_context("lakebackup", left)
 
 
+# Exit code 0 has the result on standard output; `status` that is not OK an error too.
+QUIET = {
+    "due": "",
+    "verify": "/dev/null",
+    "prune": "/dev/null",
+    "report": "/dev/null",
+    "status": "/dev/null 2>&1",
+}
+
+
+def require_cron(command: str, program: str) -> None:
+    """cron runs the command and mails nothing but errors."""
+    command, _, output = command.partition(" >")
+    name, *words = shlex.split(command)
+    assert name == program
+    require_known(*words)
+    assert output == QUIET[words[0]], command
+
+
 def test_cron() -> None:
-    lines = [line for line in text("crontab").splitlines() if line[:1].isdigit() or line[:1] == "*"]
+    content = text("crontab")
+    lines = [line for line in content.splitlines() if line[:1].isdigit() or line[:1] == "*"]
     assert len(lines) == 4
     for line in lines:
         *_, account, command = re.split(r"\s+", line, maxsplit=6)
         assert account == "lakebackup"
-        name, *words = shlex.split(command.partition(">")[0])
-        assert name == "lakebackup"
-        require_known(*words)
+        require_cron(command, "lakebackup")
+    assert "PATH=/usr/local/bin:/usr/bin:/bin" in content.splitlines()  # cron's own lacks the first
+
+
+@pytest.mark.parametrize(
+    ("page", "program"),
+    [
+        ("quickstart.md", "/home/me/lakebackup/bin/lakebackup"),
+        ("monitoring/README.md", "/usr/local/bin/lakebackup"),
+        ("report/README.md", "/usr/local/bin/lakebackup"),
+    ],
+)
+def test_cron_of_the_pages(page: str, program: str) -> None:
+    """cron has neither the settings nor the PATH of a shell."""
+    content = (EXAMPLES.parent / page).read_text("utf-8")
+    (block,) = re.findall(r"^```cron\n(.*?)^```$", content, re.MULTILINE | re.DOTALL)
+    *variables, line = block.splitlines()
+    assert "LAKEBACKUP_DESTINATION" in {one.partition("=")[0] for one in variables} or "--config /" in line
+    require_cron(re.split(r"\s+", line, maxsplit=5)[5], program)
 
 
 def test_systemd(tmp_path: Path) -> None:
     service = text("lakebackup.service")
     (command,) = re.findall(r"^ExecStart=/usr/local/bin/lakebackup (.*)$", service, re.MULTILINE)
     require_known(*shlex.split(command))
+    # ProtectSystem leaves a service nothing else to write the JVM libraries to.
+    assert {"Environment=LAKEBACKUP_CACHE=/var/cache/lakebackup", "CacheDirectory=lakebackup"} < set(
+        service.splitlines()
+    )
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd-analyze is not here")
@@ -67,6 +107,30 @@ def test_systemd(tmp_path: Path) -> None:
     done = subprocess.run([analyze, "verify", "--man=no", *units], capture_output=True, text=True)
     said = [line for line in done.stderr.splitlines() if "lakebackup" in line]
     assert said == []
+
+
+def test_the_site_draws_its_pictures_itself() -> None:
+    """The theme would fetch what draws mermaid. The packages' floors are those of the import contracts."""
+    pages = list(EXAMPLES.parent.rglob("*.md"))
+    assert [page.name for page in pages if "```mermaid" in page.read_text("utf-8")] == []
+    drawn = re.findall(
+        r'font-weight="bold" [^>]*>(\w+)', (EXAMPLES.parent / "pictures/packages.svg").read_text("utf-8")
+    )
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    floors = {one["containers"][0]: one["layers"] for one in contracts if "containers" in one}
+    expected = [
+        [name for floor in floors[package] for name in floor.split(" | ")]
+        for package in ("lakebackup_jobs", "lakebackup")
+    ]
+    # Not in the picture: what makes the documents, the demonstration, and plain types.
+    jobs, library = (
+        [name for name in names if name not in ("demo", "reference", "requests")] for names in expected
+    )
+    assert drawn[1 : len(jobs) + 1] == jobs
+    assert sorted(drawn[len(jobs) + 2 : -1]) == sorted(library)
+    assert (drawn[0], drawn[len(jobs) + 1], drawn[-1]) == ("lakebackup_jobs", "lakebackup", "lakebackup_sql")
 
 
 def test_kubernetes() -> None:

@@ -120,7 +120,10 @@ class S3Options(BaseModel):
             wrong = error.errors(include_input=False, include_url=False)[0]
             variable = PREFIX + str(wrong["loc"][0]).upper() if wrong["loc"] else f"{PREFIX}…"
             reason = wrong["msg"].removeprefix("Value error, ")
-            raise UsageProblem(f"The variable {variable}: {reason}.", hint="docs/s3.md lists them.") from None
+            raise UsageProblem(
+                f"The variable {variable}: {reason}.",
+                hint=f"The settings of [s3] are {', '.join(cls.model_fields)}.",
+            ) from None
         return options.resolved()
 
     def resolved(self) -> Self:
@@ -138,7 +141,7 @@ class S3Options(BaseModel):
         except ValidationError:  # its text would show the URL, which may hold a password
             raise UsageProblem(
                 "The endpoint that AWS's variables or files name is not of the form http(s)://host[:port].",
-                hint="Credentials have variables of their own, and it has no path; docs/s3.md.",
+                hint="Leave out credentials, which have variables of their own, and any path.",
             ) from None
 
     def variables(self) -> Mapping[str, str]:

@@ -219,7 +219,7 @@ def _split(uri: str) -> tuple[str, str]:
     if "@" in bucket or ":" in bucket:
         raise UsageProblem(
             f"{scheme}://… holds more than a bucket's name before its path.",
-            hint="Credentials come from AWS's own variables and files (docs/s3.md).",
+            hint="Credentials come from AWS's own variables and files: AWS_ACCESS_KEY_ID, AWS_PROFILE.",
         )
     if not bucket or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
         raise UsageProblem(f"{uri!r} is not of the form s3://bucket/prefix.")

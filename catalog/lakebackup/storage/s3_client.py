@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 _WHO = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the machine's role."
 _REGION = "Set the bucket's own region: AWS_REGION, or region of [s3]."
 _HINTS = {
-    "AccessDenied": "These credentials lack a permission of those that docs/s3.md lists, or a lock holds the "
-    "object.",
+    "AccessDenied": "Allow these credentials s3:ListBucket, GetObject, PutObject, AbortMultipartUpload and "
+    "DeleteObject, with a lock PutObjectRetention, with a key kms:GenerateDataKey and Decrypt. "
+    "Or a lock holds the object.",
     "AuthorizationHeaderMalformed": _REGION,
     "ExpiredToken": "The credentials have ended: get new ones, then run the same command again.",
     "InvalidAccessKeyId": _WHO,
@@ -154,5 +155,7 @@ def _answer(error: ClientError, action: str, path: str, where: str, server: str)
     reason = f"{code} ({message})" if message and not code.isdigit() else code
     return EnvironmentProblem(
         f"Cannot {action} {path or 'anything'} in {where}: {server} answers {reason}.",
-        hint=_HINTS.get(code, "Run the same command again; docs/s3.md lists what the server must allow."),
+        hint=_HINTS.get(
+            code, "Run the same command again. The server must support conditional puts (If-None-Match: *)."
+        ),
     )

@@ -112,7 +112,9 @@ class Sending:
             self._client.abort_multipart_upload(**self._target)
         except (BotoCoreError, ClientError) as error:
             if status_of(error) != 404:
-                _log.warning("Parts of an upload stay on the server (docs/s3.md, lifecycle): %s", error)
+                _log.warning(
+                    "Parts of an upload stay on the server until a lifecycle rule aborts it: %s", error
+                )
 
     def _surely(self, request: Callable[[], object]) -> None:
         """Make the object visible, once. 409 is a race without a winner yet: that is retried."""

@@ -274,7 +274,7 @@ def _columns(view: str | None) -> Mapping[str, str]:
         near = get_close_matches(view, shown_views(), 1)
         raise UsageProblem(
             f"Option view: there is no view {view!r}.",
-            hint=f"Did you mean {near[0]}?" if near else "docs/sql-reference.md has them all.",
+            hint=f"Did you mean {near[0]}?" if near else '`lakebackup sql "SHOW TABLES"` lists them.',
         )
     return {name: SPARK_NAMES.get(kind, kind) for name, kind in view_types(view).items()}
 

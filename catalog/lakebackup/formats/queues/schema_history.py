@@ -86,7 +86,7 @@ def _load(text: str | bytes, where: str) -> Any:
 def _entries(content: Any, where: str) -> list[Any]:
     if not isinstance(content, dict) or not isinstance(content.get("schemas"), list):
         raise UsageProblem(
-            f"{where} has no list `schemas`.", hint="docs/queues.md shows what it has to look like."
+            f"{where} has no list `schemas`.", hint="Write `schemas: [{version: 1, tid: 0, schema: …}, …]`."
         )
     entries: list[Any] = content["schemas"]
     return entries

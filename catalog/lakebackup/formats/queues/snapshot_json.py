@@ -83,7 +83,8 @@ def parse(data: bytes, where: str) -> SnapshotJson:
             problems.append(f"{place}: {item['msg'][:1].lower()}{item['msg'][1:]}")
         raise UsageProblem(
             f"{where} is not a valid snapshot.json: {'; '.join(problems)}.",
-            hint="docs/queues.md describes it.",
+            hint='Write {"format": 1, "last_tid": N, "queues": [{"topic": "…", "partition": N, '
+            '"position": N, "max_no_transaction_pos": N}, …]}.',
         ) from None
 
 

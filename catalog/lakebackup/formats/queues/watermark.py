@@ -58,5 +58,5 @@ def read_watermark(value: bytes | None) -> Watermark:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Damaged(
             f"A message with the header {WATERMARK} is no watermark: {error!r}.",
-            hint="docs/queues.md has the form of one.",
+            hint="Only a restore by lakebackup writes such messages: find out what else sends that header.",
         ) from error

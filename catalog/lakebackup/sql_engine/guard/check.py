@@ -236,7 +236,7 @@ def _near_function(name: str) -> str:
     return nearest(
         name,
         SPARK,
-        "docs/records.md lists the functions; every other harmless one of DuckDB can be called too.",
+        "Those of Spark's SQL and of DuckDB can be called that read no file, no setting and no network.",
     )
 
 

@@ -32,8 +32,9 @@ def import_(
 ) -> None:
     """Import the rows of another catalog or program, for SQL queries; all or nothing.
 
-    docs/exchange.md describes the rows, docs/inventories.md how to make them. lakebackup neither restores nor
-    deletes backups of other programs.
+    Rows need `backup_id`, and of a backup `source` and `end_ts` (ms), of a file `path` and `bytes`, and in
+    --manifests `sha256` or `max_ts`; other columns are those of the views `backups` and `files`. lakebackup
+    neither restores nor deletes backups of other programs.
 
     Examples:
         lakebackup catalog import ./rows --repo ./backups

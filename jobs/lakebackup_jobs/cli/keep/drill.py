@@ -39,7 +39,8 @@ def drill(
 
     The restore point is drawn at random, unless --backup or --to-time says which. Each drill is a row of the
     view `drills`, with the time that the restore was expected to take and took; `status` shows the last good
-    one. Exit code 7: something is not what was backed up. docs/drills.md says what is compared.
+    one. Exit code 7: something is not what was backed up. Topics are compared record by
+    record, snapshots and engines file by file, logs by their rows.
 
     Examples:
         lakebackup drill --repo ./backups

@@ -10,7 +10,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 def notify(call: Call) -> None:
     """Send an event `test` to all that [notify] of the settings names: commands and the webhook.
 
-    Jobs do so by themselves when they end: see docs/monitoring/README.md.
+    Jobs do so by themselves when they end, with the same JSON.
 
     Examples:
         lakebackup notify --config /etc/lakebackup.toml

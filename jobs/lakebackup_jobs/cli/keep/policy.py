@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import typer
@@ -39,6 +40,8 @@ COLUMNS = (
 )
 _WHEN, _WHAT, _KEPT = "When to back up", "What to back up", "What to keep"
 _RULE: dict[str, Any] = {"min": 0, "panel": _KEPT}
+# What help calls the value of a flag that is a path.
+_PATHS = ("PATH", "FOLDER", "FILE")
 # What a due run says itself.
 _ITS_OWN = ("mode", "repo", "catalog", "dry_run", "explain", "json")
 NAME = argument(
@@ -108,7 +111,8 @@ def set_(
     ),
     command: str | None = option(
         "--command 'VERB …'",
-        "What a due run backs up, if not topics, as after `lakebackup backup`: 'snapshot FOLDER'; none.",
+        "What a due run backs up, if not topics, as after `lakebackup backup`: 'snapshot FOLDER'; none. "
+        "Its paths are stored as absolute ones.",
         panel=_WHAT,
     ),
     note: str | None = option("--note TEXT", "A note that is stored with it."),
@@ -245,4 +249,25 @@ def _arguments(text: str) -> tuple[str, ...]:
                 f"--command {text!r} has --{name.replace('_', '-')}, which a due run gives itself.",
                 hint="Leave it out.",
             )
-    return (verb_, *rest)
+    return (verb_, *_from_anywhere(known, context, rest))
+
+
+def _from_anywhere(known: Any, context: Any, words: Sequence[str]) -> Iterator[str]:
+    """Arguments of a verb with absolute paths: a due run starts in another folder."""
+    given, _, _ = known.make_parser(context).parse_args(list(words))
+    for parameter in known.params:
+        values = given.get(parameter.name, ())
+        for value in values if isinstance(values, list | tuple) else [values]:
+            if parameter.param_type_name == "option":
+                yield parameter.opts[0]
+            if not getattr(parameter, "is_flag", False):
+                yield _absolute(value, parameter.metavar)
+
+
+def _absolute(value: str, metavar: str) -> str:
+    from lakebackup_jobs.targets import full_path
+
+    if metavar == "ROLE=FILE":
+        role, _, file = value.partition("=")
+        return f"{role}={full_path(file)}" if file else value
+    return full_path(value) if metavar in _PATHS else value

@@ -17,7 +17,9 @@ def start(
     name: str = common.NAME,
     pattern: list[str] | None = options.PATTERN,
     feed: Literal["br", "debezium"] = option(
-        "--feed", "Format of the events; see docs/change-logs.md.", "br"
+        "--feed",
+        "Format of the events. br: a key-value store's, below transactions. debezium: of its connectors.",
+        "br",
     ),
     filters: list[str] | None = option(
         "-f --filter RULE",

@@ -30,8 +30,8 @@ def status(
 ) -> None:
     """Show for each source whether its backups are OK, LATE, FAILED, DAMAGED, UNVERIFIED or UNPROTECTED.
 
-    Ends with 0 when all are OK, with 7 when one is DAMAGED, else with 4. The view `status` says what each
-    state means, and docs/monitoring/README.md how to watch them.
+    Ends with 0 when all are OK, with 7 when one is DAMAGED, else with 4. The column `detail` has all
+    that is true of a source.
 
     Examples:
         lakebackup status --repo ./backups

@@ -33,7 +33,7 @@ def topics(
     select: str | None = options.SELECT,
     records: str | None = option(
         "--select-records SQL",
-        "Restore the records this SELECT over records('topic') returns; see docs/records.md.",
+        "Restore the records this SELECT over records('topic') returns: partition, key, value, headers, ts.",
     ),
     partial: bool = switch("--partial", "Accept a --select that leaves holes in the topics."),
     append: bool = switch("--append", "Accept topics that hold records."),

@@ -75,7 +75,7 @@ class BrDecoder:
         place = f"topic {self.of.topic}, partition {self.of.partition}, offset {offsets[at]}"
         return Damaged(
             f"The event at {place} cannot be read: {why}.",
-            hint="docs/change-logs-feed.md describes what the feed's producer must send.",
+            hint="Its producer must send the byte 1, then the event in Avro. Debezium needs --feed debezium.",
         )
 
     @staticmethod

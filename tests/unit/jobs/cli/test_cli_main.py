@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import signal
@@ -399,6 +400,21 @@ def test_commands_are_documented() -> None:
     assert reference.document() == (ROOT / "docs/cli.md").read_text(), (
         "docs/cli.md is not what --help says: python -m lakebackup_jobs.cli.reference docs/cli.md"
     )
+
+
+def test_help_and_errors_name_no_page_that_a_wheel_lacks() -> None:
+    assert "docs/" not in reference.document()
+    for path in (ROOT / "sql").rglob("*.sql"):
+        assert "docs/" not in path.read_text(), path
+    for path in [*(ROOT / "catalog").rglob("*.py"), *(ROOT / "jobs").rglob("*.py")]:
+        if path.name == "reference.py":  # writes the pages
+            continue
+        tree = ast.parse(path.read_text())
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        texts = [
+            node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings
+        ]
+        assert [text.lineno for text in texts if "docs/" in str(text.value)] == [], path
 
 
 def test_a_flag_means_one_thing() -> None:

@@ -300,6 +300,43 @@ def test_a_folder_and_an_engine_belong_to_a_policy(
     assert error["message"] == "The policy of store does not say what to back up."
 
 
+def test_paths_of_a_policy_hold_in_every_folder(
+    old: MadeBackups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """cron starts a due run in the account's home."""
+    (tmp_path / "db").mkdir()
+    (tmp_path / "db/000001.sst").write_bytes(b"rows")
+    said(capsys, "policy", "set", "store", "--command", "snapshot db", "--incr", "hourly")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    done = said(capsys, "due", "--run", "--source", "store")
+    assert done[0]["due"][0]["command"] == f"backup snapshot {tmp_path}/db --source store --mode full"
+    assert [row["files"] for row in done if row.get("backup_id")] == [1]
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "stored"),
+    [
+        (
+            "store",
+            "snapshot a --find-same s3://c/d --sidecar meta=e --note a --sidecar=schema=/f",
+            "snapshot {0}/a s3://c/d --sidecar meta={0}/e --sidecar schema=/f --find-same --note a",
+        ),
+        (
+            "social",
+            "queue --pattern a social --snapshot-folder a --engine-config=a --kafka-config a",
+            "queue social --pattern a --snapshot-folder {0}/a --engine-config {0}/a --kafka-config {0}/a",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("root")
+def test_a_policy_stores_absolute_paths(
+    source: str, given: str, stored: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (row,) = said(capsys, "policy", "set", source, "--command", given)
+    assert row["command"] == stored.format(tmp_path).split()
+
+
 def test_a_drill_is_due_once_for_each_time_of_its_schedule(
     old: MadeBackups, capsys: pytest.CaptureFixture[str]
 ) -> None:

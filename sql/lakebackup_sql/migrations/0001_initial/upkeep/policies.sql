@@ -2,7 +2,7 @@ CREATE TABLE IF NOT EXISTS IDENTIFIER(:table) (
   source STRING NOT NULL COMMENT 'name of the cluster',
   at BIGINT NOT NULL COMMENT 'microseconds since 1970 UTC',
   actor STRING NOT NULL COMMENT 'account and host',
-  full_schedule STRING COMMENT 'when fulls are taken, as in docs/operations.md; null: no schedule',
+  full_schedule STRING COMMENT 'when fulls are taken: daily 02:30, every 6h, five fields of cron; null: no schedule',
   full_every_ms BIGINT COMMENT 'longest time from one full to the next by that schedule',
   incremental_schedule STRING COMMENT 'when incrementals are taken; null: no schedule',
   incremental_every_ms BIGINT COMMENT 'longest time from one incremental to the next by that schedule',
