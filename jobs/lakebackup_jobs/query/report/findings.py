@@ -7,6 +7,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT, TOPICS
+from lakebackup.rules.kinds import KINDS
 from lakebackup_jobs.lifecycle.progress import human_bytes
 from lakebackup_jobs.query.words import counted, span
 
@@ -205,13 +206,14 @@ def _backup(found: Mapping[str, Any], row: Mapping[str, Any], full: list[str]) -
     snapshot's, which no policy names."""
     source = row["source"]
     own = json.loads(row["command"]) if row["command"] else []
+    named = next((kind for kind, known in KINDS.items() if own and known.scheduled == own[0]), TOPICS)
     commands = {
         TOPICS: ["backup", "topics", "--source", source, *full, *_topics(found, row)],
         SNAPSHOT: ["backup", *(own or ["snapshot", "FOLDER"]), "--source", source, *full],
         CHANGES: ["log", "snapshot", source],
         QUEUES: ["backup", *(own or ["queue", source, "--snapshot-folder", "FOLDER", *_EVERY]), *full],
     }
-    return commands.get(row["source_kind"] or TOPICS)
+    return commands.get(row["source_kind"] or named)
 
 
 def _sentence(text: str) -> str:

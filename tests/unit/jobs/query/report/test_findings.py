@@ -65,6 +65,20 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "No backup of orders can be restored.",
         "backup topics --source orders --mode full carts orders",
     ),
+    "nothing is backed up yet, by the policy's own command": (
+        found(
+            wrong(
+                "UNPROTECTED",
+                source_kind=None,
+                backup_id=None,
+                restorable_ts=None,
+                verified_at=None,
+                command='["snapshot", "/data"]',
+            )
+        ),
+        "No backup of orders can be restored.",
+        "backup snapshot /data --source orders --mode full",
+    ),
     "a topic is lost, of many": (
         found(wrong("UNPROTECTED", lost=1, topics=50)),
         "1 topic of orders cannot be restored at all.",
