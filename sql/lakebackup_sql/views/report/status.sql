@@ -114,7 +114,7 @@ found AS (
     HAVING COUNT(*) = COUNT(restorable_ts)
   ) AS r ON s.source = r.source
   LEFT JOIN (
-    SELECT source, MIN(last_ts + every_ms) AS due_ts, CAST(SUM(missed) AS BIGINT) AS missed
+    SELECT source, MIN(due_ts) AS due_ts, CAST(SUM(missed) AS BIGINT) AS missed
     FROM missed_runs
     GROUP BY source
   ) AS m ON s.source = m.source

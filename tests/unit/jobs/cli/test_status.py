@@ -89,6 +89,21 @@ def test_damage_comes_first_and_has_its_own_code(
     )
 
 
+def test_a_run_is_due_when_due_says_so(made: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
+    every_minute, more = "* * * * *", {"at": 1000 * NOW, "actor": "me", "full_every_ms": 60_000}
+    made.source = "late"
+    made.backup([[Record(0, 1)]], full=True, end_ts=NOW - 300_000)
+    made.add(Policy(source="late", full_schedule=every_minute, **more))
+    made.add(Policy(source="new", command='["snapshot", "/x"]', full_schedule=every_minute, **more))
+    made.flush()
+    commands = Commands(capsys)
+    lines = commands.run("status", "--repo", made.folder, "--json")[1].splitlines()
+    shown = {row["source"]: row["due_ts"] for row in map(json.loads, lines) if row.get("due_ts")}
+    (due,) = map(json.loads, commands.run("due", "--repo", made.folder, "--json")[1].splitlines())
+    assert shown == {one["source"]: one["due_ts"] for one in due["due"]}
+    assert shown == {"late": (NOW - 300_000) // 60_000 * 60_000 + 60_000, "new": NOW}
+
+
 def test_the_setting_source_hides_no_source(
     made: MadeBackups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 HOUR, DAY = 3_600_000, 86_400_000
 NOW = time.time_ns() // 1_000_000
+# An hour before the backups below, whatever the time is.
+DAILY = datetime.fromtimestamp(NOW / 1000 - 7200, UTC).strftime("daily %H:%M")
 SOURCES = ("orders", "store", "shop")
 
 
@@ -43,7 +46,7 @@ class Week:
                     source=source,
                     at=1000 * (NOW - 8 * DAY),
                     actor="me",
-                    full_schedule="daily",
+                    full_schedule=DAILY,
                     full_every_ms=DAY,
                 )
             )

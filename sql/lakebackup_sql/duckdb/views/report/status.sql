@@ -1,4 +1,4 @@
--- 327aae777349326e backups clock compactions growth log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unusable_backups
+-- 4226e96dc5641897 backups clock compactions growth log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unusable_backups
 WITH newest AS (
   SELECT
     n.source,
@@ -184,7 +184,7 @@ WITH newest AS (
   LEFT JOIN (
     SELECT
       source,
-      MIN(last_ts + every_ms) AS due_ts,
+      MIN(due_ts) AS due_ts,
       TRY_CAST(SUM(missed) AS BIGINT) AS missed
     FROM missed_runs
     GROUP BY
