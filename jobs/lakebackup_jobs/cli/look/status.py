@@ -54,7 +54,7 @@ def status(
     if damaged := [row["source"] for row in rows if row["status"] == "DAMAGED"]:
         raise Damaged(
             f"Backups of {', '.join(damaged)} are damaged.",
-            hint='`lakebackup sql "SELECT * FROM unusable_backups"` says which; a full replaces them.',
+            hint="The column detail says why; `lakebackup report` has the command that mends it.",
         )
     if others := [f"{row['source']} is {row['status']}" for row in rows if row["status"] != "OK"]:
         raise Incomplete(f"Not all is well: {', '.join(others)}.", hint="The column detail says why.")

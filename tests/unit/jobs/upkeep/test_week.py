@@ -12,11 +12,12 @@ import re
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.support.command_line import Commands
 from tests.support.made_backups import MadeBackups, Record
+from tests.support.rows import filled
 
 from lakebackup.rows.upkeep import Check, Drill, Failure, Policy
 from lakebackup_jobs.query.report.values import facts
@@ -95,6 +96,21 @@ class Week:
             )
         )
 
+    def drill(self, outcome: Literal["ok", "different"], ms_ago: int) -> None:
+        """A drill of the orders."""
+        self.made.add(
+            filled(
+                Drill,
+                at=1000 * (NOW - ms_ago),
+                source="orders",
+                backup_id=self.taken["orders", 2],
+                predicted_ms=900,
+                real_ms=1000,
+                outcome=outcome,
+                detail=None if outcome == "ok" else "2 records differ",
+            )
+        )
+
     def runs(self, source: str) -> list[tuple[int, int]]:
         """Of each day of the report's calendar how many runs succeeded and failed."""
         rows = facts(self.made.reader(), NOW)["runs"]
@@ -165,22 +181,12 @@ def test_a_week(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert week.told()["store"] == "UNVERIFIED"
     week.look("store", 0, minutes=2)
     week.look("shop", 1, minutes=2)
-    week.made.add(
-        Drill(
-            drill_id="d",
-            at=1000 * (NOW - HOUR),
-            source="orders",
-            backup_id=week.taken["orders", 2],
-            target="dir",
-            entries=1,
-            files=1,
-            bytes=100,
-            predicted_ms=900,
-            real_ms=1000,
-            outcome="ok",
-            actor="me",
-        )
-    )
+    # A drill of the orders is not what was backed up, until one is good.
+    week.drill("different", HOUR + 1)
+    assert week.told() == {"orders": "DAMAGED", "shop": "OK", "store": "OK"}
+    (finding,) = (row for row in facts(week.made.reader(), NOW)["findings"] if "drill" in row["text"])
+    assert f"drill orders --backup {week.taken['orders', 2]}" in finding["command"]
+    week.drill("ok", HOUR)
     assert week.told() == dict.fromkeys(SOURCES, "OK")
     (row,) = (row for row in week.made.reader().rows("list_status", source=None) if row["source"] == "orders")
     assert row["last_drill"] is not None
