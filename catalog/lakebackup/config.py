@@ -162,6 +162,12 @@ class NotifyOptions(BaseModel):
     key_file: str | None = Field(default=None, description="file of the key that signs what is posted")
 
 
+def _named(value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise ValueError("it is empty: name a source, or leave it out")
+    return value
+
+
 class Settings(BaseModel):
     """Everything that can be set once instead of typed each time. Build it with `load`."""
 
@@ -177,8 +183,10 @@ class Settings(BaseModel):
         None, description="where backups are kept: a folder, a file:// URI or s3://bucket/prefix"
     )
     catalog: str | None = Field(None, description="where the catalog is, when not <destination>/catalog")
-    source: str | None = Field(
-        None, description="the cluster's name in the catalog; its cluster id by default"
+    source: Annotated[str | None, AfterValidator(_named)] = Field(
+        None,
+        description="the cluster's name in the catalog; its cluster id by default. "
+        "`status` and `due` cover every source all the same",
     )
     kafka: PropertyTable = Field(
         Properties(), description="librdkafka properties: bootstrap.servers, security.protocol, …"

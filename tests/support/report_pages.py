@@ -34,7 +34,7 @@ NOW = 1_795_269_900_000  # 2026-11-21T14:05:00Z
 SOURCES: dict[str, tuple[tuple[str, ...], int, int, int, int, int]] = {
     "orders": (("orders", "order-items", "carts"), 6, 95, 420, 8, 120),
     "payments": (("payments", "refunds"), 24, 240, 900, 11, 120),
-    "sessions": (("clicks", "sessions"), 24, 30, 160, 13, 60),
+    "sessions": (("clicks", "sessions"), 24, 30, 160, 10, 60),
     "warehouse": (("stock", "shipments"), 24, 900, 1500, 9, 120),
 }
 

@@ -55,12 +55,12 @@ class Schedule:
     zone: tzinfo = UTC
     period_ms: int = 0
 
-    def latest(self, now: int) -> int:
-        """The newest instant at or before `now`, both in ms since 1970 UTC."""
+    def next(self, after: int) -> int:
+        """The first instant later than `after`, both in ms since 1970 UTC."""
         if self.cron is None:
-            return now // self.period_ms * self.period_ms
-        after = datetime.fromtimestamp((now // MINUTE_MS + 1) * 60, self.zone)
-        return _ms(next(CronSim(self.cron, after, reverse=True)))
+            return (after // self.period_ms + 1) * self.period_ms
+        minute = datetime.fromtimestamp(after // MINUTE_MS * 60, self.zone)
+        return next(at for at in map(_ms, CronSim(self.cron, minute)) if at > after)
 
     @property
     def every_ms(self) -> int:

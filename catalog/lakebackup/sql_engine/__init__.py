@@ -30,13 +30,15 @@ EngineChoice = Literal["auto", "duckdb", "spark"]
 RAW = "raw_"
 NOW = "now_"
 #: Small views that others depend on, or that Spark plans for long: computed once, not at each use.
-KEPT = frozenset({"backups", "coverage", "faults", "faulty_files", "restore_points"})
+KEPT = frozenset({"backups", "coverage", "due_runs", "faults", "faulty_files", "restore_points"})
 #: The area of views that others share; a person does not see them.
 INTERNAL = "internal"
 #: Opened before the other tables: a backup's rows in those are committed before its own.
 FIRST = f"{RAW}backups"
 #: The view that has the present; nothing else in a statement looks at a clock.
 CLOCK = "clock"
+#: The view of when scheduled runs are due, whose rows `due_runs` makes from those of the other.
+DUE, NEWEST = "due_runs", "newest_runs"
 
 
 class Asked(NamedTuple):
@@ -126,6 +128,22 @@ def clock_at(now_ms: int) -> pa.Table:
     import pyarrow as pa
 
     return pa.table({"now_ms": pa.array([now_ms], pa.int64())})
+
+
+def due_runs(newest: pa.Table) -> pa.Table:
+    """Rows in the place of the view `due_runs`: SQL cannot work out cron."""
+    import pyarrow as pa
+
+    from lakebackup.rules.schedule import parse
+
+    rows = newest.to_pylist()
+    due = [
+        row["last_ts"]
+        if row["backup_id"] is None and row["run"] != "drill"
+        else parse(row["schedule"], row["time_zone"]).next(row["last_ts"])
+        for row in rows
+    ]
+    return newest.select(["source", "run"]).append_column("due_ts", pa.array(due, pa.int64()))
 
 
 @cache

@@ -26,13 +26,16 @@ from lakebackup.errors import NotFound, TooLarge, UsageProblem
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.sql_engine import (
     CLOCK,
+    DUE,
     FIRST,
     KEPT,
+    NEWEST,
     NOW,
     RAW,
     Asked,
     SqlEngine,
     clock_at,
+    due_runs,
     new_record,
     shown_views,
     steps,
@@ -277,6 +280,8 @@ class DuckEngine(SqlEngine):
                     else small_or_dataset(f"{self._uri}/{table}", opened)
                 )
             self._add(step, rows)
+        elif name == DUE:
+            self._add(step, due_runs(self.relation(step.replace(DUE, NEWEST))))
         else:
             form = "TABLE" if name in _KEPT else "VIEW"
             with self._explained():

@@ -24,7 +24,7 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 Kind = Literal["differential", "cumulative"]
 _MODES: Mapping[str, str] = {"differential": "incr-diff", "cumulative": "incr-accu"}
@@ -195,8 +195,8 @@ def hold(
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A backup, or a restore drill, that should have run at `due_ts` (ms): the words of its command, and what
-    is lost when the source is lost now (`lag_ms`; None: everything, or it is a drill)."""
+    """A backup, or a restore drill, that should have run since `due_ts` (ms): the words of its command, and
+    what is lost when the source is lost now (`lag_ms`; None: everything, or it is a drill)."""
 
     source: str
     run: Literal["full", "incremental", "drill"]
@@ -210,37 +210,28 @@ class Due:
 def due(reader: CatalogReader, source: str | None, now: int) -> list[Due]:
     """What is due at `now` (ms): one backup a source at most, since a full counts as an incremental too; then
     drills."""
-    found: dict[str, Due] = {}
+    backups: dict[str, Due] = {}
+    drills: list[Due] = []
     for row in reader.rows("policy_runs", source=source):  # full sorts before incremental
-        at = schedule.parse(row["schedule"], row["time_zone"]).latest(now)
-        if row["source"] in found or (row["backup_id"] is not None and row["last_ts"] >= at):
+        name, run = row["source"], row["run"]
+        if row["due_ts"] > now or (run != "drill" and name in backups):
             continue
-        full = row["run"] == "full" or row["backup_id"] is None
-        found[row["source"]] = Due(
-            source=row["source"],
-            run="full" if full else "incremental",
+        if run == "incremental" and row["backup_id"] is None:
+            run = "full"
+        found = Due(
+            source=name,
+            run=run,
             schedule=row["schedule"],
-            due_ts=at if row["backup_id"] is not None else now,
-            missed=row["missed"],
+            due_ts=row["due_ts"],
+            missed=1 + (now - row["due_ts"]) // row["every_ms"],
             lag_ms=row["lag_ms"],
-            command=_command(reader, row, full),
+            command=("drill", name) if run == "drill" else _command(reader, row, run == "full"),
         )
-    return [*found.values(), *_due_drills(reader, source, now)]
-
-
-def _due_drills(reader: CatalogReader, source: str | None, now: int) -> Iterator[Due]:
-    for row in reader.rows("policy_drills", source=source):
-        at = schedule.parse(row["schedule"], row["time_zone"]).latest(now)
-        if row["last_ts"] < at:
-            yield Due(
-                source=row["source"],
-                run="drill",
-                schedule=row["schedule"],
-                due_ts=at,
-                missed=(now - row["last_ts"]) // row["every_ms"],
-                lag_ms=None,
-                command=("drill", row["source"]),
-            )
+        if run == "drill":
+            drills.append(found)
+        else:
+            backups[name] = found
+    return [*backups.values(), *drills]
 
 
 def _command(reader: CatalogReader, row: Mapping[str, Any], full: bool) -> tuple[str, ...]:

@@ -151,6 +151,7 @@ CATALOG = _setting(SETTINGS, "--catalog URI", "The catalog, if it is not in the 
 SOURCE = _setting(
     SETTINGS, "--source NAME", "The source's name in the catalog.", default="the cluster's id"
 ).variant(autocompletion=completion.sources)
+ONE_SOURCE = SOURCE.variant(show_default="all, whatever the setting is")
 LEASE = _setting(
     SETTINGS, "--lease-ttl SPAN", "A run that does not renew its lease for this long loses it.", default="60s"
 )

@@ -14,7 +14,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 _KAFKA = tuple(flag.name for flag in (options.BOOTSTRAP, options.KAFKA_CONFIG))
 
 
-@verb(options.REPO, options.SOURCE, options.BOOTSTRAP, options.KAFKA_CONFIG)
+@verb(options.REPO, options.ONE_SOURCE, options.BOOTSTRAP, options.KAFKA_CONFIG)
 def due(call: Call, run: bool = switch("--run", "Take the backups, one after another.")) -> None:
     """Show which backups are due by the policies' schedules, or take them. Ends at once when none is due.
 
@@ -32,7 +32,7 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
     from dataclasses import asdict
 
     call.notifies = run
-    where, source = call.where, call.settings.source
+    where, source = call.where, call.flags["source"]  # the setting must not hide other policies
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.upkeep import policies
 

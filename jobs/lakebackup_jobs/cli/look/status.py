@@ -21,7 +21,7 @@ COLUMNS = (
 FIRST_OUT = ("held_bytes", "last_drill", "verified_time", "due_time")
 
 
-@verb(options.ROWS, options.SOURCE)
+@verb(options.ROWS, options.ONE_SOURCE)
 def status(
     call: Call,
     metrics: Path | None = option(
@@ -41,10 +41,11 @@ def status(
     from lakebackup.errors import Damaged, Incomplete, NotFound
     from lakebackup_jobs.cli.output.rows import Brief
 
-    found = call.reader().query("list_status", source=call.settings.source).read_all()
+    source = call.flags["source"]  # the setting must not hide the others
+    found = call.reader().query("list_status", source=source).read_all()
     rows = found.to_pylist()
-    if not rows and call.settings.source:
-        raise NotFound(f"There is no source {call.settings.source!r}.", hint="`lakebackup status` lists all.")
+    if not rows and source:
+        raise NotFound(f"There is no source {source!r}.", hint="`lakebackup status` lists all.")
     call.write(found.to_reader(), COLUMNS, Brief(COLUMNS, FIRST_OUT))
     if metrics:
         from lakebackup_jobs.query.source_metrics import write_file
@@ -53,7 +54,7 @@ def status(
     if damaged := [row["source"] for row in rows if row["status"] == "DAMAGED"]:
         raise Damaged(
             f"Backups of {', '.join(damaged)} are damaged.",
-            hint='`lakebackup sql "SELECT * FROM unusable_backups"` says which; a full replaces them.',
+            hint="The column detail says why; `lakebackup report` has the command that mends it.",
         )
     if others := [f"{row['source']} is {row['status']}" for row in rows if row["status"] != "OK"]:
         raise Incomplete(f"Not all is well: {', '.join(others)}.", hint="The column detail says why.")

@@ -7,6 +7,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT, TOPICS
+from lakebackup.rules.kinds import KINDS
 from lakebackup_jobs.lifecycle.progress import human_bytes
 from lakebackup_jobs.query.words import counted, span
 
@@ -72,12 +73,16 @@ def findings(found: Mapping[str, Any], where: Sequence[str]) -> list[dict[str, A
 def _trouble(row: Mapping[str, Any]) -> tuple[str, str]:
     """What is wrong with a source that is not OK: a verb, and the rest of the sentence."""
     match row["status"]:
+        case "DAMAGED" if not row["damaged"]:
+            return "has", "a drill that found a difference"
         case "DAMAGED":
             return "has", counted(row["damaged"], "damaged backup")
         case "UNPROTECTED" if row["backup_id"] is None:
             return "has", "nothing that can be restored"
         case "UNPROTECTED":
             return "has", f"{counted(row['unprotected'], 'topic')} without a backup"
+        case "FAILED" if not row["failed_runs"]:
+            return "has", "a failed drill"
         case "FAILED":
             return "has", counted(row["failed_runs"], "failed run")
         case "LATE" if row["late_ms"] is None:
@@ -101,6 +106,7 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
             text = f"{counted(alone, 'topic')} of {source} {_are(alone)} in no backup and in no policy."
             yield "bad", source, text, ["policy", "set", source, "--pattern", ".*"]
         yield from _of_runs(found, row)
+        yield from _of_drills(row)
         if row["backup_id"] is not None and row["verified_at"] is None:
             unverified.append(source)
         if not row["has_policy"] and row["source_kind"] == TOPICS:
@@ -134,6 +140,20 @@ def _of_runs(found: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Findi
         yield "bad", source, f"A run of {source} has been {late}", due
     elif row["status"] == "LATE":
         yield "bad", source, f"The log task of {source} paused itself.", ["log", "resume", source]
+
+
+def _of_drills(row: Mapping[str, Any]) -> Iterator[Finding]:
+    source, again = row["source"], ["drill", row["source"]]
+    if row["drill_outcome"]:
+        what = (
+            "A drill of {} found a difference"
+            if row["drill_outcome"] == "different"
+            else "A drill of {} failed"
+        )
+        same = ["--backup", row["drill_backup_id"]] if row["drill_backup_id"] else []
+        yield "bad", source, _sentence(f"{what.format(source)}: {row['drill_failure']}"), [*again, *same]
+    elif row["drill_late_ms"] is not None:
+        yield "note", source, f"A drill of {source} has been due for {span(row['drill_late_ms'])}.", again
 
 
 def _of_faults(found: Mapping[str, Any]) -> Iterator[Finding]:
@@ -205,13 +225,14 @@ def _backup(found: Mapping[str, Any], row: Mapping[str, Any], full: list[str]) -
     snapshot's, which no policy names."""
     source = row["source"]
     own = json.loads(row["command"]) if row["command"] else []
+    named = next((kind for kind, known in KINDS.items() if own and known.scheduled == own[0]), TOPICS)
     commands = {
         TOPICS: ["backup", "topics", "--source", source, *full, *_topics(found, row)],
         SNAPSHOT: ["backup", *(own or ["snapshot", "FOLDER"]), "--source", source, *full],
         CHANGES: ["log", "snapshot", source],
         QUEUES: ["backup", *(own or ["queue", source, "--snapshot-folder", "FOLDER", *_EVERY]), *full],
     }
-    return commands.get(row["source_kind"] or TOPICS)
+    return commands.get(row["source_kind"] or named)
 
 
 def _sentence(text: str) -> str:

@@ -1,13 +1,17 @@
 -- Each source: its status (the view `status`), the worst first, its policy, how much there is, and how many of its
 -- topics cannot be restored at all (`protected`).
--- late_ms: for how long a run has been due; null: none is. Times in ms, but for those that end in `_at`.
+-- late_ms: for how long a run has been due; null: none is; drill_late_ms: as that, a drill. Times in ms, but for those that end in `_at`.
 SELECT
   r.source, r.source_kind, r.status,
   CASE WHEN r.missed > 0 THEN (SELECT now_ms FROM clock) - r.due_ts END AS late_ms,
   r.damaged, r.unprotected, COALESCE(t.lost, 0) AS lost, r.backup_id, r.finished_at, r.duration_ms,
   COALESCE(UNIX_MILLIS(r.restorable_time), r.restorable_ts) AS restorable_ts,
   (SELECT now_ms FROM clock) - COALESCE(UNIX_MILLIS(r.restorable_time), r.restorable_ts) AS lag_ms,
-  r.due_ts, r.verified_at, UNIX_MILLIS(r.last_drill) AS drilled_ts, r.drill_failures, r.failed_runs,
+  r.due_ts, r.verified_at, UNIX_MILLIS(r.last_drill) AS drilled_ts, r.drill_failures, r.drill_outcome,
+  r.drill_backup_id, r.drill_failure,
+  CASE WHEN (SELECT now_ms FROM clock) >= r.drill_due_ts THEN (SELECT now_ms FROM clock) - r.drill_due_ts END
+    AS drill_late_ms,
+  r.failed_runs,
   r.failed_run, UNIX_MILLIS(r.last_failure) AS failed_ts, r.failure, r.held_bytes,
   COALESCE(b.backups, 0) AS backups,
   COALESCE(t.topics, 0) AS topics,

@@ -1,7 +1,7 @@
 -- Each source, and whether somebody has to look after it.
--- status: the first of these that is true of it: DAMAGED (backups that no restore can use: `unusable_backups`),
---   UNPROTECTED (nothing can be restored), FAILED (a run ended in an error, and none like it has ended well since:
---   `failures`), LATE (a run of its policy is missed, or its log task paused itself), UNPROTECTED
+-- status: the first of these that is true of it: DAMAGED (backups that no restore can use: `unusable_backups`, or
+--   a drill found a difference, and none was good since: `drills`), UNPROTECTED (nothing can be restored), FAILED (a run
+--   ended in an error, and none like it has ended well since: `failures`, or drills failed since the last good one), LATE (a run of its policy is missed, or its log task paused itself), UNPROTECTED
 --   (`unprotected_topics` has topics of it), UNVERIFIED (verify never looked at all that its newest backup needs), OK
 -- rank: the place of that in the list, 1 is the worst
 -- detail: all that is true of it, the worst first; null: it is OK
@@ -26,7 +26,12 @@
 -- drill_age_ms: from then to the present
 -- drill_predicted_ms: how long that drill's restore was expected to take; null: nothing was known then
 -- drill_real_ms: how long it took
+-- drill_due_ts: when the next drill of its policy is due, or was, ms since 1970 UTC; null: no policy schedules one
+-- drill_due_time: drill_due_ts, in UTC
 -- drill_failures: drills that failed or found a difference since then
+-- drill_outcome: that of the last of them, of those that found a difference if there are any; null: there are none
+-- drill_backup_id: the backup that it restored; null: it was deleted since
+-- drill_failure: what went wrong
 -- failed_runs: runs that ended in an error and are not over: that of a backup when a later one ends that read the
 --   source, of whatever state (no merge or compaction), that of a full of a change feed when a later full does, that
 --   of a merge, a compaction, a prune or a truncate when the next such run ends well
@@ -62,6 +67,19 @@ drilled AS (
   ) AS g
   WHERE g.nth = 1
 ),
+not_good AS (
+  SELECT g.source, g.failures, g.outcome, b.backup_id, g.detail
+  FROM (
+    SELECT
+      d.source, d.outcome, d.backup_id, d.detail, COUNT(*) OVER (PARTITION BY d.source) AS failures,
+      ROW_NUMBER() OVER (PARTITION BY d.source ORDER BY d.outcome, d.at DESC) AS nth  -- different before failed
+    FROM raw_drills AS d
+    LEFT JOIN drilled AS e ON d.source = e.source
+    WHERE d.outcome <> 'ok' AND d.at > COALESCE(e.at, -1)
+  ) AS g
+  LEFT JOIN backups AS b ON g.backup_id = b.backup_id AND b.state = 'complete'
+  WHERE g.nth = 1
+),
 ended_well AS (
   SELECT b.source, 'backup' AS run, MAX(b.finished_at) AS at
   FROM raw_backups AS b
@@ -90,7 +108,8 @@ found AS (
     COALESCE(t.topics, 0) AS unprotected, COALESCE(g.held_bytes, 0) AS held_bytes,
     COALESCE(k.state = 'paused' AND k.detail IS NOT NULL, FALSE) AS paused,
     e.at AS drilled_at, e.predicted_ms AS drill_predicted_ms, e.real_ms AS drill_real_ms,
-    COALESCE(h.failures, 0) AS drill_failures,
+    i.due_ts AS drill_due_ts, COALESCE(h.failures, 0) AS drill_failures, h.outcome AS drill_outcome,
+    h.backup_id AS drill_backup_id, h.detail AS drill_failure,
     COALESCE(w.failed_runs, 0) AS failed_runs, w.failed_run, w.failed_at, w.failure
   FROM (
     SELECT source, MAX(source_kind) AS source_kind
@@ -114,7 +133,7 @@ found AS (
     HAVING COUNT(*) = COUNT(restorable_ts)
   ) AS r ON s.source = r.source
   LEFT JOIN (
-    SELECT source, MIN(last_ts + every_ms) AS due_ts, CAST(SUM(missed) AS BIGINT) AS missed
+    SELECT source, MIN(due_ts) AS due_ts, CAST(SUM(missed) AS BIGINT) AS missed
     FROM missed_runs
     GROUP BY source
   ) AS m ON s.source = m.source
@@ -127,22 +146,17 @@ found AS (
   LEFT JOIN (SELECT source, COUNT(*) AS topics FROM unprotected_topics GROUP BY source) AS t ON s.source = t.source
   LEFT JOIN (SELECT source, MAX_BY(held_bytes, day) AS held_bytes FROM growth GROUP BY source) AS g ON s.source = g.source
   LEFT JOIN drilled AS e ON s.source = e.source
-  LEFT JOIN (
-    SELECT d.source, COUNT(*) AS failures
-    FROM raw_drills AS d
-    LEFT JOIN drilled AS e ON d.source = e.source
-    WHERE d.outcome <> 'ok' AND d.at > COALESCE(e.at, -1)
-    GROUP BY d.source
-  ) AS h ON s.source = h.source
+  LEFT JOIN (SELECT source, due_ts FROM due_runs WHERE run = 'drill') AS i ON s.source = i.source
+  LEFT JOIN not_good AS h ON s.source = h.source
   LEFT JOIN failed AS w ON s.source = w.source
 ),
 ranked AS (
   SELECT
     f.*,
     CASE
-      WHEN f.damaged > 0 THEN 1
+      WHEN f.damaged > 0 OR f.drill_outcome = 'different' THEN 1
       WHEN f.backup_id IS NULL THEN 2
-      WHEN f.failed_runs > 0 THEN 3
+      WHEN f.failed_runs > 0 OR f.drill_outcome = 'failed' THEN 3
       WHEN f.missed > 0 OR f.paused THEN 4
       WHEN f.unprotected > 0 THEN 5
       WHEN f.verified_at IS NULL THEN 6
@@ -161,11 +175,13 @@ SELECT
     CONCAT_WS(
       '; ',
       CASE WHEN damaged > 0 THEN CONCAT('backups with faults: ', CAST(damaged AS STRING)) END,
+      CASE WHEN drill_outcome = 'different' THEN CONCAT_WS(': ', 'a drill found a difference', drill_failure) END,
       CASE WHEN backup_id IS NULL THEN 'nothing can be restored' END,
       CASE
         WHEN failed_runs > 0
           THEN CONCAT('failed runs: ', CAST(failed_runs AS STRING), ', the last: ', failed_run, ': ', failure)
       END,
+      CASE WHEN drill_outcome = 'failed' THEN CONCAT_WS(': ', 'the last drill failed', drill_failure) END,
       CASE WHEN missed > 0 THEN CONCAT('missed runs: ', CAST(missed AS STRING)) END,
       CASE WHEN paused THEN 'its log task paused itself' END,
       CASE WHEN unprotected > 0 THEN CONCAT('topics without a backup: ', CAST(unprotected AS STRING)) END,
@@ -177,6 +193,7 @@ SELECT
   CAST(FLOOR((finished_at - started_at) / 1000) AS BIGINT) AS duration_ms, bytes, restorable_ts, restorable_time, lag_ms,
   due_ts, timestamp_millis(due_ts) AS due_time, missed, verified_at, timestamp_micros(verified_at) AS verified_time,
   damaged, unprotected, held_bytes, timestamp_micros(drilled_at) AS last_drill,
-  (SELECT now_ms FROM clock) - drilled_at DIV 1000 AS drill_age_ms, drill_predicted_ms, drill_real_ms, drill_failures,
-  failed_runs, failed_run, timestamp_micros(failed_at) AS last_failure, failure
+  (SELECT now_ms FROM clock) - drilled_at DIV 1000 AS drill_age_ms, drill_predicted_ms, drill_real_ms,
+  drill_due_ts, timestamp_millis(drill_due_ts) AS drill_due_time, drill_failures, drill_outcome, drill_backup_id,
+  drill_failure, failed_runs, failed_run, timestamp_micros(failed_at) AS last_failure, failure
 FROM ranked

@@ -23,52 +23,54 @@ def ms(text: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("text", "now", "latest"),
+    ("text", "after", "due"),
     [
-        ("hourly", "2026-11-21 14:59:59", "2026-11-21 14:00"),
-        ("hourly:15", "2026-11-21 14:14:59", "2026-11-21 13:15"),
-        ("hourly:15", "2026-11-21 14:15", "2026-11-21 14:15"),
-        ("daily 02:30", "2026-11-21 02:29", "2026-11-20 02:30"),
-        ("daily", "2026-11-21 02:29", "2026-11-21 00:00"),
-        ("weekly sun 02:00", "2026-11-21 14:00", "2026-11-15 02:00"),
-        ("weekly sunday 2:00", "2026-11-22 02:00", "2026-11-22 02:00"),
-        ("weekly thu", "2026-11-21 14:00", "2026-11-19 00:00"),
-        ("weekly", "2026-11-21 14:00", "2026-11-16 00:00"),
-        ("monthly", "2026-11-21 14:00", "2026-11-01 00:00"),
-        ("monthly 1 02:00", "2026-03-01 01:59", "2026-02-01 02:00"),
-        ("monthly 28 23:59", "2026-01-05 00:00", "2025-12-28 23:59"),
-        ("every 6h", "2026-11-21 14:00", "2026-11-21 12:00"),
-        ("30 2 * * mon-fri", "2026-11-22 14:00", "2026-11-20 02:30"),
-        ("0  0 29 2 *", "2026-11-22 14:00", "2024-02-29 00:00"),
+        ("hourly", "2026-11-21 14:59:59", "2026-11-21 15:00"),
+        ("hourly:15", "2026-11-21 14:14:59", "2026-11-21 14:15"),
+        ("hourly:15", "2026-11-21 14:15", "2026-11-21 15:15"),
+        ("daily 02:30", "2026-11-21 02:29", "2026-11-21 02:30"),
+        ("daily", "2026-11-21 02:29", "2026-11-22 00:00"),
+        ("weekly sun 02:00", "2026-11-21 14:00", "2026-11-22 02:00"),
+        ("weekly sunday 2:00", "2026-11-22 02:00", "2026-11-29 02:00"),
+        ("weekly thu", "2026-11-21 14:00", "2026-11-26 00:00"),
+        ("weekly", "2026-11-21 14:00", "2026-11-23 00:00"),
+        ("monthly", "2026-11-21 14:00", "2026-12-01 00:00"),
+        ("monthly 1 02:00", "2026-03-01 01:59", "2026-03-01 02:00"),
+        ("monthly 28 23:59", "2026-01-29 00:00", "2026-02-28 23:59"),
+        ("every 6h", "2026-11-21 12:00", "2026-11-21 18:00"),
+        ("*/15 * * * *", "2026-11-26 15:12:52", "2026-11-26 15:15"),
+        ("30 2 * * mon-fri", "2026-11-23 02:30:10", "2026-11-24 02:30"),
+        ("0  0 29 2 *", "2026-11-22 14:00", "2028-02-29 00:00"),
     ],
 )
-def test_the_latest(text: str, now: str, latest: str) -> None:
-    assert parse(text).latest(ms(now)) == ms(latest)
+def test_the_next(text: str, after: str, due: str) -> None:
+    assert parse(text).next(ms(after)) == ms(due)
 
 
 @given(st.sampled_from(FORMS), st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1)))  # noqa: DTZ001
-def test_the_latest_is_never_ahead_nor_longer_ago_than_every(text: str, moment: datetime) -> None:
+def test_the_next_is_ahead_and_no_further_than_every(text: str, moment: datetime) -> None:
     found, now = parse(text), int(moment.replace(tzinfo=UTC).timestamp() * 1000)
-    latest = found.latest(now)
-    assert latest <= now < latest + found.every_ms
-    assert found.latest(latest) == latest
-    assert timedelta(milliseconds=latest - found.latest(latest - 1)) >= timedelta(hours=1)
+    due = found.next(now)
+    assert now < due <= now + found.every_ms
+    assert found.next(due - 1) == due
+    assert timedelta(milliseconds=found.next(due) - due) >= timedelta(hours=1)
 
 
 @pytest.mark.parametrize(
-    ("text", "now", "latest"),
+    ("text", "after", "due"),
     [
-        ("daily 02:30", "2026-03-29T12:00+02:00", "2026-03-29T03:00+02:00"),  # 02:30 does not exist
-        ("daily 02:30", "2026-03-29T02:59+01:00", "2026-03-29T03:00+02:00"),
-        ("daily 02:30", "2026-10-25T12:00+01:00", "2026-10-25T02:30+02:00"),  # nor does it come twice
-        ("hourly", "2026-10-25T02:10+01:00", "2026-10-25T02:00+01:00"),
-        ("hourly", "2026-10-25T02:10+02:00", "2026-10-25T02:00+02:00"),
-        ("weekly sun 02:00", "2026-07-01T00:00+02:00", "2026-06-28T02:00+02:00"),
+        ("daily 02:30", "2026-03-28T12:00+01:00", "2026-03-29T03:00+02:00"),  # 02:30 does not exist
+        ("daily 02:30", "2026-03-29T03:00+02:00", "2026-03-30T02:30+02:00"),
+        ("daily 02:30", "2026-10-25T02:29+02:00", "2026-10-25T02:30+02:00"),
+        ("daily 02:30", "2026-10-25T02:30+02:00", "2026-10-26T02:30+01:00"),  # nor does it come twice
+        ("hourly", "2026-10-25T02:10+02:00", "2026-10-25T02:00+01:00"),
+        ("hourly", "2026-10-25T02:10+01:00", "2026-10-25T03:00+01:00"),
+        ("weekly sun 02:00", "2026-07-01T00:00+02:00", "2026-07-05T02:00+02:00"),
     ],
 )
-def test_times_of_day_are_those_of_the_zone(text: str, now: str, latest: str) -> None:
-    at, then = (int(datetime.fromisoformat(one).timestamp() * 1000) for one in (now, latest))
-    assert parse(text, "Europe/Berlin").latest(max(at, then)) == then
+def test_times_of_day_are_those_of_the_zone(text: str, after: str, due: str) -> None:
+    at, then = (int(datetime.fromisoformat(one).timestamp() * 1000) for one in (after, due))
+    assert parse(text, "Europe/Berlin").next(at) == then
 
 
 def test_an_unknown_zone_is_named() -> None:

@@ -14,7 +14,7 @@ from tests.support.command_line import Commands
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.rows import filled
 
-from lakebackup.errors import Damaged, EnvironmentProblem, Incomplete, NotFound
+from lakebackup.errors import Damaged, EnvironmentProblem, Incomplete, NotFound, UsageProblem
 from lakebackup.rows.upkeep import Check, Drill, Policy
 from lakebackup_jobs.query.source_metrics import STATES
 
@@ -87,6 +87,55 @@ def test_damage_comes_first_and_has_its_own_code(
     assert "no source 'x'" in commands.fails(
         NotFound.exit_code, "status", "--repo", made.folder, "--source", "x"
     )
+
+
+def test_a_run_is_due_when_due_says_so(made: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
+    every_minute, more = "* * * * *", {"at": 1000 * NOW, "actor": "me", "full_every_ms": 60_000}
+    made.source = "late"
+    made.backup([[Record(0, 1)]], full=True, end_ts=NOW - 300_000)
+    made.add(Policy(source="late", full_schedule=every_minute, **more))
+    made.add(Policy(source="new", command='["snapshot", "/x"]', full_schedule=every_minute, **more))
+    made.flush()
+    commands = Commands(capsys)
+    lines = commands.run("status", "--repo", made.folder, "--json")[1].splitlines()
+    shown = {row["source"]: row["due_ts"] for row in map(json.loads, lines) if row.get("due_ts")}
+    (due,) = map(json.loads, commands.run("due", "--repo", made.folder, "--json")[1].splitlines())
+    assert shown == {one["source"]: one["due_ts"] for one in due["due"]}
+    assert shown == {"late": (NOW - 300_000) // 60_000 * 60_000 + 60_000, "new": NOW}
+
+
+def test_the_setting_source_hides_no_source(
+    made: MadeBackups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.add(
+        Policy(
+            source="nightly",
+            at=1,
+            actor="me",
+            command='["snapshot", "/x"]',
+            full_schedule="daily",
+            full_every_ms=86_400_000,
+        )
+    )
+    made.flush()
+    monkeypatch.setenv("LAKEBACKUP_SOURCE", "prod")
+    commands, file = Commands(capsys), tmp_path / "lakebackup.prom"
+    said = commands.fails(Incomplete.exit_code, "status", "--repo", made.folder, "--metrics", file)
+    assert "nightly is UNPROTECTED" in said
+    assert 'source="nightly"' in file.read_text("utf-8")
+    assert "nightly" in commands.run("due", "--repo", made.folder)[1]
+    assert "nightly" not in commands.run("due", "--repo", made.folder, "--source", "prod")[1]
+
+
+def test_an_empty_source_is_refused(
+    made: MadeBackups, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands = Commands(capsys)
+    said = commands.fails(UsageProblem.exit_code, "status", "--repo", made.folder, "--source", "")
+    assert "--source: it is empty" in said
+    monkeypatch.setenv("LAKEBACKUP_SOURCE", "")
+    said = commands.fails(UsageProblem.exit_code, "status", "--repo", made.folder)
+    assert "LAKEBACKUP_SOURCE: it is empty" in said
 
 
 def test_the_metrics_file(made: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

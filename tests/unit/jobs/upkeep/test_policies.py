@@ -341,12 +341,12 @@ def test_a_drill_is_due_once_for_each_time_of_its_schedule(
     old: MadeBackups, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said(capsys, "policy", "set", "prod", "--drill", "weekly sun 02:00")
-    (policy,) = old.reader().rows("policy_drills", source=None)
+    (policy,) = old.reader().rows("policy_runs", source=None)
     assert said(capsys, "due")[0]["due"] == []
-    later = policy["last_ts"] + 8 * 24 * HOUR_MS
+    later = policy["last_ts"] + 7 * 24 * HOUR_MS
     (found,) = policies.due(old.reader(), None, later)
     assert (found.run, found.command, found.missed) == ("drill", ("drill", "prod"), 1)
-    at = schedule.parse("weekly sun 02:00").latest(later)
+    at = schedule.parse("weekly sun 02:00").next(policy["last_ts"])
     assert found.due_ts == at
     old.add(filled(Drill, source="prod", at=1000 * at, outcome="failed"))
     old.flush()

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import re
 import time
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.support.command_line import Commands
 from tests.support.made_backups import MadeBackups, Record
+from tests.support.rows import filled
 
 from lakebackup.rows.upkeep import Check, Drill, Failure, Policy
 from lakebackup_jobs.query.report.values import facts
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 HOUR, DAY = 3_600_000, 86_400_000
 NOW = time.time_ns() // 1_000_000
+# An hour before the backups below, whatever the time is.
+DAILY = datetime.fromtimestamp(NOW / 1000 - 7200, UTC).strftime("daily %H:%M")
 SOURCES = ("orders", "store", "shop")
 
 
@@ -43,7 +47,7 @@ class Week:
                     source=source,
                     at=1000 * (NOW - 8 * DAY),
                     actor="me",
-                    full_schedule="daily",
+                    full_schedule=DAILY,
                     full_every_ms=DAY,
                 )
             )
@@ -89,6 +93,21 @@ class Week:
                 message=f"no space, {days_ago} days ago",
                 exit_code=6,
                 actor="me",
+            )
+        )
+
+    def drill(self, outcome: Literal["ok", "different"], ms_ago: int) -> None:
+        """A drill of the orders."""
+        self.made.add(
+            filled(
+                Drill,
+                at=1000 * (NOW - ms_ago),
+                source="orders",
+                backup_id=self.taken["orders", 2],
+                predicted_ms=900,
+                real_ms=1000,
+                outcome=outcome,
+                detail=None if outcome == "ok" else "2 records differ",
             )
         )
 
@@ -162,22 +181,12 @@ def test_a_week(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert week.told()["store"] == "UNVERIFIED"
     week.look("store", 0, minutes=2)
     week.look("shop", 1, minutes=2)
-    week.made.add(
-        Drill(
-            drill_id="d",
-            at=1000 * (NOW - HOUR),
-            source="orders",
-            backup_id=week.taken["orders", 2],
-            target="dir",
-            entries=1,
-            files=1,
-            bytes=100,
-            predicted_ms=900,
-            real_ms=1000,
-            outcome="ok",
-            actor="me",
-        )
-    )
+    # A drill of the orders is not what was backed up, until one is good.
+    week.drill("different", HOUR + 1)
+    assert week.told() == {"orders": "DAMAGED", "shop": "OK", "store": "OK"}
+    (finding,) = (row for row in facts(week.made.reader(), NOW)["findings"] if "drill" in row["text"])
+    assert f"drill orders --backup {week.taken['orders', 2]}" in finding["command"]
+    week.drill("ok", HOUR)
     assert week.told() == dict.fromkeys(SOURCES, "OK")
     (row,) = (row for row in week.made.reader().rows("list_status", source=None) if row["source"] == "orders")
     assert row["last_drill"] is not None

@@ -1,21 +1,27 @@
--- a219f714076d2728 missed_runs policies raw_backups
+-- 20a5cdc3c058932b clock due_runs newest_runs policies raw_backups
 SELECT
-  m.source,
-  m.run,
-  m.schedule,
-  m.backup_id,
-  m.last_ts,
-  m.missed,
-  m.lag_ms,
+  n.source,
+  n.run,
+  n.schedule,
+  n.every_ms,
+  n.backup_id,
+  n.last_ts,
+  d.due_ts,
+  (
+    SELECT
+      now_ms
+    FROM clock
+  ) - n.ended_ms AS lag_ms,
   p.incremental_kind,
   p.level,
   p.patterns,
-  p.time_zone,
   p.command,
   k.source_kind
-FROM missed_runs AS m
+FROM newest_runs AS n
+JOIN due_runs AS d
+  ON n.source = d.source AND n.run = d.run
 JOIN policies AS p
-  ON m.source = p.source
+  ON n.source = p.source
 LEFT JOIN (
   SELECT
     source,
@@ -24,9 +30,9 @@ LEFT JOIN (
   GROUP BY
     source
 ) AS k
-  ON m.source = k.source
+  ON n.source = k.source
 WHERE
-  TRY_CAST($source AS TEXT) IS NULL OR m.source = $source
+  TRY_CAST($source AS TEXT) IS NULL OR n.source = $source
 ORDER BY
-  m.source NULLS FIRST,
-  m.run NULLS FIRST
+  n.source NULLS FIRST,
+  n.run NULLS FIRST

@@ -1,4 +1,4 @@
--- fc7fcf60a452db74 backups clock last_success policies protected status
+-- 78e827b8bf9f624a backups clock last_success policies protected status
 SELECT
   r.source,
   r.source_kind,
@@ -24,6 +24,21 @@ SELECT
   r.verified_at,
   EPOCH_MS(r.last_drill) AS drilled_ts,
   r.drill_failures,
+  r.drill_outcome,
+  r.drill_backup_id,
+  r.drill_failure,
+  CASE
+    WHEN (
+      SELECT
+        now_ms
+      FROM clock
+    ) >= r.drill_due_ts
+    THEN (
+      SELECT
+        now_ms
+      FROM clock
+    ) - r.drill_due_ts
+  END AS drill_late_ms,
   r.failed_runs,
   r.failed_run,
   EPOCH_MS(r.last_failure) AS failed_ts,

@@ -1,4 +1,4 @@
--- 7ca2ab0d98548cae backups clock policies
+-- 9de9c7e1c6df4218 clock due_runs newest_runs
 SELECT
   s.source,
   s.run,
@@ -7,86 +7,29 @@ SELECT
   s.backup_id,
   s.last_ts,
   TIMESTAMP_MILLIS(s.last_ts) AS last_time,
+  s.due_ts,
+  TIMESTAMP_MILLIS(s.due_ts) AS due_time,
   CASE
-    WHEN s.now_ms > s.last_ts
-    THEN TRY_CAST(FLOOR((
-      s.now_ms - s.last_ts
+    WHEN s.now_ms >= s.due_ts
+    THEN 1 + TRY_CAST(FLOOR((
+      s.now_ms - s.due_ts
     ) / NULLIF(s.every_ms, 0)) AS BIGINT)
     ELSE 0
   END AS missed,
-  CASE
-    WHEN s.now_ms - s.last_ts >= s.every_ms
-    THEN s.now_ms - s.last_ts - s.every_ms
-  END AS late_ms,
+  CASE WHEN s.now_ms >= s.due_ts THEN s.now_ms - s.due_ts END AS late_ms,
   s.now_ms - s.ended_ms AS lag_ms
 FROM (
   SELECT
-    w.source,
-    w.run,
-    w.schedule,
-    w.every_ms,
-    b.backup_id,
-    b.ended_ms,
+    n.*,
+    d.due_ts,
     (
       SELECT
         now_ms
       FROM clock
-    ) AS now_ms,
-    COALESCE(b.began_ms, TRY_CAST(FLOOR(w."at" / NULLIF(1000, 0)) AS BIGINT)) AS last_ts
-  FROM (
-    SELECT
-      source,
-      'full' AS run,
-      full_schedule AS schedule,
-      full_every_ms AS every_ms,
-      "at"
-    FROM policies
-    WHERE
-      NOT full_schedule IS NULL
-    UNION ALL
-    SELECT
-      source,
-      'incremental' AS run,
-      incremental_schedule AS schedule,
-      incremental_every_ms AS every_ms,
-      "at"
-    FROM policies
-    WHERE
-      NOT incremental_schedule IS NULL
-  ) AS w
-  LEFT JOIN (
-    SELECT
-      t.source,
-      r.run,
-      ARG_MAX(t.backup_id, t.place) AS backup_id,
-      MAX(
-        CASE
-          WHEN t.ts_domain = 'ms'
-          THEN t.end_ts
-          ELSE TRY_CAST(FLOOR(t.started_at / NULLIF(1000, 0)) AS BIGINT)
-        END
-      ) AS began_ms,
-      MAX(
-        CASE
-          WHEN t.ts_domain = 'ms'
-          THEN t.end_ts
-          ELSE TRY_CAST(FLOOR(t.finished_at / NULLIF(1000, 0)) AS BIGINT)
-        END
-      ) AS ended_ms
-    FROM backups AS t
-    JOIN (
-      SELECT
-        'full' AS run
-      UNION ALL
-      SELECT
-        'incremental' AS run
-    ) AS r
-      ON r.run = 'incremental' OR t.kind = 'full'
-    WHERE
-      t.state = 'complete' AND t.intact AND t.number = t.place
-    GROUP BY
-      t.source,
-      r.run
-  ) AS b
-    ON w.source = b.source AND w.run = b.run
+    ) AS now_ms
+  FROM newest_runs AS n
+  JOIN due_runs AS d
+    ON n.source = d.source AND n.run = d.run
+  WHERE
+    n.run <> 'drill'
 ) AS s

@@ -1,4 +1,4 @@
--- 327aae777349326e backups clock compactions growth log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unusable_backups
+-- 7068e183e6b642c6 backups clock compactions due_runs growth log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unusable_backups
 WITH newest AS (
   SELECT
     n.source,
@@ -57,6 +57,31 @@ WITH newest AS (
     WHERE
       d.outcome = 'ok'
   ) AS g
+  WHERE
+    g.nth = 1
+), not_good AS (
+  SELECT
+    g.source,
+    g.failures,
+    g.outcome,
+    b.backup_id,
+    g.detail
+  FROM (
+    SELECT
+      d.source,
+      d.outcome,
+      d.backup_id,
+      d.detail,
+      COUNT(*) OVER (PARTITION BY d.source) AS failures,
+      ROW_NUMBER() OVER (PARTITION BY d.source ORDER BY d.outcome NULLS FIRST, d."at" DESC) AS nth
+    FROM raw_drills AS d
+    LEFT JOIN drilled AS e
+      ON d.source = e.source
+    WHERE
+      d.outcome <> 'ok' AND d."at" > COALESCE(e."at", -1)
+  ) AS g
+  LEFT JOIN backups AS b
+    ON g.backup_id = b.backup_id AND b.state = 'complete'
   WHERE
     g.nth = 1
 ), ended_well AS (
@@ -130,7 +155,11 @@ WITH newest AS (
     e."at" AS drilled_at,
     e.predicted_ms AS drill_predicted_ms,
     e.real_ms AS drill_real_ms,
+    i.due_ts AS drill_due_ts,
     COALESCE(h.failures, 0) AS drill_failures,
+    h.outcome AS drill_outcome,
+    h.backup_id AS drill_backup_id,
+    h.detail AS drill_failure,
     COALESCE(w.failed_runs, 0) AS failed_runs,
     w.failed_run,
     w.failed_at,
@@ -184,7 +213,7 @@ WITH newest AS (
   LEFT JOIN (
     SELECT
       source,
-      MIN(last_ts + every_ms) AS due_ts,
+      MIN(due_ts) AS due_ts,
       TRY_CAST(SUM(missed) AS BIGINT) AS missed
     FROM missed_runs
     GROUP BY
@@ -224,16 +253,14 @@ WITH newest AS (
     ON s.source = e.source
   LEFT JOIN (
     SELECT
-      d.source,
-      COUNT(*) AS failures
-    FROM raw_drills AS d
-    LEFT JOIN drilled AS e
-      ON d.source = e.source
+      source,
+      due_ts
+    FROM due_runs
     WHERE
-      d.outcome <> 'ok' AND d."at" > COALESCE(e."at", -1)
-    GROUP BY
-      d.source
-  ) AS h
+      run = 'drill'
+  ) AS i
+    ON s.source = i.source
+  LEFT JOIN not_good AS h
     ON s.source = h.source
   LEFT JOIN failed AS w
     ON s.source = w.source
@@ -241,11 +268,11 @@ WITH newest AS (
   SELECT
     f.*,
     CASE
-      WHEN f.damaged > 0
+      WHEN f.damaged > 0 OR f.drill_outcome = 'different'
       THEN 1
       WHEN f.backup_id IS NULL
       THEN 2
-      WHEN f.failed_runs > 0
+      WHEN f.failed_runs > 0 OR f.drill_outcome = 'failed'
       THEN 3
       WHEN f.missed > 0 OR f.paused
       THEN 4
@@ -280,10 +307,18 @@ SELECT
     CONCAT_WS(
       '; ',
       CASE WHEN damaged > 0 THEN 'backups with faults: ' || TRY_CAST(damaged AS TEXT) END,
+      CASE
+        WHEN drill_outcome = 'different'
+        THEN CONCAT_WS(': ', 'a drill found a difference', drill_failure)
+      END,
       CASE WHEN backup_id IS NULL THEN 'nothing can be restored' END,
       CASE
         WHEN failed_runs > 0
         THEN 'failed runs: ' || TRY_CAST(failed_runs AS TEXT) || ', the last: ' || failed_run || ': ' || failure
+      END,
+      CASE
+        WHEN drill_outcome = 'failed'
+        THEN CONCAT_WS(': ', 'the last drill failed', drill_failure)
       END,
       CASE WHEN missed > 0 THEN 'missed runs: ' || TRY_CAST(missed AS TEXT) END,
       CASE WHEN paused THEN 'its log task paused itself' END,
@@ -321,7 +356,12 @@ SELECT
   ) - drilled_at // 1000 AS drill_age_ms,
   drill_predicted_ms,
   drill_real_ms,
+  drill_due_ts,
+  TIMESTAMP_MILLIS(drill_due_ts) AS drill_due_time,
   drill_failures,
+  drill_outcome,
+  drill_backup_id,
+  drill_failure,
   failed_runs,
   failed_run,
   TIMESTAMP_MICROS(failed_at) AS last_failure,

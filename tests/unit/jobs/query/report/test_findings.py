@@ -15,7 +15,8 @@ SOURCE: dict[str, Any] = {
     "source": "orders", "source_kind": "kafka", "status": "OK", "late_ms": None, "damaged": 0,
     "unprotected": 0, "lost": 0, "backup_id": "b9", "restorable_ts": 1000, "verified_at": 1, "topics": 2,
     "has_policy": True, "patterns": None, "command": None, "failed_runs": 0, "failed_run": None,
-    "failure": None,
+    "failure": None, "drill_outcome": None, "drill_backup_id": None, "drill_failure": None,
+    "drill_late_ms": None,
 }  # fmt: skip
 FAULT: dict[str, Any] = {
     "source": "orders", "reason": "damaged", "fault_backup_id": "b3", "fault_state": "complete",
@@ -65,6 +66,20 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "No backup of orders can be restored.",
         "backup topics --source orders --mode full carts orders",
     ),
+    "nothing is backed up yet, by the policy's own command": (
+        found(
+            wrong(
+                "UNPROTECTED",
+                source_kind=None,
+                backup_id=None,
+                restorable_ts=None,
+                verified_at=None,
+                command='["snapshot", "/data"]',
+            )
+        ),
+        "No backup of orders can be restored.",
+        "backup snapshot /data --source orders --mode full",
+    ),
     "a topic is lost, of many": (
         found(wrong("UNPROTECTED", lost=1, topics=50)),
         "1 topic of orders cannot be restored at all.",
@@ -109,6 +124,25 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         found(wrong("LATE", source_kind="changes")),
         "The log task of orders paused itself.",
         "log resume orders",
+    ),
+    "a drill found a difference": (
+        found(
+            wrong(
+                "DAMAGED", drill_outcome="different", drill_backup_id="b3", drill_failure="2 records differ"
+            )
+        ),
+        "A drill of orders found a difference: 2 records differ.",
+        "drill orders --backup b3",
+    ),
+    "a drill of a backup that was deleted since failed": (
+        found(wrong("FAILED", drill_outcome="failed", drill_failure="No room.")),
+        "A drill of orders failed: No room.",
+        "drill orders",
+    ),
+    "a drill is due": (
+        found({"drill_late_ms": 2 * HOUR}),
+        "A drill of orders has been due for 2 h.",
+        "drill orders",
     ),
     "never verified": (
         found(wrong("UNVERIFIED", verified_at=None)),
@@ -235,6 +269,8 @@ def test_a_name_is_quoted_for_a_shell_and_for_sql() -> None:
     [
         ([], "Nothing is backed up yet."),
         ([SOURCE], "orders is fine."),
+        ([wrong("DAMAGED")], "orders has a drill that found a difference."),
+        ([wrong("FAILED")], "orders has a failed drill."),
         ([SOURCE, SOURCE], "All 2 sources are fine."),
         ([wrong("LATE", late_ms=2 * HOUR)], "orders is late by 2 h."),
         (

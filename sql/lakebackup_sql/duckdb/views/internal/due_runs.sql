@@ -1,0 +1,10 @@
+-- 18c016b3ec5d2f65 newest_runs
+SELECT
+  source,
+  run,
+  CASE
+    WHEN backup_id IS NULL AND run <> 'drill'
+    THEN last_ts
+    ELSE last_ts + every_ms
+  END AS due_ts
+FROM newest_runs

@@ -1,0 +1,42 @@
+-- Each run that a policy schedules, and the newest that there was.
+-- run: full, incremental or drill; a full counts as an incremental too; drills of what can be restored alone
+-- schedule: when it is to run
+-- every_ms: longest time from one run to the next by its schedule
+-- backup_id: the newest backup that can be restored, no merge (for full: the newest full); null: there is none
+-- last_ts: when that read the source, or the newest drill began; without one, when the policy was set: ms since 1970 UTC
+-- ended_ms: when that backup ended
+SELECT
+  w.source, w.run, w.schedule, w.time_zone, w.every_ms, b.backup_id,
+  COALESCE(b.began_ms, CAST(FLOOR(w.at / 1000) AS BIGINT)) AS last_ts,
+  b.ended_ms
+FROM (
+  SELECT source, 'full' AS run, full_schedule AS schedule, time_zone, full_every_ms AS every_ms, at
+  FROM policies
+  WHERE full_schedule IS NOT NULL
+  UNION ALL
+  SELECT
+    source, 'incremental' AS run, incremental_schedule AS schedule, time_zone, incremental_every_ms AS every_ms, at
+  FROM policies
+  WHERE incremental_schedule IS NOT NULL
+  UNION ALL
+  SELECT
+    p.source, 'drill' AS run, p.drill_schedule AS schedule, p.time_zone, p.drill_every_ms AS every_ms,
+    COALESCE(d.at, p.at) AS at
+  FROM policies AS p
+  LEFT JOIN (SELECT source, MAX(at) AS at FROM raw_drills GROUP BY source) AS d ON p.source = d.source
+  WHERE p.drill_schedule IS NOT NULL
+    AND p.source IN (SELECT source FROM backups WHERE state = 'complete' AND intact)
+) AS w
+LEFT JOIN (
+  SELECT
+    t.source, r.run,
+    MAX_BY(t.backup_id, t.place) AS backup_id,
+    -- When the source was read: a compaction reads nothing and ends where what it is made from ends.
+    MAX(CASE WHEN t.ts_domain = 'ms' THEN t.end_ts ELSE CAST(FLOOR(t.started_at / 1000) AS BIGINT) END) AS began_ms,
+    MAX(CASE WHEN t.ts_domain = 'ms' THEN t.end_ts ELSE CAST(FLOOR(t.finished_at / 1000) AS BIGINT) END) AS ended_ms
+  FROM backups AS t
+  JOIN (SELECT 'full' AS run UNION ALL SELECT 'incremental' AS run) AS r
+    ON r.run = 'incremental' OR t.kind = 'full'
+  WHERE t.state = 'complete' AND t.intact AND t.number = t.place
+  GROUP BY t.source, r.run
+) AS b ON w.source = b.source AND w.run = b.run
