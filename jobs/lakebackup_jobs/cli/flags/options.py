@@ -98,7 +98,7 @@ def _typer_arguments(
     arguments = {
         "help": help_,
         "rich_help_panel": panel,
-        "metavar": None if last.startswith("-") else last,
+        "metavar": " ".join(word for word in spelled.split() if not word.startswith("-")) or None,
         "show_default": default,
     }
     return {word: value for word, value in arguments.items() if value is not None}
