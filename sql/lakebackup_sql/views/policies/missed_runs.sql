@@ -21,11 +21,14 @@ FROM (
     w.source, w.run, w.schedule, w.every_ms, b.backup_id, b.ended_ms, (SELECT now_ms FROM clock) AS now_ms,
     COALESCE(b.began_ms, CAST(FLOOR(w.at / 1000) AS BIGINT)) AS last_ts
   FROM (
-    SELECT source, 'full' AS run, full_schedule AS schedule, full_every_ms AS every_ms, at
+    -- A hundred years at most: an instant later than that could have no calendar.
+    SELECT source, 'full' AS run, full_schedule AS schedule, LEAST(full_every_ms, 3153600000000) AS every_ms, at
     FROM policies
     WHERE full_schedule IS NOT NULL
     UNION ALL
-    SELECT source, 'incremental' AS run, incremental_schedule AS schedule, incremental_every_ms AS every_ms, at
+    SELECT
+      source, 'incremental' AS run, incremental_schedule AS schedule,
+      LEAST(incremental_every_ms, 3153600000000) AS every_ms, at
     FROM policies
     WHERE incremental_schedule IS NOT NULL
   ) AS w

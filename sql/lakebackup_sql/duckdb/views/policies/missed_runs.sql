@@ -1,4 +1,4 @@
--- 7ca2ab0d98548cae backups clock policies
+-- 52221922a9e9eec4 backups clock policies
 SELECT
   s.source,
   s.run,
@@ -38,7 +38,7 @@ FROM (
       source,
       'full' AS run,
       full_schedule AS schedule,
-      full_every_ms AS every_ms,
+      LEAST(full_every_ms, 3153600000000) AS every_ms,
       "at"
     FROM policies
     WHERE
@@ -48,7 +48,7 @@ FROM (
       source,
       'incremental' AS run,
       incremental_schedule AS schedule,
-      incremental_every_ms AS every_ms,
+      LEAST(incremental_every_ms, 3153600000000) AS every_ms,
       "at"
     FROM policies
     WHERE
