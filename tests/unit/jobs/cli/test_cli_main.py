@@ -179,6 +179,7 @@ FOLLOW = [*TOPICS, "a", "--repo", "x", "--bootstrap-server", "h:1", "--follow"]
         (["serve", "thrift", "--port", "0"], "'--port': Input should be greater than or equal to 1", ""),
         (["log", "run", "x", "--metrics-port", "99999"], "'--metrics-port': Input should be less", ""),
         (["serve", "http", "--token-file", "empty"], "--token-file empty is empty.", "random word"),
+        (["prune", "--keep-time", "soon"], "--keep-time 'soon' is not a span of time", "7d"),
         (["verify", "--decode", "--stat"], "--stat and --decode exclude each other", ""),
         (["config", "--config", "none.toml"], "none.toml", "--config"),
     ],
