@@ -204,7 +204,9 @@ class Settings(BaseModel):
     mode: Literal["auto", "full", "incr-diff", "incr-accu"] = Field(
         "auto", description="what a backup of topics takes: auto, full, incr-diff, incr-accu"
     )
-    level: int | None = Field(None, description="level of an incremental backup, 1 when absent", ge=0)
+    level: int | None = Field(
+        None, description="level of an incremental backup, 1 when absent", ge=0, le=1_000_000
+    )
     target_size: ByteSize = Field(
         ByteSize(128 * 1024 * 1024), description="a data file is closed at this size, such as 128MiB", ge=1024
     )
