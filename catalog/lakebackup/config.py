@@ -25,6 +25,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    TypeAdapter,
     ValidationError,
 )
 
@@ -35,6 +36,7 @@ from lakebackup.storage.options import S3Options, StorageOptions
 
 FILE_NAME = "lakebackup.toml"
 MASK = "****"
+_SLOWEST = 1024
 
 _SECRET = re.compile(
     r"passw|secret|jaas|token|credential|private|(^|\.)access\.?key|(^|\.)ssl\.key\.pem$|^sasl\.oauthbearer\.",
@@ -106,7 +108,17 @@ def _roll(value: Any) -> Any:
 
 
 def _rate(value: Any) -> Any:
-    return value.strip().removesuffix("/s") if isinstance(value, str) else value
+    """Bytes a second of a text such as 50MB/s."""
+    if value is None:
+        return None
+    text = value.strip().removesuffix("/s") if isinstance(value, str) else value
+    try:
+        rate = TypeAdapter(ByteSize).validate_python(text)
+    except ValidationError:
+        raise ValueError(f"{value!r} is not a number of bytes a second; write 50MB/s") from None
+    if rate < _SLOWEST:
+        raise ValueError(f"{value!r} is slower than 1KiB/s; write 50MB/s, or nothing for no limit")
+    return rate
 
 
 PropertyTable = Annotated[
@@ -200,7 +212,9 @@ class Settings(BaseModel):
     mode: Literal["auto", "full", "incr-diff", "incr-accu"] = Field(
         "auto", description="what a backup of topics takes: auto, full, incr-diff, incr-accu"
     )
-    level: int | None = Field(None, description="level of an incremental backup, 1 when absent", ge=0)
+    level: int | None = Field(
+        None, description="level of an incremental backup, 1 when absent", ge=0, le=1_000_000
+    )
     target_size: ByteSize = Field(
         ByteSize(128 * 1024 * 1024), description="a data file is closed at this size, such as 128MiB", ge=1024
     )
@@ -257,7 +271,6 @@ class Settings(BaseModel):
         None,
         description="bytes a second that all tasks of a backup, a restore or a check together read or write: "
         "50MB/s; no limit when absent",
-        ge=1024,
     )
     master: str | None = Field(None, description="Spark master, when not this machine: spark://host:7077")
     remote: str | None = Field(None, description="a running Spark Connect server: sc://host:15002")
@@ -419,5 +432,8 @@ def _explain(error: ValidationError, given: Mapping[str, Any], table: Mapping[st
         else:
             origin = f"{name} in {path}" if top in table else name
         reason = item["msg"].removeprefix("Value error, ")
+        if item["type"].startswith("byte_size"):
+            reason = "this is not a size" if item["type"] == "byte_size" else reason
+            reason += "; write 500MB, 128MiB, 10GiB"
         problems.append(f"{origin}: {reason[:1].lower()}{reason[1:].rstrip('.')}.")
     return "\n".join(problems)

@@ -29,6 +29,12 @@ class LakebackupError(Exception):
         return partial(type(self), hint=self.hint), (self.message,)
 
 
+def error_of(exit_code: int) -> type[LakebackupError]:
+    """The error that ends with this code; Incomplete when none does."""
+    kinds = (kind for kind in LakebackupError.__subclasses__() if vars(kind).get("exit_code") == exit_code)
+    return next(kinds, Incomplete)
+
+
 class UsageProblem(LakebackupError):
     """Flags, configuration or SQL are invalid; nothing was started."""
 

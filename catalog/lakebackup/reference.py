@@ -109,7 +109,7 @@ def reference() -> str:
 def _views() -> Iterator[str]:
     yield "## Views\n"
     for folder, views in _by_area("views"):
-        if folder == INTERNAL:
+        if folder.startswith(INTERNAL):
             continue
         yield f"### Views: {folder}\n"
         for view in views:

@@ -19,7 +19,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _UNIT = r"(?P<unit>ms|s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?|h(?:(?:ou)?rs?)?|d(?:ays?)?|w(?:eeks?)?)"
+MOST_DAYS = 36_500
+"""Of the longest span: 100 years. Dates so far from now still have a calendar."""
+LAST_MS = 253_402_300_799_999
+"""The last instant that a calendar reaches: the end of the year 9999."""
 _PART = re.compile(rf"(?P<count>\d+(?:\.\d+)?)\s*{_UNIT}(?![a-z])\s*", re.ASCII)
+_SPANS = "Write a number and a unit: 30s, 15m, 2h, 7d, 1d12h."
 _DIGITS = re.compile(r"\d+", re.ASCII)
 
 
@@ -55,8 +60,10 @@ def parse_duration(text: str, *, of: str | None = None) -> int:
     if not lower or position < len(lower):
         raise UsageProblem(
             f"{of or text!r} is not a span of time.",
-            hint="Write a number and a unit: 30s, 15m, 2h, 7d, 1d12h.",
+            hint=_SPANS,
         )
+    if total > MOST_DAYS * _UNITS_MS["d"]:
+        raise UsageProblem(f"{of or text!r} is longer than 100 years.", hint=_SPANS)
     return round(total)
 
 

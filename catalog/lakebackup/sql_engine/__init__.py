@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from lakebackup.errors import UsageProblem
 from lakebackup_sql import Translation, area, load, names, translation
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ RAW = "raw_"
 NOW = "now_"
 #: Small views that others depend on, or that Spark plans for long: computed once, not at each use.
 KEPT = frozenset({"backups", "coverage", "due_runs", "faults", "faulty_files", "restore_points"})
-#: The area of views that others share; a person does not see them.
+#: The areas of views that others share begin so; a person does not see these.
 INTERNAL = "internal"
 #: Opened before the other tables: a backup's rows in those are committed before its own.
 FIRST = f"{RAW}backups"
@@ -131,19 +132,23 @@ def clock_at(now_ms: int) -> pa.Table:
 
 
 def due_runs(newest: pa.Table) -> pa.Table:
-    """Rows in the place of the view `due_runs`: SQL cannot work out cron."""
+    """Rows in the place of the view `due_runs`: SQL cannot work out cron. `due_ts` is NULL where the schedule
+    cannot be read."""
     import pyarrow as pa
 
+    due = pa.array(map(_due, newest.to_pylist()), pa.int64())
+    return newest.select(["source", "run"]).append_column("due_ts", due)
+
+
+def _due(row: Mapping[str, Any]) -> int | None:
     from lakebackup.rules.schedule import parse
 
-    rows = newest.to_pylist()
-    due = [
-        row["last_ts"]
-        if row["backup_id"] is None and row["run"] != "drill"
-        else parse(row["schedule"], row["time_zone"]).next(row["last_ts"])
-        for row in rows
-    ]
-    return newest.select(["source", "run"]).append_column("due_ts", pa.array(due, pa.int64()))
+    try:
+        schedule = parse(row["schedule"], row["time_zone"])
+    except UsageProblem:  # an older version took it
+        return None
+    began = row["backup_id"] is not None or row["run"] == "drill"
+    return schedule.next(row["last_ts"]) if began else int(row["last_ts"])
 
 
 @cache
@@ -170,7 +175,7 @@ def steps_for(relations: Iterable[str]) -> tuple[str, ...]:
 @cache
 def shown_views() -> tuple[str, ...]:
     """The views that a person's SELECT may read, sorted."""
-    return tuple(view for view in names("views") if area("views", view) != INTERNAL)
+    return tuple(view for view in names("views") if not area("views", view).startswith(INTERNAL))
 
 
 def view_text(relation: str) -> str:

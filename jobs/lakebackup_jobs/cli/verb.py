@@ -337,8 +337,8 @@ class Call:
     def show(self, values: Mapping[str, Any]) -> None:
         """Write values for a person, or as one line of JSON; without the events of a run around them."""
         from lakebackup_jobs.cli.output.pager import paged
-        from lakebackup_jobs.cli.output.rows import json_line, reader_may_leave
-        from lakebackup_jobs.lifecycle.progress import JSON_VERSION, print_result
+        from lakebackup_jobs.cli.output.rows import json_line
+        from lakebackup_jobs.lifecycle.progress import JSON_VERSION, print_result, reader_may_leave
 
         self.report.clear()
         if self.json:

@@ -11,7 +11,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
@@ -66,7 +67,9 @@ class Reporter:
 
     def result(self, values: Mapping[str, Any]) -> None:
         """What came of it: scalars, and lists of mappings for tables."""
-        print_result(values, self._out, screen_of(self._out, wide=self._wide))
+        with reader_may_leave(self._out):
+            print_result(values, self._out, screen_of(self._out, wide=self._wide))
+            self._out.flush()
 
     def __enter__(self) -> Self:
         return self
@@ -111,8 +114,9 @@ class JsonReporter(Reporter):
 
     def _emit(self, event: str, values: Mapping[str, Any]) -> None:
         # One write a line: progress comes from a thread of its own.
-        self._out.write(f"{event_line(event, values)}\n")
-        self._out.flush()
+        with reader_may_leave(self._out):
+            self._out.write(f"{event_line(event, values)}\n")
+            self._out.flush()
 
 
 class TerminalReporter(Reporter):
@@ -246,6 +250,17 @@ def reporter(
     if as_json:
         return JsonReporter(out, err)
     return (TerminalReporter if err.isatty() else Reporter)(out, err, wide=wide)
+
+
+@contextmanager
+def reader_may_leave(out: TextIO | None = None) -> Iterator[None]:
+    """End quietly when whoever reads the output (standard output when not given) has gone."""
+    out = out or sys.stdout
+    try:
+        yield
+    except BrokenPipeError:
+        # Python flushes once more when it ends; that must not fail a second time.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
 
 
 def event_line(event: str, values: Mapping[str, Any]) -> str:

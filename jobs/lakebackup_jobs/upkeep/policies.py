@@ -15,7 +15,7 @@ from lakebackup.rows.upkeep import Hold, Policy, PolicyTopics
 from lakebackup.rules import schedule
 from lakebackup.rules.kinds import KINDS, kind_of
 from lakebackup.rules.patterns import compile_pattern, is_internal, owned_patterns
-from lakebackup.rules.times import format_ts
+from lakebackup.rules.times import LAST_MS, format_ts
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
@@ -24,13 +24,14 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 Kind = Literal["differential", "cumulative"]
 _MODES: Mapping[str, str] = {"differential": "incr-diff", "cumulative": "incr-accu"}
 # What `backup queue` calls them.
 _QUEUE_MODES: Mapping[str, str] = {"differential": "incremental", "cumulative": "differential"}
-_SCHEDULES = ("full", "incremental", "drill")
+# The schedules of a policy, and their flags.
+_SCHEDULES = {"full": "--full", "incremental": "--incr", "drill": "--drill"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,13 @@ def hold(
     backup_id = reader.resolve_backup(beginning)
     (backup,) = reader.rows("show_backup", backup_id=backup_id)
     if until_ts is not None and until_ts <= time.time_ns() // 1_000_000:
-        raise UsageProblem(f"{format_ts(until_ts)} is past.", hint="Give a time to come, or --forever.")
+        raise UsageProblem(
+            f"--until {format_ts(until_ts)} is past.", hint="Give a time to come, or --forever."
+        )
+    if until_ts is not None and until_ts > LAST_MS:
+        raise UsageProblem(
+            f"--until {until_ts} is after the year 9999.", hint="Give a time before it, or --forever."
+        )
 
     def record() -> dict[str, Any]:
         made = Hold(
@@ -207,13 +214,28 @@ class Due:
     command: tuple[str, ...]
 
 
-def due(reader: CatalogReader, source: str | None, now: int) -> list[Due]:
+def due(
+    reader: CatalogReader,
+    source: str | None,
+    now: int,
+    unreadable: Callable[[UsageProblem], None] | None = None,
+) -> list[Due]:
     """What is due at `now` (ms): one backup a source at most, since a full counts as an incremental too; then
-    drills."""
+    drills.
+
+    `unreadable` gets what is wrong with a stored schedule, and the others are due all the same. Raises
+    UsageProblem without it.
+    """
     backups: dict[str, Due] = {}
     drills: list[Due] = []
     for row in reader.rows("policy_runs", source=source):  # full sorts before incremental
         name, run = row["source"], row["run"]
+        if row["due_ts"] is None:
+            problem = _unreadable(row)
+            if unreadable is None:
+                raise problem
+            unreadable(problem)
+            continue
         if row["due_ts"] > now or (run != "drill" and name in backups):
             continue
         if run == "incremental" and row["backup_id"] is None:
@@ -232,6 +254,26 @@ def due(reader: CatalogReader, source: str | None, now: int) -> list[Due]:
         else:
             backups[name] = found
     return [*backups.values(), *drills]
+
+
+def _unreadable(row: Mapping[str, Any]) -> UsageProblem:
+    """What is wrong with a stored schedule: an older version took some that this one refuses."""
+    source, run, wrong = row["source"], row["run"], ""
+    try:
+        _schedule(run, row["schedule"], row["time_zone"])
+    except UsageProblem as problem:
+        wrong = problem.message
+    return UsageProblem(
+        f"The policy of {source} cannot be read: {wrong}",
+        hint=f"Set it again: lakebackup policy set {source} {_SCHEDULES[run]} WHEN",
+    )
+
+
+def _schedule(run: str, text: str, zone: str | None) -> schedule.Schedule:
+    try:
+        return schedule.parse(text, zone)
+    except UsageProblem as problem:
+        raise UsageProblem(f"{_SCHEDULES[run]} {problem.message}", hint=problem.hint) from None
 
 
 def _command(reader: CatalogReader, row: Mapping[str, Any], full: bool) -> tuple[str, ...]:
@@ -294,16 +336,19 @@ def _policy(reader: CatalogReader, source: str) -> Policy:
 
 
 def _changed(before: Policy, change: Change, source: str) -> Policy:
-    def given(text: str) -> str | None:
-        return None if text == "none" else " ".join(text.split())
+    def given(flag: str, text: str) -> str | None:
+        words = " ".join(text.split())
+        if not words:
+            raise UsageProblem(f"{flag} is empty.", hint=f"To remove what was set, write {flag} none.")
+        return None if words == "none" else words
 
     made: dict[str, Any] = {"source": source, "removed": False, **_by_now()}
-    zone = before.time_zone if change.time_zone is None else given(change.time_zone)
+    zone = before.time_zone if change.time_zone is None else given("--time-zone", change.time_zone)
     schedule.time_zone(zone)
-    for name in _SCHEDULES:
+    for name, flag in _SCHEDULES.items():
         text = getattr(change, name)
-        wanted = getattr(before, f"{name}_schedule") if text is None else given(text)
-        every = schedule.parse(wanted, zone).every_ms if wanted else None
+        wanted = getattr(before, f"{name}_schedule") if text is None else given(flag, text)
+        every = None if wanted is None else _schedule(name, wanted, zone).every_ms
         made |= {f"{name}_schedule": wanted, f"{name}_every_ms": every}
     plain = {
         "incremental_kind": change.kind,

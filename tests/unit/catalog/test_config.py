@@ -95,7 +95,7 @@ def test_a_wrong_file_is_reported_by_place_and_name(folder: Path, text: str, com
 
 
 def test_a_wrong_value_names_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageProblem, match="--target-size: "):
+    with pytest.raises(UsageProblem, match="--target-size: this is not a size; write 500MB"):
         load({"target_size": "huge"})
     monkeypatch.setenv("LAKEBACKUP_TARGET_SIZE", "huge")
     with pytest.raises(UsageProblem, match="variable LAKEBACKUP_TARGET_SIZE: "):
@@ -103,6 +103,19 @@ def test_a_wrong_value_names_where_it_came_from(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("LAKEBACKUP_KAFKA", "{")
     with pytest.raises(UsageProblem, match="LAKEBACKUP_"):
         load({})
+
+
+@pytest.mark.parametrize(
+    ("rate", "complaint"),
+    [
+        ("fast", "--bandwidth: 'fast' is not a number of bytes a second; write 50MB/s"),
+        ("0", "--bandwidth: '0' is slower than 1KiB/s; write 50MB/s, or nothing for no limit"),
+        (1023, "--bandwidth: 1023 is slower than 1KiB/s"),
+    ],
+)
+def test_a_wrong_rate_says_how_to_write_one(rate: str | int, complaint: str) -> None:
+    with pytest.raises(UsageProblem, match=complaint):
+        load({"bandwidth": rate})
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
+from lakebackup_jobs.cli.flags.values import span
 from lakebackup_jobs.cli.interrupt import stopped_by_signals
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -126,10 +127,9 @@ def topics(
 
 def _follow(call: Call, request: BackupRequest, every: str) -> dict[str, Any]:
     """Follow until SIGINT or SIGTERM; a second one interrupts the batch."""
-    from lakebackup.rules.times import parse_duration
     from lakebackup_jobs.topics.follow import follow
 
     stop = threading.Event()
     with stopped_by_signals(stop, "Stops after this batch; Ctrl-C again interrupts it."):
-        every_s = parse_duration(every) / 1000
+        every_s = (span("--every", every) or 0) / 1000
         return follow(request, every_s=every_s, stop=stop, spark=call.spark(), reporter=call.report)

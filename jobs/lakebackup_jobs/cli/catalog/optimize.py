@@ -23,7 +23,7 @@ def optimize(
         lakebackup catalog optimize --repo ./backups
         lakebackup catalog optimize --retain 30d --dry-run --repo ./backups
     """
-    retain_ms = span(retain)
+    retain_ms = span("--retain", retain)
     from lakebackup_jobs.upkeep.optimize import OptimizeRequest, run
 
     call.run(run, call.request(OptimizeRequest, retain_ms=retain_ms or 0), spark=not call.dry_run)

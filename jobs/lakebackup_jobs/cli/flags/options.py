@@ -94,11 +94,10 @@ def _spellings(spelled: str) -> tuple[str, ...]:
 def _typer_arguments(
     spelled: str, help_: str, panel: str | None, default: str | bool | None
 ) -> dict[str, Any]:
-    last = spelled.split()[-1]
     arguments = {
         "help": help_,
         "rich_help_panel": panel,
-        "metavar": None if last.startswith("-") else last,
+        "metavar": " ".join(word for word in spelled.split() if not word.startswith("-")) or None,
         "show_default": default,
     }
     return {word: value for word, value in arguments.items() if value is not None}
@@ -206,6 +205,8 @@ ROWS = (AS_OF, *REPO, CSV)
 
 TOPICS_THAT_MATCH = "Topics whose whole name matches; repeatable. "
 PATTERN = option("--pattern REGEX", TOPICS_THAT_MATCH + "Name internal topics (__…) in full.")
+PORTS: Mapping[str, Any] = {"min": 1, "max": 65_535}
+"""The values of an option that is a port."""
 SELECT = option("--select SQL", "Restore exactly the files this SELECT returns.")
 BACKUP_ID = argument(
     "ID", "A backup's id, the beginning of one, or latest.", ..., autocompletion=completion.backups

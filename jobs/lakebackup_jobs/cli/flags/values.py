@@ -24,11 +24,14 @@ def instant(text: str | None) -> int | None:
     return parse_time(text, now=time.time_ns() // 1_000_000)
 
 
-def span(text: str | None) -> int | None:
-    """A duration such as `7d` in ms; None for None."""
+def span(flag: str, text: str | None) -> int | None:
+    """A duration such as `7d` in ms; None for None. Raises UsageProblem."""
     from lakebackup.rules.times import parse_duration
 
-    return None if text is None else parse_duration(text)
+    try:
+        return None if text is None else parse_duration(text)
+    except UsageProblem as problem:
+        raise UsageProblem(f"{flag} {problem.message}", hint=problem.hint) from None
 
 
 def size(flag: str, text: str | None) -> int | None:

@@ -18,7 +18,11 @@ def drill(
         "SOURCE", "Sources.", show_default="all", autocompletion=completion.sources
     ),
     seed: int | None = option(
-        "--seed N", "Draw the restore points that this number stands for.", show_default="a random one", min=0
+        "--seed N",
+        "Draw the restore points that this number stands for.",
+        show_default="a random one",
+        min=0,
+        max=2**63 - 1,
     ),
     backup: str | None = option(
         "--backup ID", "Up to the end of this backup.", autocompletion=completion.backups

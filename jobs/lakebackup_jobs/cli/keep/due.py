@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from lakebackup.errors import Incomplete
+from lakebackup.errors import Incomplete, UsageProblem, error_of
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import switch
 from lakebackup_jobs.cli.verb import Call, verb
@@ -37,14 +37,16 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
     from lakebackup_jobs.upkeep import policies
 
     reader = CatalogReader.require(*call.places)
-    backups = policies.due(reader, source, time.time_ns() // 1_000_000)
+    unreadable: list[UsageProblem] = []
+    backups = policies.due(reader, source, time.time_ns() // 1_000_000, unreadable.append)
     call.notifies = False  # each backup does
-    if not backups and not call.json:
+    if not backups and not unreadable and not call.json:
         # Not on standard output with --run: cron would mail it.
         call.report.note("No backup is due.") if run else typer.echo("No backup is due.")
     rows = [asdict(one) | {"command": shlex.join(one.command)} for one in backups]
     call.report.result({"due": rows})
     if not run:
+        _require_good([], unreadable)
         return
     from lakebackup_jobs.cli import main
 
@@ -55,10 +57,20 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
         reads_kafka = words[:2] in (("backup", "topics"), ("backup", "queue"))
         return main([*words, *shared, *(kafka if reads_kafka else ())], call.session)
 
-    codes = [taken(one.command) for one in backups]
-    failed = [one.source for one, code in zip(backups, codes, strict=True) if code]
-    if failed:
-        raise Incomplete(
-            f"What was due of {', '.join(failed)} failed.",
-            hint="See the errors above. Backups stay due.",
-        )
+    codes = [(one.source, taken(one.command)) for one in backups]
+    _require_good([(source, code) for source, code in codes if code], unreadable)
+
+
+def _require_good(failed: Sequence[tuple[str, int]], unreadable: Sequence[UsageProblem]) -> None:
+    """Raise for runs that failed, by their sources and exit codes, and for policies that cannot be read.
+
+    Raises Incomplete, or the error of their exit code when all have the same: a scheduler knows what is busy.
+    """
+    codes = {code for _, code in failed} | {problem.exit_code for problem in unreadable}
+    if not codes:
+        return
+    names = ", ".join(source for source, _ in failed)
+    texts = [f"What was due of {names} failed."] if failed else []
+    hint = unreadable[0].hint if unreadable else "See the errors above. Backups stay due."
+    error = error_of(codes.pop()) if len(codes) == 1 else Incomplete
+    raise error("\n".join([*texts, *(problem.message for problem in unreadable)]), hint=hint)

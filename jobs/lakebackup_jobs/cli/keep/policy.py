@@ -39,7 +39,9 @@ COLUMNS = (
     "time",
 )
 _WHEN, _WHAT, _KEPT = "When to back up", "What to back up", "What to keep"
-_RULE: dict[str, Any] = {"min": 0, "panel": _KEPT}
+# Of a count: more is a slip, and the catalog's numbers end.
+_MOST = 1_000_000
+_RULE: dict[str, Any] = {"min": 0, "max": _MOST, "panel": _KEPT}
 # What help calls the value of a flag that is a path.
 _PATHS = ("PATH", "FOLDER", "FILE")
 # What a due run says itself.
@@ -66,6 +68,7 @@ def set_(
         "--level N",
         "Level of an incremental backup; a full is level 0.",
         min=1,
+        max=_MOST,
         show_default="1",
         panel=_WHEN,
     ),
@@ -82,8 +85,7 @@ def set_(
     redundancy: int | None = option(
         "--redundancy N",
         "Keep the newest N fulls and all backups that depend on them; 0: no limit.",
-        min=0,
-        panel=_KEPT,
+        **_RULE,
     ),
     keep_last: int | None = option("--keep-last N", "Keep the newest N backups; 0: no such rule.", **_RULE),
     keep_hourly: int | None = option(
@@ -101,7 +103,10 @@ def set_(
         **_RULE,
     ),
     min_redundancy: int | None = option(
-        "--min-redundancy N", "Always keep at least N usable fulls.", min=1, show_default="1", panel=_KEPT
+        "--min-redundancy N",
+        "Always keep at least N usable fulls.",
+        show_default="1",
+        **{**_RULE, "min": 1},
     ),
     pattern: list[str] | None = option(
         "--pattern REGEX",
@@ -208,7 +213,7 @@ def _days(window: str | None) -> int | None:
     """A window in whole days; 0 for "none", None for None. Raises UsageProblem."""
     if window is None or window == "none":
         return None if window is None else 0
-    ms = span(window) or 0
+    ms = span("--window", window) or 0
     if ms % _DAY_MS or not ms:
         raise UsageProblem(f"--window {window!r} is not a whole number of days.", hint="Write 14d, 4w; none.")
     return ms // _DAY_MS
@@ -226,7 +231,7 @@ def _arguments(text: str) -> tuple[str, ...]:
 
     verbs = sorted(kind.scheduled for kind in KINDS.values() if kind.scheduled)
     try:
-        verb_, *rest = shlex.split(text)
+        verb_, *rest = shlex.split(text) or [""]
     except ValueError as error:
         raise UsageProblem(f"--command {text!r} cannot be read: {error}.") from None
     if verb_ not in verbs:

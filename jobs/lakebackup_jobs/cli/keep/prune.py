@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakebackup.errors import UsageProblem
+from lakebackup.rules.times import MOST_DAYS
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import one_of, size, span
@@ -46,7 +47,7 @@ def prune(
     from lakebackup.rules.retention import Limits
     from lakebackup_jobs.upkeep.prune import PruneRequest, run
 
-    limits = Limits(span(keep_time), size("--keep-size", keep_size))
+    limits = Limits(span("--keep-time", keep_time), size("--keep-size", keep_size))
     call.notifies = delete
     request = call.request(PruneRequest, topics=tuple(topics), days=days, limits=limits)
     call.run(run, request, spark=delete)
@@ -66,5 +67,9 @@ def _window(arguments: list[str]) -> tuple[list[str], int | None]:
         raise UsageProblem(
             "The recovery window is 0 days.",
             hint="Give at least 1, or no number to use the policy: lakebackup policy show.",
+        )
+    if days > MOST_DAYS:
+        raise UsageProblem(
+            f"The recovery window of {days} days is longer than 100 years.", hint=f"Give {MOST_DAYS} at most."
         )
     return [], days

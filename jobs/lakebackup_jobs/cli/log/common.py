@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from lakebackup_jobs.cli.flags import completion
-from lakebackup_jobs.cli.flags.options import argument, option, switch
+from lakebackup_jobs.cli.flags.options import PORTS, argument, option, switch
 from lakebackup_jobs.runtime.terminal_text import visible_lines
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAME = argument("NAME", "The task.", ..., autocompletion=completion.sources)
 NO_RUN = switch("--no-run", "Start no job here: run `lakebackup log run` elsewhere.")
-METRICS_PORT = option("--metrics-port PORT", "Serve Prometheus metrics on this port.")
+METRICS_PORT = option("--metrics-port PORT", "Serve Prometheus metrics on this port.", **PORTS)
 
 
 def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) -> Place:

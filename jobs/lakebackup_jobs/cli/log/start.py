@@ -64,7 +64,7 @@ def start(
         TaskSettings,
         bootstrap=bootstrap,
         topics=tuple(topics),
-        flush_every_s=(span(flush_every) or 1) / 1000,
+        flush_every_s=(span("--flush-every", flush_every) or 1) / 1000,
         flush_bytes=size("--flush-bytes", flush_bytes) or 1,
     )
     CatalogWriter(None, where, call.settings.catalog).migrate()

@@ -23,7 +23,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 @verb(options.REPO)
 def thrift(
     call: Call,
-    port: int = option("--port", "Port to listen on.", 10000),
+    port: int = option("--port PORT", "Port to listen on.", 10000, **options.PORTS),
     host: str = HOST,
     account: str | None = option(
         "--account NAME",
@@ -53,7 +53,11 @@ def thrift(
 
 
 @verb(options.CLUSTER)
-def connect(call: Call, port: int = option("--port", "Port to listen on.", 15002), host: str = HOST) -> None:
+def connect(
+    call: Call,
+    port: int = option("--port PORT", "Port to listen on.", 15002, **options.PORTS),
+    host: str = HOST,
+) -> None:
     """Serve Spark Connect with lakebackup's settings, for notebooks and for `--remote`, until Ctrl-C.
 
     Whoever connects can run code as you: keep it on the loopback interface, or behind something that asks.
@@ -74,7 +78,7 @@ def connect(call: Call, port: int = option("--port", "Port to listen on.", 15002
 @verb(options.REPO, options.KAFKA_CONFIG)
 def http(
     call: Call,
-    port: int = option("--port", "Port to listen on.", 8088),
+    port: int = option("--port PORT", "Port to listen on.", 8088, **{**options.PORTS, "min": 0}),
     host: str = option("--host ADDRESS", "Where to listen.", "127.0.0.1"),
     token_file: Path | None = option(
         "--token-file FILE", "Requests must carry what it holds as a bearer token."
@@ -113,9 +117,11 @@ def _token(file: Path | str | None, host: str) -> str | None:
     try:
         token = Path(file).read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise NotFound(f"The file {file} cannot be read: {error.strerror}.") from None
+        raise NotFound(
+            f"--token-file {file} cannot be read: {error.strerror}.", hint="Name a file that holds the token."
+        ) from None
     if not token:
-        raise UsageProblem(f"{file} is empty.", hint="Put a long random word into it.")
+        raise UsageProblem(f"--token-file {file} is empty.", hint="Put a long random word into it.")
     return token
 
 

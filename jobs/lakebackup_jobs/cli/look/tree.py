@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from lakebackup_jobs.cli.output.pager import paged
-from lakebackup_jobs.cli.output.rows import json_line, reader_may_leave
-from lakebackup_jobs.lifecycle.progress import display
+from lakebackup_jobs.cli.output.rows import json_line
+from lakebackup_jobs.lifecycle.progress import display, reader_may_leave
 from lakebackup_jobs.runtime.terminal_text import visible
 
 if TYPE_CHECKING:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.output.columns import NOT_PRINTABLE_ASCII, Form, joined, pieces, texts, whole
 from lakebackup_jobs.cli.output.pager import paged
-from lakebackup_jobs.lifecycle.progress import display
+from lakebackup_jobs.lifecycle.progress import display, reader_may_leave
 from lakebackup_jobs.runtime.terminal_table import (
     FIRST_ROWS,
     GAP,
@@ -92,16 +91,6 @@ def write(
 def json_line(row: Mapping[str, Any]) -> str:
     """A row as one line of JSON: instants as ISO 8601, bytes as hex."""
     return _as_json(row) + "\n"
-
-
-@contextmanager
-def reader_may_leave() -> Iterator[None]:
-    """End quietly when whoever reads the output has gone."""
-    try:
-        yield
-    except BrokenPipeError:
-        # Python flushes once more when it ends; that must not fail a second time.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _plain(value: Any) -> str | int:

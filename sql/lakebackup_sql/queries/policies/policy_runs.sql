@@ -1,5 +1,5 @@
 -- Each run that a policy schedules, when it is due, the newest backup that counts as one, and what the next is to be.
-SELECT n.source, n.run, n.schedule, n.every_ms, n.backup_id, n.last_ts, d.due_ts,
+SELECT n.source, n.run, n.schedule, n.time_zone, n.every_ms, n.backup_id, n.last_ts, d.due_ts,
   (SELECT now_ms FROM clock) - n.ended_ms AS lag_ms, p.incremental_kind, p.level, p.patterns, p.command, k.source_kind
 FROM newest_runs AS n
 JOIN due_runs AS d ON n.source = d.source AND n.run = d.run

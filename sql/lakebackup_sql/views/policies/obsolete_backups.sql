@@ -73,7 +73,7 @@ known AS (
     MIN(b.place) OVER (PARTITION BY b.source, b.base) AS base_place,
     p.window_days, p.window_from_ts, p.redundancy, p.min_redundancy, p.keep_last, p.keep_hourly, p.keep_daily,
     p.keep_weekly, p.keep_monthly, p.keep_yearly, p.keep_differentials,
-    COALESCE(p.time_zone, 'UTC') AS time_zone,
+    COALESCE(NULLIF(p.time_zone, ''), 'UTC') AS time_zone,
     COALESCE(p.keep_last, p.keep_hourly, p.keep_daily, p.keep_weekly, p.keep_monthly, p.keep_yearly) IS NOT NULL AS has_rules
   FROM backups AS b
   LEFT JOIN own_kinds AS o ON b.source_kind = o.source_kind

@@ -21,9 +21,18 @@ SELECT
     CASE WHEN p.keep_differentials IS NOT NULL THEN CONCAT('differentials ', CAST(p.keep_differentials AS STRING)) END
   ) AS keep,
   timestamp_micros(p.at) AS time,
-  (SELECT now_ms FROM clock) - CAST(p.window_days AS BIGINT) * 86400000 AS window_from_ts,
-  timestamp_millis((SELECT now_ms FROM clock) - CAST(p.window_days AS BIGINT) * 86400000) AS window_from_time
-FROM (SELECT r.*, ROW_NUMBER() OVER (PARTITION BY r.source ORDER BY r.at DESC) AS nth FROM raw_policies AS r) AS p
+  p.window_from_ts,
+  timestamp_millis(p.window_from_ts) AS window_from_time
+FROM (
+  SELECT
+    r.*,
+    -- No further back than 100 years, where an instant could have no calendar.
+    CASE WHEN r.window_days IS NOT NULL
+      THEN (SELECT now_ms FROM clock) - CAST(LEAST(r.window_days, 36500) AS BIGINT) * 86400000
+    END AS window_from_ts,
+    ROW_NUMBER() OVER (PARTITION BY r.source ORDER BY r.at DESC) AS nth
+  FROM raw_policies AS r
+) AS p
 LEFT JOIN (
   SELECT r.*, ROW_NUMBER() OVER (PARTITION BY r.source ORDER BY r.at DESC) AS nth FROM raw_policy_topics AS r
 ) AS t ON p.source = t.source AND t.nth = 1

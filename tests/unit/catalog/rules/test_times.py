@@ -101,6 +101,13 @@ def test_any_text_is_a_time_or_a_usage_problem(text: str) -> None:
         assert parse_time(text, NOW) >= 0
 
 
+@pytest.mark.parametrize("text", ["36501d", "9" * 400 + "d", "5215w"])
+def test_a_span_is_100_years_at_most(text: str) -> None:
+    assert parse_duration("36500d") == 36_500 * 24 * HOUR
+    with pytest.raises(UsageProblem, match="is longer than 100 years"):
+        parse_duration(text)
+
+
 @pytest.mark.parametrize("ms", [LAST + 1, 2**63 - 1, -(2**63)])
 def test_beyond_any_calendar_the_number_stands(ms: int) -> None:
     assert format_ts(ms) == str(ms)

@@ -174,15 +174,22 @@ FOLLOW = [*TOPICS, "a", "--repo", "x", "--bootstrap-server", "h:1", "--follow"]
         ([*FOLLOW, "--mode", "full"], "cannot start elsewhere", "--mode full"),
         ([*FOLLOW[:-1], "--mode", "full", "--level", "1"], "level 0, not 1", "incr-diff"),
         ([*FOLLOW[:-1], "--mode", "accu", "--level", "0"], "Level 0 is not", "--mode full"),
-        ([*FOLLOW, "--every", "soon"], "'soon' is not a span of time", ""),
+        ([*FOLLOW[:-1], "--level", "1000001"], "--level: input should be less than or equal to 1000000", ""),
+        ([*FOLLOW, "--every", "soon"], "--every 'soon' is not a span of time", ""),
         ([*FOLLOW, "--remote", "sc://h:1"], "Spark Connect", "--master"),
+        (["serve", "http", "--port", "99999"], "'--port': Input should be less than or equal to 65535", ""),
+        (["serve", "thrift", "--port", "0"], "'--port': Input should be greater than or equal to 1", ""),
+        (["log", "run", "x", "--metrics-port", "99999"], "'--metrics-port': Input should be less", ""),
+        (["serve", "http", "--token-file", "empty"], "--token-file empty is empty.", "random word"),
+        (["prune", "--keep-time", "soon"], "--keep-time 'soon' is not a span of time", "7d"),
         (["verify", "--decode", "--stat"], "--stat and --decode exclude each other", ""),
         (["config", "--config", "none.toml"], "none.toml", "--config"),
     ],
 )
 def test_flags_that_make_no_sense(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str, hint: str
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str, hint: str
 ) -> None:
+    (folder / "empty").touch()
     code = main([*arguments, "--json"])
     shown = capsys.readouterr()
     told = json.loads(shown.err)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import threading
 from typing import Any
 
@@ -168,6 +169,16 @@ def test_json_lines() -> None:
         "bytes": 4_000_000,
     }
     assert err.getvalue() == ""
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_reader_of_a_result_may_leave(as_json: bool) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as out:  # noqa: PTH123 - of a descriptor
+        report = reporter(as_json=as_json, out=out, err=io.StringIO())
+        report.result({"rows": [{"n": number} for number in range(100_000)]})
+        report.result({"bytes": 1})
 
 
 def test_a_result_with_tables() -> None:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from tests.support.catalogs import backup_id
-from tests.support.command_line import said
+from tests.support.command_line import Commands, said
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.rows import filled
 
 from lakebackup.rows.backups import Backup, Scope
-from lakebackup.rows.upkeep import Drill, Migration
+from lakebackup.rows.upkeep import Drill, Hold, Migration, Policy
 from lakebackup.rules import schedule
 from lakebackup.rules.patterns import select
 from lakebackup.sql_engine.delta.ddl import make_table
@@ -157,6 +157,30 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
         (("policy", "set", "nobody", "--redundancy", "1"), 3, "no source or topic 'nobody'"),
         (("policy", "set", "prod", "--full", "often"), 2, "'often' is not a schedule"),
         (("policy", "set", "prod", "--window", "36h"), 2, "'36h' is not a whole number of days"),
+        (
+            ("policy", "set", "prod", "--window", "2000000000d"),
+            2,
+            "--window '2000000000d' is longer than 100",
+        ),
+        (("policy", "set", "prod", "--full", " "), 2, "--full is empty"),
+        (("policy", "set", "prod", "--time-zone", ""), 2, "--time-zone is empty"),
+        (("policy", "set", "prod", "--command", ""), 2, "--command '' does not begin with queue or snapshot"),
+        (("policy", "set", "prod", "--incr", "every 36501d"), 2, "--incr 'every 36501d' is longer than 100"),
+        (("policy", "set", "prod", "--keep-last", "1000001"), 2, "--keep-last': Input should be less"),
+        (("policy", "set", "prod", "--redundancy", "1000001"), 2, "--redundancy': Input should be less"),
+        (
+            ("policy", "set", "prod", "--min-redundancy", "1000001"),
+            2,
+            "--min-redundancy': Input should be less",
+        ),
+        (("policy", "set", "prod", "--level", "1000001"), 2, "--level': Input should be less"),
+        (("prune", "36501"), 2, "The recovery window of 36501 days is longer than 100 years"),
+        (("drill", "--seed", str(2**63)), 2, "--seed': Input should be less"),
+        (
+            ("hold", backup_id(1), "--until", "99999999999999999", "--reason", "x"),
+            2,
+            "--until 99999999999999999 is after the year 9999",
+        ),
         (("policy", "set", "prod", "--drill", "0 0 31 2 *"), 2, "is not a schedule: Bad day-of-month"),
         (("policy", "set", "prod", "--time-zone", "Mars/Base"), 2, "'Mars/Base' is not a time zone"),
         (("policy", "set", "new", "--command", "topics a"), 2, "does not begin with queue or snapshot"),
@@ -228,6 +252,65 @@ def test_what_is_due(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> No
     assert (missed["run"], often["run"]) == ("full", "incremental")
     assert 0 < missed["missed"] < often["missed"]
     assert 0 < often["lag_ms"] <= missed["lag_ms"]
+
+
+def test_a_policy_that_an_older_version_took_stops_no_other_and_can_be_repaired(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    far = 99_999_999_999 * 24 * HOUR_MS
+    writer = CatalogWriter(None, str(root))
+    writer.record(
+        filled(
+            Policy, source="blank", at=1, full_schedule="", drill_schedule="", command='["snapshot", "/x"]'
+        )
+    )
+    writer.record(
+        filled(
+            Policy,
+            source="far",
+            at=1,
+            incremental_schedule="every 99999999999d",
+            incremental_every_ms=far,
+            window_days=2_000_000_000,
+        )
+    )
+    writer.record(filled(Hold, backup_id=backup_id(1), source="prod", at=1, until_ts=99_999_999_999_999_999))
+    said(capsys, "policy", "set", "prod", "--full", "hourly")
+    assert [row["until_time"] for row in said(capsys, "sql", "SELECT until_time FROM holds")] == [None]
+    assert said(capsys, "sql", "SELECT source FROM status WHERE source = 'prod'")
+    code, out, err = Commands(capsys).run("due", "--json")
+    assert code == 2, err
+    assert [one["source"] for one in json.loads(out)["due"]] == []
+    assert "The policy of blank cannot be read: --full '' is not a schedule." in err
+    assert "The policy of far cannot be read: --incr 'every 99999999999d' is longer than 100 years." in err
+    assert "lakebackup policy set blank --full WHEN" in err
+    (error,) = said(capsys, "policy", "set", "far", "--note", "x", code=2)
+    assert error["message"].startswith("--incr 'every 99999999999d' is longer")
+    (row,) = said(capsys, "policy", "set", "far", "--incr", "none", "--window", "none")
+    assert (row["incremental_schedule"], row["window_days"]) == (None, None)
+    said(capsys, "policy", "remove", "blank")
+    assert said(capsys, "due")[0]["due"] == []
+
+
+def test_due_runs_that_failed_alike_end_with_their_code(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Busy (8) is no failure for a scheduler."""
+    for name in ("db", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "000001.sst").write_bytes(b"rows")
+        command = ("--command", f"snapshot {tmp_path / name}", "--full", "hourly")
+        said(capsys, "policy", "set", name, *command)
+    storage = open_storage(str(root))
+    with Lease.acquire(storage, "source-db", "another"):
+        with Lease.acquire(storage, "source-other", "another"):
+            error = said(capsys, "due", "--run", code=8)[-1]
+            assert error["message"] == "What was due of db, other failed."
+        (tmp_path / "other").rename(tmp_path / "gone")
+        assert said(capsys, "due", "--run", code=4)[-1]["error"] == "Incomplete"
+        (tmp_path / "gone").rename(tmp_path / "other")
+        error = said(capsys, "due", "--run", code=8)[-1]
+        assert error["message"] == "What was due of db failed."
 
 
 def test_topics_that_are_gone_and_a_compaction_leave_the_others_due(old: MadeBackups) -> None:

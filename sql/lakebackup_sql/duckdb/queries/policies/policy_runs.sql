@@ -1,8 +1,9 @@
--- 20a5cdc3c058932b clock due_runs newest_runs policies raw_backups
+-- 46b3b423bf47d178 clock due_runs newest_runs policies raw_backups
 SELECT
   n.source,
   n.run,
   n.schedule,
+  n.time_zone,
   n.every_ms,
   n.backup_id,
   n.last_ts,

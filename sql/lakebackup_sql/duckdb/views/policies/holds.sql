@@ -1,4 +1,4 @@
--- ccf915f550ba04eb clock raw_holds
+-- 491bc987cbe71416 clock raw_holds
 SELECT
   h.source,
   h.backup_id,
@@ -7,7 +7,7 @@ SELECT
   h.until_ts,
   h.reason,
   TIMESTAMP_MICROS(h."at") AS time,
-  TIMESTAMP_MILLIS(h.until_ts) AS until_time
+  CASE WHEN h.until_ts <= 253402300799999 THEN TIMESTAMP_MILLIS(h.until_ts) END AS until_time
 FROM (
   SELECT
     r.*,

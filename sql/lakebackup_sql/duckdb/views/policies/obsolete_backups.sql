@@ -1,4 +1,4 @@
--- 5dfc185cf6e34879 backups faults holds own_kinds policies pruned_backups raw_backups raw_queue_points raw_queue_restores raw_scopes restore_points unusable_backups
+-- 4db7d0e3a239ebe2 backups faults holds own_kinds policies pruned_backups raw_backups raw_queue_points raw_queue_restores raw_scopes restore_points unusable_backups
 WITH broken AS (
   SELECT DISTINCT
     backup_id
@@ -133,7 +133,7 @@ WITH broken AS (
     p.keep_monthly,
     p.keep_yearly,
     p.keep_differentials,
-    COALESCE(p.time_zone, 'UTC') AS time_zone,
+    COALESCE(NULLIF(p.time_zone, ''), 'UTC') AS time_zone,
     NOT COALESCE(p.keep_last, p.keep_hourly, p.keep_daily, p.keep_weekly, p.keep_monthly, p.keep_yearly) IS NULL AS has_rules
   FROM backups AS b
   LEFT JOIN own_kinds AS o

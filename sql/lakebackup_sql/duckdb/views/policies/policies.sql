@@ -1,4 +1,4 @@
--- e87cdb26a1fbe362 clock raw_policies raw_policy_topics
+-- a03ea852facfcd20 clock raw_policies raw_policy_topics
 SELECT
   p.source,
   p."at",
@@ -54,21 +54,19 @@ SELECT
     END
   ) AS keep,
   TIMESTAMP_MICROS(p."at") AS time,
-  (
-    SELECT
-      now_ms
-    FROM clock
-  ) - TRY_CAST(p.window_days AS BIGINT) * 86400000 AS window_from_ts,
-  TIMESTAMP_MILLIS(
-    (
-      SELECT
-        now_ms
-      FROM clock
-    ) - TRY_CAST(p.window_days AS BIGINT) * 86400000
-  ) AS window_from_time
+  p.window_from_ts,
+  TIMESTAMP_MILLIS(p.window_from_ts) AS window_from_time
 FROM (
   SELECT
     r.*,
+    CASE
+      WHEN NOT r.window_days IS NULL
+      THEN (
+        SELECT
+          now_ms
+        FROM clock
+      ) - TRY_CAST(LEAST(r.window_days, 36500) AS BIGINT) * 86400000
+    END AS window_from_ts,
     ROW_NUMBER() OVER (PARTITION BY r.source ORDER BY r."at" DESC) AS nth
   FROM raw_policies AS r
 ) AS p

@@ -1,12 +1,12 @@
 -- Each run that a policy schedules, and the newest that there was.
 -- run: full, incremental or drill; a full counts as an incremental too; drills of what can be restored alone
 -- schedule: when it is to run
--- every_ms: longest time from one run to the next by its schedule
+-- every_ms: longest time from one run to the next by its schedule; a hundred years at most, so that a calendar has the next
 -- backup_id: the newest backup that can be restored, no merge (for full: the newest full); null: there is none
 -- last_ts: when that read the source, or the newest drill began; without one, when the policy was set: ms since 1970 UTC
 -- ended_ms: when that backup ended
 SELECT
-  w.source, w.run, w.schedule, w.time_zone, w.every_ms, b.backup_id,
+  w.source, w.run, w.schedule, w.time_zone, LEAST(w.every_ms, 3153600000000) AS every_ms, b.backup_id,
   COALESCE(b.began_ms, CAST(FLOOR(w.at / 1000) AS BIGINT)) AS last_ts,
   b.ended_ms
 FROM (

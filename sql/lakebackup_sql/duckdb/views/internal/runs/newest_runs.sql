@@ -1,10 +1,10 @@
--- 50604e3a0ee75d67 backups policies raw_drills
+-- d0e07b8484894711 backups policies raw_drills
 SELECT
   w.source,
   w.run,
   w.schedule,
   w.time_zone,
-  w.every_ms,
+  LEAST(w.every_ms, 3153600000000) AS every_ms,
   b.backup_id,
   COALESCE(b.began_ms, TRY_CAST(FLOOR(w."at" / NULLIF(1000, 0)) AS BIGINT)) AS last_ts,
   b.ended_ms
