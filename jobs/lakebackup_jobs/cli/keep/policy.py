@@ -241,7 +241,10 @@ def _arguments(text: str) -> tuple[str, ...]:
         )
     known = typer.main.get_command(app).commands["backup"].commands[verb_]  # type: ignore[attr-defined]
     try:
-        context = known.make_context(f"lakebackup backup {verb_}", list(rest))
+        # With the settings of the program: a command keeps the help flags of its first context.
+        context = known.make_context(
+            f"lakebackup backup {verb_}", list(rest), **(app.info.context_settings or {})
+        )
     except ClickException as error:
         raise UsageProblem(
             f"--command {text!r}: {error.format_message()}", hint=f"See: lakebackup backup {verb_} --help"
