@@ -77,6 +77,8 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
 _KEPT = KEPT - {"coverage", "restore_points"}
 # How DuckDB reports pyarrow's error for a file that is missing or damaged.
 _TORN = re.compile(r"stream registered as 'raw_|IOError|CRC|checksum|[Pp]arquet")
+# Where its plans say that a relation is, before the relation's name.
+_DATABASE = re.compile(r'"temp"\.main\.("[^"]*"|\w+)')
 # Answers that may have rows left.
 _unread: WeakSet[Generator[pa.RecordBatch]] = WeakSet()
 _cut_short = Event()
@@ -397,11 +399,13 @@ def _all_macros() -> None:
 
 
 def _plan(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """What EXPLAIN gives, in one column, as on Spark."""
+    """What EXPLAIN gives: a row for each line, in one column, as on Spark."""
     import pyarrow as pa
 
-    plan = rows.read_all().column("explain_value").cast(pa.string())
-    return pa.table({"plan": plan}).to_reader()
+    (plan,) = rows.read_all().column("explain_value").to_pylist()
+    # Spaces keep the box's right side where it is.
+    plan = _DATABASE.sub(lambda found: found[1] + " " * len(found[0].removesuffix(found[1])), plan)
+    return pa.table({"plan": pa.array(plan.splitlines(), pa.string())}).to_reader()
 
 
 #: DuckDB's names of types that Spark has others for.
