@@ -145,8 +145,7 @@ class DuckEngine(SqlEngine):
         self.asked.append(Asked(self.name, "select", checked.spark, {}))
         text = checked.text("duckdb")
         _make_macros(text)
-        with self._explained(checked):
-            rows = self.run(text, steps_for(checked.relations), {})
+        rows = self.run(text, steps_for(checked.relations), {}, checked)
         return _plan(rows) if checked.explained else rows
 
     def define(self, relation: str, text: str, **parameters: Any) -> None:
@@ -238,21 +237,26 @@ class DuckEngine(SqlEngine):
             self._connection.execute(table, dict(parameters) or None)
 
     def run(
-        self, statement: str, needs: tuple[str, ...], parameters: Mapping[str, Any]
+        self,
+        statement: str,
+        needs: tuple[str, ...],
+        parameters: Mapping[str, Any],
+        checked: Checked | None = None,
     ) -> pa.RecordBatchReader:
-        """The rows of a statement in DuckDB's dialect that reads the relations `needs`.
+        """The rows of a statement in DuckDB's dialect that reads the relations `needs`. `checked`: the
+        person's SELECT that it is.
 
         Raises Damaged when a table's files are not whole, UsageProblem when the statement is wrong.
         """
         import pyarrow as pa
 
         self._prepare(needs)
-        with self._explained():
+        with self._explained(checked):
             found = self._connection.sql(statement, params=dict(parameters) or None)
             if found is None:
                 raise UsageProblem("Only a SELECT gives rows.")
             reader = found.to_arrow_reader(10_000)
-        batches = self._batches(reader)
+        batches = self._batches(reader, checked)
         _unread.add(batches)
         return pa.RecordBatchReader.from_batches(reader.schema, batches)
 
@@ -313,9 +317,9 @@ class DuckEngine(SqlEngine):
                 self._opened[step] = open_then(uri, as_of, known=table in self._known)
         return self._opened[step]
 
-    def _batches(self, reader: pa.RecordBatchReader) -> Generator[pa.RecordBatch]:
+    def _batches(self, reader: pa.RecordBatchReader, checked: Checked | None) -> Generator[pa.RecordBatch]:
         try:
-            with self._explained():
+            with self._explained(checked):
                 yield from reader
         except GeneratorExit:
             _cut_short.set()
@@ -328,10 +332,6 @@ class DuckEngine(SqlEngine):
         """Errors as this program's own; those of a person's SELECT with their place in it."""
         try:
             yield
-        except UsageProblem as error:
-            if checked is not None and isinstance(error.__cause__, duckdb.Error):
-                raise of_engine(checked.given, error.__cause__) from error
-            raise
         except duckdb.OutOfMemoryException as error:
             raise TooLarge(
                 f"The query needs more than the {_LOCKED['memory_limit']} of memory and the "
@@ -348,6 +348,8 @@ class DuckEngine(SqlEngine):
                 raise found from error
             if _TORN.search(text):
                 raise damaged_table(f"the catalog at {self._uri}", text.splitlines()[0]) from error
+            if checked is not None:  # of a later row, DuckDB's error comes as pyarrow's
+                raise of_engine(checked.given, text) from error
             raise UsageProblem(f"The query failed: {text}") from error
 
 
