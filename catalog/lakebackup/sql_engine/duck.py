@@ -77,6 +77,8 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
 _KEPT = KEPT - {"coverage", "restore_points"}
 # How DuckDB reports pyarrow's error for a file that is missing or damaged.
 _TORN = re.compile(r"stream registered as 'raw_|IOError|CRC|checksum|[Pp]arquet")
+# Errors that quote a value, which may hold such a word: the path of a file.
+_OF_VALUE = re.compile(r"(?:Conversion|Out of Range) Error: ")
 # Where its plans say that a relation is, before the relation's name.
 _DATABASE = re.compile(r'"temp"\.main\.("[^"]*"|\w+)')
 # Answers that may have rows left.
@@ -346,7 +348,7 @@ class DuckEngine(SqlEngine):
             text = str(error)
             if found := error_in(error):
                 raise found from error
-            if _TORN.search(text):
+            if _TORN.search(text) and not _OF_VALUE.match(text):
                 raise damaged_table(f"the catalog at {self._uri}", text.splitlines()[0]) from error
             if checked is not None:  # of a later row, DuckDB's error comes as pyarrow's
                 raise of_engine(checked.given, text) from error
