@@ -143,6 +143,13 @@ def test_what_is_allowed_runs_on_spark(case: dict[str, Any], session: SparkSessi
         assert rows == case["rows"]
 
 
+def test_a_plan_on_spark_has_a_row_for_each_line(session: SparkSession) -> None:
+    checked = check_select("EXPLAIN SELECT path FROM files", {"files": session.table("files").columns})
+    lines = streamed(run_checked(session, checked)).read_all().column("plan").to_pylist()
+    assert lines[0] == "== Physical Plan =="
+    assert not any("\n" in line for line in lines)
+
+
 @pytest.mark.parametrize(
     ("sql", "kind", "said"),
     [

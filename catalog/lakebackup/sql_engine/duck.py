@@ -77,6 +77,10 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
 _KEPT = KEPT - {"coverage", "restore_points"}
 # How DuckDB reports pyarrow's error for a file that is missing or damaged.
 _TORN = re.compile(r"stream registered as 'raw_|IOError|CRC|checksum|[Pp]arquet")
+# Errors that quote a value, which may hold such a word: the path of a file.
+_OF_VALUE = re.compile(r"(?:Conversion|Out of Range) Error: ")
+# Where its plans say that a relation is, before the relation's name.
+_DATABASE = re.compile(r'"temp"\.main\.("[^"]*"|\w+)')
 # Answers that may have rows left.
 _unread: WeakSet[Generator[pa.RecordBatch]] = WeakSet()
 _cut_short = Event()
@@ -143,8 +147,7 @@ class DuckEngine(SqlEngine):
         self.asked.append(Asked(self.name, "select", checked.spark, {}))
         text = checked.text("duckdb")
         _make_macros(text)
-        with self._explained(checked):
-            rows = self.run(text, steps_for(checked.relations), {})
+        rows = self.run(text, steps_for(checked.relations), {}, checked)
         return _plan(rows) if checked.explained else rows
 
     def define(self, relation: str, text: str, **parameters: Any) -> None:
@@ -236,21 +239,26 @@ class DuckEngine(SqlEngine):
             self._connection.execute(table, dict(parameters) or None)
 
     def run(
-        self, statement: str, needs: tuple[str, ...], parameters: Mapping[str, Any]
+        self,
+        statement: str,
+        needs: tuple[str, ...],
+        parameters: Mapping[str, Any],
+        checked: Checked | None = None,
     ) -> pa.RecordBatchReader:
-        """The rows of a statement in DuckDB's dialect that reads the relations `needs`.
+        """The rows of a statement in DuckDB's dialect that reads the relations `needs`. `checked`: the
+        person's SELECT that it is.
 
         Raises Damaged when a table's files are not whole, UsageProblem when the statement is wrong.
         """
         import pyarrow as pa
 
         self._prepare(needs)
-        with self._explained():
+        with self._explained(checked):
             found = self._connection.sql(statement, params=dict(parameters) or None)
             if found is None:
                 raise UsageProblem("Only a SELECT gives rows.")
             reader = found.to_arrow_reader(10_000)
-        batches = self._batches(reader)
+        batches = self._batches(reader, checked)
         _unread.add(batches)
         return pa.RecordBatchReader.from_batches(reader.schema, batches)
 
@@ -311,9 +319,9 @@ class DuckEngine(SqlEngine):
                 self._opened[step] = open_then(uri, as_of, known=table in self._known)
         return self._opened[step]
 
-    def _batches(self, reader: pa.RecordBatchReader) -> Generator[pa.RecordBatch]:
+    def _batches(self, reader: pa.RecordBatchReader, checked: Checked | None) -> Generator[pa.RecordBatch]:
         try:
-            with self._explained():
+            with self._explained(checked):
                 yield from reader
         except GeneratorExit:
             _cut_short.set()
@@ -326,10 +334,6 @@ class DuckEngine(SqlEngine):
         """Errors as this program's own; those of a person's SELECT with their place in it."""
         try:
             yield
-        except UsageProblem as error:
-            if checked is not None and isinstance(error.__cause__, duckdb.Error):
-                raise of_engine(checked.given, error.__cause__) from error
-            raise
         except duckdb.OutOfMemoryException as error:
             raise TooLarge(
                 f"The query needs more than the {_LOCKED['memory_limit']} of memory and the "
@@ -344,8 +348,10 @@ class DuckEngine(SqlEngine):
             text = str(error)
             if found := error_in(error):
                 raise found from error
-            if _TORN.search(text):
+            if _TORN.search(text) and not _OF_VALUE.match(text):
                 raise damaged_table(f"the catalog at {self._uri}", text.splitlines()[0]) from error
+            if checked is not None:  # of a later row, DuckDB's error comes as pyarrow's
+                raise of_engine(checked.given, text) from error
             raise UsageProblem(f"The query failed: {text}") from error
 
 
@@ -397,11 +403,13 @@ def _all_macros() -> None:
 
 
 def _plan(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """What EXPLAIN gives, in one column, as on Spark."""
+    """What EXPLAIN gives: a row for each line, in one column, as on Spark."""
     import pyarrow as pa
 
-    plan = rows.read_all().column("explain_value").cast(pa.string())
-    return pa.table({"plan": plan}).to_reader()
+    (plan,) = rows.read_all().column("explain_value").to_pylist()
+    # Spaces keep the box's right side where it is.
+    plan = _DATABASE.sub(lambda found: found[1] + " " * len(found[0].removesuffix(found[1])), plan)
+    return pa.table({"plan": pa.array(plan.splitlines(), pa.string())}).to_reader()
 
 
 #: DuckDB's names of types that Spark has others for.

@@ -302,9 +302,11 @@ def in_lists(text: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]
 
 
 def run_checked(spark: SparkSession, checked: Checked) -> DataFrame:
-    """The rows of a person's SELECT. Raises UsageProblem, with the place in it that Spark does not take."""
+    """The rows of a person's SELECT, or the lines of its plan. Raises UsageProblem, with the place in it that
+    Spark does not take."""
     with select_errors(checked.given):
-        return spark.sql(checked.text("spark"))
+        rows = spark.sql(checked.text("spark"))
+        return rows.selectExpr(r"explode(split(plan, '\n')) AS plan") if checked.explained else rows
 
 
 def streamed(frame: DataFrame, given: str | None = None) -> pa.RecordBatchReader:

@@ -128,7 +128,7 @@ MOST = 1_000_000
 _SYNTAX = """
     Select Union Intersect Except Subquery With CTE TableAlias Table From Join Where Group Having Qualify
     Order Ordered Limit Offset Distinct Alias Paren Tuple Column Dot Identifier Star Literal
-    RawString Boolean Null Var DataType DataTypeParam Interval Window WindowSpec
+    RawString HexString Boolean Null Var DataType DataTypeParam Interval Window WindowSpec
     WithinGroup Filter Exists In Between Is Like ILike Escape Any All IgnoreNulls RespectNulls Lambda
     Bracket PropertyEQ Lateral Values Pivot PivotAlias Rollup Cube GroupingSets JSONPath JSONPathRoot
     JSONPathKey JSONPathSubscript And Or Not EQ NEQ NullSafeEQ NullSafeNEQ GT GTE LT LTE Neg Add Sub Mul

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _MAX_TOKENS = 10_000
 _MAX_DEPTH = 120
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+# sqlglot also takes 0x1F, which is a name on Spark, and all that Python takes for a number: '1_1'.
+_BYTES = re.compile(r"[xX]'[0-9A-Fa-f]*'")
 # All escapes but those that are written here too.
 _PLAIN = re.compile(r"[A-Za-z_ ]*")
 _OPTION_WORDS = {
@@ -55,6 +57,22 @@ _OPTION_WORDS = {
     "method": "this kind of join",
     "hint": "a hint",
     "hints": "a hint",
+    "sample": "TABLESAMPLE",
+    "locks": "FOR UPDATE or FOR SHARE",
+    "when": "AS OF",
+    "version": "AS OF",
+}
+# Syntax whose class has another name than people know.
+_SYNTAX_WORDS = {
+    "ColumnDef": "a field in the type STRUCT",
+    "Parameter": "a parameter",
+    "Placeholder": "a parameter",
+    "Kwarg": "an argument by its name",
+    "QueryTransform": "TRANSFORM with USING",
+    "National": "the N before a text",
+    "JSONPathRecursive": "'..' in a path",
+    "JSONPathSelector": "a condition in a path",
+    "PivotAny": "ANY in PIVOT",
 }
 _HINT = re.compile(r"/\*\+.*?\*/", re.DOTALL)
 _SHOW = re.compile(r"\s*show\s+(?:tables|views)\s*;?\s*", re.IGNORECASE)
@@ -332,6 +350,11 @@ def _parse(text: str, sql: str) -> exp.Expr:
         if before is not token and before.token_type is token.token_type is sqlglot.TokenType.STRING:
             place = (token.start, token.end)
             raise wrong(sql, place, "Two texts stand side by side.", 'A quote in text: "it\'s".')
+        if token.token_type is sqlglot.TokenType.HEX_STRING and not _BYTES.fullmatch(
+            text, token.start, token.end + 1
+        ):
+            place = (token.start, token.end)
+            raise wrong(sql, place, "Bytes are not written like this.", "Write hexadecimal digits: x'00ff'.")
         before = token
         depth += (token.token_type is sqlglot.TokenType.L_PAREN) - (
             token.token_type is sqlglot.TokenType.R_PAREN
@@ -431,14 +454,14 @@ class _Check:
         from sqlglot import exp
 
         if kind not in SYNTAX and not isinstance(node, exp.Func):
-            self._refuse(node, "this is not allowed")
+            self._refuse(node, f"{_SYNTAX_WORDS.get(kind) or _words(kind).upper()} is not allowed here")
         function = isinstance(node, exp.Func)
         options = OPTIONS.get(kind, OPTIONS["*"])
         for key, value in node.args.items():
             if value is None or value is False or value == []:
                 continue
             if isinstance(value, str) and function and key != "this" and not _PLAIN.fullmatch(value):
-                self._refuse(node, "this is not allowed")
+                self._refuse(node, f"the option {_words(key)} of {_words(kind)} is not allowed here")
             if key.rstrip("_") in options or (function and kind not in OPTIONS):
                 continue
             self._option(node, key.rstrip("_"), value)
@@ -453,7 +476,7 @@ class _Check:
         from sqlglot import exp
 
         words = _words(name)
-        said = _OPTION_WORDS.get(name) or (words if word(self.sql, words) else "this")
+        said = _OPTION_WORDS.get(name) or words
         first = value[0] if isinstance(value, list) else value
         own = place_of(self.sql, first) if isinstance(first, exp.Expr) else None
         hint = _HINT.search(self.sql) if name == "hint" else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import UsageProblem
@@ -21,7 +22,10 @@ _TAIL = re.compile(
     re.DOTALL,
 )
 _HEAD = re.compile(r"^(?:\w+ )*Error: |^\[[A-Z_.]+\] ")
-_NAMED = re.compile(r"[\"'`](\w+)[\"'`(]|name (\w+) ")
+# What a message names: in quotes, of which a function has its arguments' types too, or without.
+_NAMED = re.compile(
+    r"(?<!\w)(?P<quoted>([\"'`])(?P<inner>(?P<first>\w*).*?)\2)|(?:name|source column) (?P<name>\w+)"
+)
 
 
 def wrong(sql: str, span: tuple[int, int] | None, message: str, hint: str = "") -> UsageProblem:
@@ -82,9 +86,8 @@ def nearest(name: str, known: Iterable[str], otherwise: str = "") -> str:
 
 def of_engine(sql: str, error: object) -> UsageProblem:
     """What an engine has against a SELECT, at its place in the person's own text."""
-    text = str(error)
-    text = text.replace(OTHER, "")
+    text = str(error).replace(OTHER, "")
     message = _TAIL.sub("", _HEAD.sub("", text.strip()))[:400]
-    names = ((first or second).removeprefix(OTHER) for first, second in _NAMED.findall(text))
-    span = next((place for name in names if (place := word(sql, name))), None)
+    named = (found.group("quoted", "inner", "first", "name") for found in _NAMED.finditer(message))
+    span = next((place for name in chain(*named) if name and (place := word(sql, name))), whole(sql))
     return wrong(sql, span, f"The query cannot run: {message}")

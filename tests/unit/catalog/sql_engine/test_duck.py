@@ -16,6 +16,7 @@ from lakebackup.sql_engine import relations_in, steps, to_duckdb
 from lakebackup.sql_engine.delta import dataset, verified
 from lakebackup.sql_engine.delta.table import _check, append
 from lakebackup.sql_engine.duck import DuckEngine, view_columns
+from lakebackup.sql_engine.guard.check import check_select
 from lakebackup.storage import open_storage
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_sql import area, load, names
@@ -71,6 +72,14 @@ def test_what_needs_too_much_memory_is_stopped(tmp_path: Path) -> None:
 def test_a_statement_that_is_wrong_is_the_callers(tmp_path: Path) -> None:
     with pytest.raises(UsageProblem, match="colour"):
         DuckEngine(str(tmp_path)).run("SELECT colour FROM (SELECT 1 AS a)", (), {}).read_all()
+
+
+def test_a_plan_has_a_row_for_each_line(tmp_path: Path) -> None:
+    CatalogWriter(None, str(tmp_path)).migrate()
+    checked = check_select("EXPLAIN SELECT kind FROM backups", view_columns())
+    lines = DuckEngine(f"{tmp_path}/catalog").select(checked).read_all().column("plan").to_pylist()
+    assert "│ Table: backups " in lines[1]
+    assert {len(line) for line in lines} == {len(lines[0])}
 
 
 def test_values_are_parameters_and_never_text(tmp_path: Path) -> None:

@@ -149,6 +149,30 @@ def test_an_error_points_at_the_place(sql: str, message: str, mark: str, hint: s
     assert hint in refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("sql", "marked"),
+    [
+        ("SELECT path FROM files WHERE bytes > '-1d'", "'-1d'"),
+        ("SELECT f.path FROM files f WHERE bytes > 'f'", "'f'"),
+        ("SELECT CAST(path AS INT) FROM files", "path"),
+        ("SELECT CAST('a.parquet' AS INT) FROM files", "'a.parquet'"),
+        ("SELECT CAST(if(id = 900000, 'a.parquet', '1') AS INT) FROM range(1000000)", "'a.parquet'"),
+        ("SELECT sum(path) FROM files", "sum"),
+        ("SELECT CAST(if(id = 900000, 'x', '1') AS INT) FROM range(1000000)", "'x'"),
+        ("SELECT split('a', '[')", "SELECT split('a', '[')"),
+        ("SELECT sum('a' + path)\nFROM files", "SELECT sum('a' + path)"),
+    ],
+)
+def test_an_error_of_duckdb_points_at_the_place(sql: str, marked: str, tmp_path: Path) -> None:
+    CatalogWriter(None, str(tmp_path)).migrate()
+    engine = DuckEngine(f"{tmp_path}/catalog")
+    engine.give("files", pa.table({"path": ["a1/b'c"], "bytes": [10]}))
+    with pytest.raises(UsageProblem) as refused:
+        engine.select(check_select(sql, RELATIONS)).read_all()
+    quoted, mark = refused.value.message.splitlines()[-2:]
+    assert quoted[mark.index("^") : len(mark)] == marked
+
+
 def test_describe_shows_columns_and_their_types() -> None:
     from lakebackup.sql_engine.duck import view_columns
 
