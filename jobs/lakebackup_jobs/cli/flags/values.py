@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 from lakebackup.errors import UsageProblem
@@ -11,6 +12,15 @@ T = TypeVar("T")
 TARGETS = "kafka://HOST:PORT[,HOST:PORT] | delta:PATH | dir:PATH"
 """Help text: the targets of a restore."""
 _SCHEMES = ("kafka://", "delta:", "dir:")
+
+
+@contextmanager
+def naming(flag: str) -> Iterator[None]:
+    """A UsageProblem of the block says first which flag it is about."""
+    try:
+        yield
+    except UsageProblem as problem:
+        raise UsageProblem(f"{flag} {problem.message}", hint=problem.hint) from None
 
 
 def instant(text: str | None) -> int | None:
@@ -28,10 +38,8 @@ def span(flag: str, text: str | None) -> int | None:
     """A duration such as `7d` in ms; None for None. Raises UsageProblem."""
     from lakebackup.rules.times import parse_duration
 
-    try:
+    with naming(flag):
         return None if text is None else parse_duration(text)
-    except UsageProblem as problem:
-        raise UsageProblem(f"{flag} {problem.message}", hint=problem.hint) from None
 
 
 def size(flag: str, text: str | None) -> int | None:
