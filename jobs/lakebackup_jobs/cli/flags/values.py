@@ -67,6 +67,16 @@ def required(value: T | None, flag: str, question: str, *, hint: str) -> T:
     return value
 
 
+def check_folder(flag: str, value: str | None, question: str) -> str:
+    """The folder that a required flag names, without `dir:`. Raises UsageProblem, for other targets too."""
+    hint = f"Give {flag} FOLDER."
+    named = required(value, flag, question, hint=hint)
+    path = named.removeprefix("dir:")
+    if not path or path.startswith(_SCHEMES):
+        raise UsageProblem(f"{flag} {named!r} is not a folder.", hint=hint)
+    return path
+
+
 def check_target(to: str | None) -> str:
     """The value of --to, if a restore can write there. Raises UsageProblem."""
     target = required(to, "--to", "where do the records go?", hint=f"Give --to {TARGETS}.")

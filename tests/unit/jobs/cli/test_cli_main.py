@@ -136,6 +136,7 @@ def test_a_signal_lets_work_come_to_its_end_and_a_second_does_not() -> None:
 
 TOPICS = ["backup", "topics"]
 INTO = ["restore", "topics", "--repo", "x", "--to", "dir:y"]
+ENGINE = ["restore", "queue", "social", "--repo", "x", "--to", "kafka://h:1"]
 FOLLOW = [*TOPICS, "a", "--repo", "x", "--bootstrap-server", "h:1", "--follow"]
 
 
@@ -167,6 +168,15 @@ FOLLOW = [*TOPICS, "a", "--repo", "x", "--bootstrap-server", "h:1", "--follow"]
             "--to kafka://",
         ),
         (["restore", "topics", "a", "--repo", "x", "--to", "./out"], "'./out' is not a target", "dir:PATH"),
+        (
+            ["restore", "snapshot", "--repo", "x", "--to", "delta:y"],
+            "--to 'delta:y' is not a folder",
+            "FOLDER",
+        ),
+        (["restore", "snapshot", "--repo", "x", "--to", "dir:"], "--to 'dir:' is not a folder", "FOLDER"),
+        ([*ENGINE, "--into", "kafka://h:1"], "--into 'kafka://h:1' is not a folder", "--into FOLDER"),
+        (["drill", "--repo", "x", "--scratch", "delta:y"], "--scratch 'delta:y' is not a folder", ""),
+        (["archive", "export", "--repo", "x", "--to", "delta:y"], "--to 'delta:y' is not a folder", ""),
         ([*INTO, "--to-time", "noon"], "--to-time 'noon' is not a time", "2026-"),
         (["list", "--repo", "x", "--as-of", "noon"], "--as-of 'noon' is not a time", "2026-"),
         (["report", "--repo", "x", "--as-of", "noon"], "--as-of 'noon' is not a time", "2026-"),
