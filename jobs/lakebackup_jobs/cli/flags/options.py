@@ -213,9 +213,16 @@ PATTERN = option("--pattern REGEX", TOPICS_THAT_MATCH + "Name internal topics (_
 PORTS: Mapping[str, Any] = {"min": 1, "max": 65_535}
 """The values of an option that is a port."""
 SELECT = option("--select SQL", "Restore exactly the files this SELECT returns.")
-BACKUP_ID = argument(
-    "ID", "A backup's id, the beginning of one, or latest.", ..., autocompletion=completion.backups
-)
+
+
+def backup_id(metavar: str = "ID") -> Any:
+    """A required argument that is the id of a backup."""
+    return argument(
+        metavar, "A backup's id, the beginning of one, or latest.", ..., autocompletion=completion.backups
+    )
+
+
+BACKUP_ID = backup_id()
 TopicSettings = Literal["auto", "saved", "suspended"]
 TOPIC_SETTINGS = option(
     "--topic-settings NAME",

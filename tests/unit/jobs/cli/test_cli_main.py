@@ -147,6 +147,7 @@ FOLLOW = [*TOPICS, "a", "--repo", "x", "--bootstrap-server", "h:1", "--follow"]
         (["list", "--bogus"], "--bogus", "See: lakebackup list --help"),
         (["backup", "topics", "--on-gap", "ignore"], "ignore", "See: lakebackup backup topics --help"),
         (["show"], "ID", "See: lakebackup show --help"),
+        (["diff", "latest"], "Missing argument 'NEW'", "See: lakebackup diff --help"),
         (["backup", "topics", "a"], "Missing --repo: where is the repository of the backups?", "--repo"),
         (["list"], "Missing --repo: where is the repository of the backups?", "--repo"),
         (
