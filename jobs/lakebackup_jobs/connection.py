@@ -162,13 +162,16 @@ class Connection:
         return Answer(lambda: self._on_spark(on_spark, seconds))
 
     def backups(self, source: str | None = None) -> Answer:
-        """The backups, newest first; of one source where it is named."""
-        wanted = source or self.settings.source
-        return Answer(
-            lambda: self._on_duckdb(
-                lambda reader: Result(reader.query("list_backups", source=wanted)), _seconds("5m")
-            )
-        )
+        """The backups, newest first; of one source where it is named. Taking the rows raises NotFound for one
+        that does not exist."""
+        from lakebackup.rules.kinds import require_known
+
+        def listed(reader: CatalogReader) -> Result:
+            if source:
+                require_known(reader, source)
+            return Result(reader.query("list_backups", source=source or self.settings.source))
+
+        return Answer(lambda: self._on_duckdb(listed, _seconds("5m")))
 
     def register(self, *relations: str) -> None:
         """Make views of the catalog, all unless named, temporary views of the Spark session. Raises

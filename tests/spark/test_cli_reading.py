@@ -97,7 +97,6 @@ def test_list(command: Looking, backups: Path) -> None:
     assert "2026-11-21T14:05:00.001Z" in table[2]
     assert "3.0 MB" in table[2]
     assert len(list(csv.DictReader(io.StringIO(command.on(backups, "list", "--csv"))))) == 2
-    assert command.on(backups, "list", "--source", "another", "--json") == ""
 
 
 def test_show(command: Looking, backups: Path) -> None:

@@ -64,7 +64,10 @@ def import_files(table: str, path: str) -> list[ImportFile]:
     ]
     if not found:
         folder, name = _split_uri(path)
-        folder.stat(name)  # NotFound when there is neither
+        if not folder.exists(name):
+            raise NotFound(
+                f"--{table} {path} does not exist.", hint="Name a file, or a folder of such files."
+            )
         found = [path]
     return [ImportFile(table, uri, _form(uri)) for uri in found]
 

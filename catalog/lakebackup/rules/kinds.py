@@ -100,7 +100,7 @@ def only_one(sources: Sequence[str], backups: str) -> str:
 
 
 class Rows(Protocol):
-    """What can be asked for the kinds of a source's backups."""
+    """What can be asked about a source."""
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]: ...
 
@@ -110,3 +110,14 @@ def require_kind_of(catalog: Rows, source: str, wanted: str, *, hint: str | None
     found = [str(row["source_kind"]) for row in catalog.rows("source_kinds", source=source)]
     require_kind(source, wanted, found, hint=hint)
     return bool(found)
+
+
+def no_source(source: str) -> NotFound:
+    """The error for a source that the catalog does not know."""
+    return NotFound(f"There is no source {source!r}.", hint="`lakebackup status` lists all.")
+
+
+def require_known(catalog: Rows, source: str) -> None:
+    """NotFound for a source that has no backups and, as in `status`, nothing else."""
+    if not catalog.rows("source_kinds", source=source) and not catalog.rows("list_status", source=source):
+        raise no_source(source)

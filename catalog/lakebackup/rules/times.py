@@ -93,10 +93,13 @@ def format_age(ms: int, now: int) -> str:
 
 
 def _from_digits(digits: str) -> int:
-    if len(digits) == 8:
+    if len(digits) in (4, 6, 8):
+        hint = f"Write the date as {digits[:4]}-{digits[4:6] or '01'}-{digits[6:] or '01'}"
+        if len(digits) < 8:
+            hint += f", a time of today as {':'.join(re.findall('..', digits))}"
         raise UsageProblem(
             f"{digits!r} could be a date or a number of milliseconds.",
-            hint=f"Write the date as {digits[:4]}-{digits[4:6]}-{digits[6:]}.",
+            hint=f"{hint}.",
         )
     if len(digits) == 10:
         raise UsageProblem(

@@ -23,7 +23,7 @@ import typer
 
 from lakebackup.errors import LakebackupError
 from lakebackup_jobs.cli.flags import options
-from lakebackup_jobs.cli.flags.values import instant, required
+from lakebackup_jobs.cli.flags.values import instant, naming, required
 from lakebackup_jobs.cli.output.explain import explain
 from lakebackup_jobs.cli.output.help import PlainCommand
 
@@ -247,7 +247,8 @@ class Call:
     @cached_property
     def as_of(self) -> int | None:
         """--as-of in us since 1970 UTC; None: now."""
-        then = instant(self.flags.get("as_of"))
+        with naming("--as-of"):
+            then = instant(self.flags.get("as_of"))
         return None if then is None else then * 1000
 
     @property

@@ -204,7 +204,7 @@ def open_target(text: str, kafka: Callable[[str], Target], *, append: bool = Fal
         return kafka(rest.removeprefix("//"))
     raise UsageProblem(
         f"{text!r} is no place to restore to.",
-        hint="Use --to kafka://HOST:PORT, --to delta:PATH or --to dir:PATH.",
+        hint="Name kafka://HOST:PORT, delta:PATH or dir:PATH.",
     )
 
 

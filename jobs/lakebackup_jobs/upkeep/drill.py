@@ -30,6 +30,7 @@ from lakebackup.requests import Request
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.upkeep import Drill
 from lakebackup.rules import layout
+from lakebackup.rules.kinds import no_source
 from lakebackup.sql_engine.limits import Limits
 from lakebackup.storage.local import writing_to
 from lakebackup.store.lease import is_held
@@ -213,7 +214,7 @@ def _targets(request: DrillRequest, reader: CatalogReader, seed: int | None) -> 
     known = {row["source"] for row in reader.rows("sources_known")}
     for source in request.sources:
         if source not in known:
-            raise NotFound(f"There is no source {source!r}.", hint="`lakebackup status` lists all.")
+            raise no_source(source)
     one = request.sources[0] if len(request.sources) == 1 else None
     rows = reader.rows(
         "drill_targets",

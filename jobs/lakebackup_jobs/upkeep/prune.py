@@ -34,7 +34,7 @@ from lakebackup.plan.upkeep.prune import (
 from lakebackup.requests import Request
 from lakebackup.rows.base import ARCHIVE, CHANGES, QUEUES, SNAPSHOT
 from lakebackup.rules import layout
-from lakebackup.rules.kinds import KINDS
+from lakebackup.rules.kinds import KINDS, only_one
 from lakebackup.rules.retention import AS_SET, Limits
 from lakebackup.rules.times import format_ts
 from lakebackup.store.behind import current_catalog
@@ -110,12 +110,16 @@ def _source(request: PruneRequest, reader: CatalogReader) -> str:
     """The source to prune; one that cannot be restored at all, or has no topics, loses backups whole."""
     known = {row["source"] for row in reader.rows("sources_known")}
     asked = request.source or (known.pop() if len(known) == 1 else None)
-    if asked is None and known and not reader.rows("list_sources"):
-        raise UsageProblem(
-            f"The catalog holds several sources, none of which can be restored: {', '.join(sorted(known))}.",
-            hint="Choose one with --source NAME. Of another program's backups, this is only a report.",
-        )
-    kinds = _kinds(reader, asked) if asked else set()
+    if asked is None:
+        restorable = sorted({row["source"] for row in reader.rows("list_sources")})
+        if known and not restorable:
+            raise UsageProblem(
+                "The catalog holds several sources, none of which can be restored: "
+                f"{', '.join(sorted(known))}.",
+                hint="Choose one with --source NAME. Of another program's backups, this is only a report.",
+            )
+        asked = only_one(restorable, "restorable backup")
+    kinds = _kinds(reader, asked)
     if CHANGES in kinds:
         raise UsageProblem(
             f"{asked} is a change feed: its log goes from its beginning on.",
@@ -131,7 +135,7 @@ def _source(request: PruneRequest, reader: CatalogReader) -> str:
             f"{asked} {what}.",
             hint="Its backups go whole, by policy or by a number of days: lakebackup prune 14.",
         )
-    return str(asked)
+    return asked
 
 
 def _imported(kinds: set[str]) -> bool:

@@ -301,15 +301,16 @@ def _hole(detail: str) -> Obstacle:
 
 
 def only_source(reader: CatalogReader, asked: str | None = None) -> str:
-    """The source that was asked for, or the one that has restorable backups.
+    """The source that was asked for, or the one that has restorable backups of topics.
 
     Raises NotFound, UsageProblem for several, Refused for one whose backups another program made.
     """
     if asked:
         require_kind_of(reader, asked, TOPICS)
         return asked
-    sources = [str(row["source"]) for row in reader.rows("list_sources")]
-    return only_source(reader, only_one(sources, "restorable backup"))
+    kinds: dict[str, str] = {row["source"]: row["source_kind"] for row in reader.rows("list_sources")}
+    sources = [source for source, kind in kinds.items() if kind == TOPICS]
+    return only_source(reader, only_one(sources or [*kinds], "restorable backup"))
 
 
 def read_parts(files: Selection) -> list[RegionPart]:

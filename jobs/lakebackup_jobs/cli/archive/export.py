@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from lakebackup_jobs.cli.archive.what import BUCKET, FOLDER, WHAT
-from lakebackup_jobs.cli.archive.what import folder as folder_of
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
-from lakebackup_jobs.cli.flags.values import size
+from lakebackup_jobs.cli.flags.values import check_folder, size
 from lakebackup_jobs.cli.verb import Call, verb
 
 
@@ -29,4 +28,9 @@ def export(
     from lakebackup_jobs.archives.export import TARGET_BYTES, ArchiveExportRequest, run
 
     size_of = size("--target-size", target_size) or TARGET_BYTES
-    call.run(run, call.request(ArchiveExportRequest, folder=folder_of(to), target_bytes=size_of))
+    call.run(
+        run,
+        call.request(
+            ArchiveExportRequest, folder=check_folder("--to", to, "which folder?"), target_bytes=size_of
+        ),
+    )

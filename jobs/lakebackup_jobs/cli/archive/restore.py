@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from lakebackup_jobs.cli.archive.what import BUCKET, FOLDER, WHAT
-from lakebackup_jobs.cli.archive.what import folder as folder_of
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
-from lakebackup_jobs.cli.flags.values import instant
+from lakebackup_jobs.cli.flags.values import check_folder, instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
@@ -35,4 +34,4 @@ def restore(
     """
     from lakebackup_jobs.archives.restore import ArchiveRestoreRequest, run
 
-    call.run(run, call.request(ArchiveRestoreRequest, folder=folder_of(to)))
+    call.run(run, call.request(ArchiveRestoreRequest, folder=check_folder("--to", to, "which folder?")))

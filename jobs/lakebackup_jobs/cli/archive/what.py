@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lakebackup_jobs.cli.flags import completion
 from lakebackup_jobs.cli.flags.options import argument, option
-from lakebackup_jobs.cli.flags.values import required
 
 WHAT = argument(
     "ID|SOURCE",
@@ -13,8 +12,3 @@ WHAT = argument(
 )
 BUCKET = option("--bucket NAME", "Only this bucket or topic; repeatable.")
 FOLDER = option("--to TARGET", "Where the data goes. An empty or new folder.", "")
-
-
-def folder(to: str) -> str:
-    """The folder to write. Raises UsageProblem without one."""
-    return required(to, "--to", "which folder?", hint="Give --to FOLDER.").removeprefix("dir:")

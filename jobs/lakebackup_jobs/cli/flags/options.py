@@ -7,7 +7,7 @@ defaults of verbs' parameters.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from inspect import Parameter
 from pathlib import Path
@@ -18,6 +18,7 @@ import typer
 
 from lakebackup.sql_engine import EngineChoice
 from lakebackup_jobs.cli.flags import completion
+from lakebackup_jobs.cli.flags.values import naming
 
 SETTINGS, KAFKA, SPARK, OUTPUT = "Settings", "Kafka", "Spark", "Output"
 COPYING, STORED = "Copying", "Data files"
@@ -65,14 +66,18 @@ def option(
     *,
     panel: str | None = None,
     show_default: str | bool | None = None,
+    parser: Callable[[str], Any] | None = None,
     **more: Any,
 ) -> Any:
     """An option of one verb. `spelled`: its spellings and the name of its value in help: `--to-time TIME`.
 
-    `default`: `...` makes the option required. `show_default`: the default's text in help.
+    `default`: `...` makes the option required. `show_default`: the default's text in help. `parser`: makes
+    the value of a text; its errors name the option.
     """
-    arguments = _typer_arguments(spelled, help_, panel, show_default)
-    return typer.Option(default, *_spellings(spelled), **{**arguments, **more})
+    arguments, spellings = _typer_arguments(spelled, help_, panel, show_default), _spellings(spelled)
+    if parser:
+        arguments["parser"] = naming(spellings[0])(parser)
+    return typer.Option(default, *spellings, **{**arguments, **more})
 
 
 def switch(spelled: str, help_: str, *, panel: str | None = None) -> Any:
@@ -208,9 +213,16 @@ PATTERN = option("--pattern REGEX", TOPICS_THAT_MATCH + "Name internal topics (_
 PORTS: Mapping[str, Any] = {"min": 1, "max": 65_535}
 """The values of an option that is a port."""
 SELECT = option("--select SQL", "Restore exactly the files this SELECT returns.")
-BACKUP_ID = argument(
-    "ID", "A backup's id, the beginning of one, or latest.", ..., autocompletion=completion.backups
-)
+
+
+def backup_id(metavar: str = "ID") -> Any:
+    """A required argument that is the id of a backup."""
+    return argument(
+        metavar, "A backup's id, the beginning of one, or latest.", ..., autocompletion=completion.backups
+    )
+
+
+BACKUP_ID = backup_id()
 TopicSettings = Literal["auto", "saved", "suspended"]
 TOPIC_SETTINGS = option(
     "--topic-settings NAME",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 from lakebackup.errors import UsageProblem
@@ -11,6 +12,15 @@ T = TypeVar("T")
 TARGETS = "kafka://HOST:PORT[,HOST:PORT] | delta:PATH | dir:PATH"
 """Help text: the targets of a restore."""
 _SCHEMES = ("kafka://", "delta:", "dir:")
+
+
+@contextmanager
+def naming(flag: str) -> Iterator[None]:
+    """A UsageProblem of the block says first which flag it is about."""
+    try:
+        yield
+    except UsageProblem as problem:
+        raise UsageProblem(f"{flag} {problem.message}", hint=problem.hint) from None
 
 
 def instant(text: str | None) -> int | None:
@@ -28,10 +38,8 @@ def span(flag: str, text: str | None) -> int | None:
     """A duration such as `7d` in ms; None for None. Raises UsageProblem."""
     from lakebackup.rules.times import parse_duration
 
-    try:
+    with naming(flag):
         return None if text is None else parse_duration(text)
-    except UsageProblem as problem:
-        raise UsageProblem(f"{flag} {problem.message}", hint=problem.hint) from None
 
 
 def size(flag: str, text: str | None) -> int | None:
@@ -57,6 +65,16 @@ def required(value: T | None, flag: str, question: str, *, hint: str) -> T:
     if not value:
         raise UsageProblem(f"Missing {flag}: {question}", hint=hint)
     return value
+
+
+def check_folder(flag: str, value: str | None, question: str) -> str:
+    """The folder that a required flag names, without `dir:`. Raises UsageProblem, for other targets too."""
+    hint = f"Give {flag} FOLDER."
+    named = required(value, flag, question, hint=hint)
+    path = named.removeprefix("dir:")
+    if not path or path.startswith(_SCHEMES):
+        raise UsageProblem(f"{flag} {named!r} is not a folder.", hint=hint)
+    return path
 
 
 def check_target(to: str | None) -> str:

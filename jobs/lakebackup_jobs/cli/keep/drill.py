@@ -7,7 +7,7 @@ from pathlib import Path
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option
-from lakebackup_jobs.cli.flags.values import instant
+from lakebackup_jobs.cli.flags.values import check_folder, instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
@@ -30,7 +30,7 @@ def drill(
     to_ts: int | None = option(
         "--to-time TIME", f"Up to and including this time. {options.TIMES}", parser=instant
     ),
-    scratch: Path | None = option(
+    scratch: str | None = option(
         "--scratch FOLDER",
         "Restore into a new folder below this one, which is deleted again.",
         show_default="the folder of temporary files",
@@ -65,7 +65,9 @@ def drill(
         DrillRequest,
         sources=tuple(sources or ()),
         backup_id=backup,
-        scratch=str(scratch.absolute()) if scratch else None,
+        scratch=str(Path(check_folder("--scratch", scratch, "which folder?")).absolute())
+        if scratch
+        else None,
         check=_text(check),
     )
     require_good(call.run(run, request, spark=not call.dry_run))

@@ -21,8 +21,8 @@ COLUMNS = ("change", "scope", "region", "path", "old_path", "bytes", "old_bytes"
 @verb(options.REPO, options.CSV, options.EXPLAIN, options.ENGINE, options.SPARK_JOB, waits="comparing")
 def diff(
     call: Call,
-    a: str = options.BACKUP_ID,
-    b: str = options.BACKUP_ID,
+    a: str = options.backup_id("OLD"),
+    b: str = options.backup_id("NEW"),
     records: bool = switch("--records", "Compare the records, by key, instead of the files."),
 ) -> None:
     """Show what changed from one backup to another: files added, gone, changed and moved.

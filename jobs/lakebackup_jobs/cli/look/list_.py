@@ -19,8 +19,11 @@ def list_(call: Call) -> None:
         lakebackup list --repo ./backups
         lakebackup list --json | jq -r .backup_id
     """
+    from lakebackup.rules.kinds import require_known
     from lakebackup_jobs.cli.output.rows import Brief
 
     reader = call.reader()
+    if asked := call.flags["source"]:  # the setting may name one that is yet to come
+        require_known(reader, asked)
     brief = Brief(COLUMNS, FIRST_OUT, call.short_ids(reader))
     call.write(reader.query("list_backups", source=call.settings.source), COLUMNS, brief)

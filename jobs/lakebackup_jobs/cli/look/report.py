@@ -6,7 +6,6 @@ from pathlib import Path
 
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import option
-from lakebackup_jobs.cli.flags.values import instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
@@ -26,7 +25,7 @@ def report(
 
     from lakebackup_jobs.query.report.values import facts, summary
 
-    now = instant(call.flags["as_of"]) or time.time_ns() // 1_000_000
+    now = call.as_of // 1_000 if call.as_of is not None else time.time_ns() // 1_000_000
     found = facts(call.reader(), now)
     if html:
         from lakebackup_jobs.query.report.page import page

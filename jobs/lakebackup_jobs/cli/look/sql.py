@@ -10,6 +10,7 @@ from lakebackup.errors import UsageProblem
 from lakebackup.sql_engine import EngineChoice
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, option
+from lakebackup_jobs.cli.flags.values import span
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def sql(
             raise UsageProblem("--explain explains one SELECT.", hint='Give it: lakebackup sql "SELECT …".')
         _explain(call, statement)
         return
+    span("--timeout", timeout)  # says which flag is wrong
     connection = _connection(call, engine)
     if statement is None:
         _shell(call, connection, timeout)

@@ -38,14 +38,15 @@ def status(
         lakebackup status --repo ./backups --json | jq -r 'select(.status != "OK") | .source'
         lakebackup status --repo ./backups --metrics /var/lib/node_exporter/lakebackup.prom
     """
-    from lakebackup.errors import Damaged, Incomplete, NotFound
+    from lakebackup.errors import Damaged, Incomplete
+    from lakebackup.rules.kinds import no_source
     from lakebackup_jobs.cli.output.rows import Brief
 
     source = call.flags["source"]  # the setting must not hide the others
     found = call.reader().query("list_status", source=source).read_all()
     rows = found.to_pylist()
     if not rows and source:
-        raise NotFound(f"There is no source {source!r}.", hint="`lakebackup status` lists all.")
+        raise no_source(source)
     call.write(found.to_reader(), COLUMNS, Brief(COLUMNS, FIRST_OUT))
     if metrics:
         from lakebackup_jobs.query.source_metrics import write_file

@@ -6,7 +6,7 @@ from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.backup.queue import header_names
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
-from lakebackup_jobs.cli.flags.values import instant, required
+from lakebackup_jobs.cli.flags.values import check_folder, instant, required
 from lakebackup_jobs.cli.verb import Call, verb
 
 
@@ -72,7 +72,7 @@ def queue(
 
     maps = parse_maps(map_ or ())
     target = required(to, "--to", "where do the messages go?", hint="Give --to kafka://HOST:PORT.")
-    folder = required(into, "--into", "where does the snapshot go?", hint="Give --into FOLDER.")
+    folder = check_folder("--into", into, "where does the snapshot go?")
     if to_tid is not None and to_ts is not None:
         raise UsageProblem("--to-tid and --to-time exclude each other.", hint="Each says up to where.")
     request = call.request(

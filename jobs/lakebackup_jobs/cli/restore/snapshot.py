@@ -7,7 +7,7 @@ from typing import Literal
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import option
-from lakebackup_jobs.cli.flags.values import instant, required
+from lakebackup_jobs.cli.flags.values import check_folder, instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
@@ -48,7 +48,7 @@ def snapshot(
     from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
     from lakebackup_jobs.snapshots.restore import run
 
-    folder = required(to, "--to", "where do the files go?", hint="Give --to FOLDER.")
+    folder = check_folder("--to", to, "where do the files go?")
     selections = {"--to-time": to_ts, "--backup": backup, "--select": select}
     given = [flag for flag, value in selections.items() if value is not None]
     if len(given) > 1:

@@ -181,7 +181,8 @@ class Shell:
 
     def _mode(self, mode: str = "") -> None:
         if mode not in get_args(Mode):
-            raise UsageProblem(f"There is no mode {mode!r}.", hint=f"Modes: {', '.join(get_args(Mode))}.")
+            wrong = f"There is no mode {mode!r}." if mode else ".mode: which mode?"
+            raise UsageProblem(wrong, hint=f"Modes: {', '.join(get_args(Mode))}.")
         self.mode = cast("Mode", mode)
 
     def _timing(self, word: str = "") -> None:

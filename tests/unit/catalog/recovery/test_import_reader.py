@@ -125,8 +125,10 @@ def test_a_damaged_parquet_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_files_are_known_by_their_names(tmp_path: Path) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match=f"--files {tmp_path}/nothing.jsonl does not exist"):
         import_files("files", str(tmp_path / "nothing.jsonl"))
+    with pytest.raises(NotFound, match="--backups /nothing does not exist"):
+        import_files("backups", "/nothing")
     (tmp_path / "rows.csv").write_text("a")
     with pytest.raises(UsageProblem, match=r"rows\.csv"):
         import_files("files", str(tmp_path / "rows.csv"))

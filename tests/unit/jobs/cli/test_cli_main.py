@@ -136,6 +136,7 @@ def test_a_signal_lets_work_come_to_its_end_and_a_second_does_not() -> None:
 
 TOPICS = ["backup", "topics"]
 INTO = ["restore", "topics", "--repo", "x", "--to", "dir:y"]
+ENGINE = ["restore", "queue", "social", "--repo", "x", "--to", "kafka://h:1"]
 FOLLOW = [*TOPICS, "a", "--repo", "x", "--bootstrap-server", "h:1", "--follow"]
 
 
@@ -146,6 +147,7 @@ FOLLOW = [*TOPICS, "a", "--repo", "x", "--bootstrap-server", "h:1", "--follow"]
         (["list", "--bogus"], "--bogus", "See: lakebackup list --help"),
         (["backup", "topics", "--on-gap", "ignore"], "ignore", "See: lakebackup backup topics --help"),
         (["show"], "ID", "See: lakebackup show --help"),
+        (["diff", "latest"], "Missing argument 'NEW'", "See: lakebackup diff --help"),
         (["backup", "topics", "a"], "Missing --repo: where is the repository of the backups?", "--repo"),
         (["list"], "Missing --repo: where is the repository of the backups?", "--repo"),
         (
@@ -167,7 +169,19 @@ FOLLOW = [*TOPICS, "a", "--repo", "x", "--bootstrap-server", "h:1", "--follow"]
             "--to kafka://",
         ),
         (["restore", "topics", "a", "--repo", "x", "--to", "./out"], "'./out' is not a target", "dir:PATH"),
-        ([*INTO, "--to-time", "noon"], "'noon' is not a time", "2026-"),
+        (
+            ["restore", "snapshot", "--repo", "x", "--to", "delta:y"],
+            "--to 'delta:y' is not a folder",
+            "FOLDER",
+        ),
+        (["restore", "snapshot", "--repo", "x", "--to", "dir:"], "--to 'dir:' is not a folder", "FOLDER"),
+        ([*ENGINE, "--into", "kafka://h:1"], "--into 'kafka://h:1' is not a folder", "--into FOLDER"),
+        (["drill", "--repo", "x", "--scratch", "delta:y"], "--scratch 'delta:y' is not a folder", ""),
+        (["archive", "export", "--repo", "x", "--to", "delta:y"], "--to 'delta:y' is not a folder", ""),
+        ([*INTO, "--to-time", "noon"], "--to-time 'noon' is not a time", "2026-"),
+        (["list", "--repo", "x", "--as-of", "noon"], "--as-of 'noon' is not a time", "2026-"),
+        (["report", "--repo", "x", "--as-of", "noon"], "--as-of 'noon' is not a time", "2026-"),
+        (["sql", "SELECT 1", "--repo", "x", "--timeout", "soon"], "--timeout 'soon' is not a span", "7d"),
         ([*INTO, "--map", "a"], "OLD=NEW", "Example"),
         ([*INTO, "--to-time", "-2h", "--from-time", "-1h"], "nothing lies between", ""),
         (["backup", "topics", "a", "--follow", "--dry-run"], "--follow and --dry-run exclude each other", ""),

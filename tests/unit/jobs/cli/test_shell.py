@@ -85,6 +85,7 @@ def test_standard_input_is_run_up_to_the_first_error(
     assert "bites" in err
     assert run(".quit\nSELECT 1 AS n;") == (0, "", "")
     assert run("SELECT key FROM records('orders');", "--csv")[2].startswith("records('orders'): 2 of 2 files")
+    assert ".mode: which mode?\nModes: table, " in run(".mode")[2]
     for wrong in (".nothing", ".mode loud", ".timing", ".quit now"):
         assert run(wrong)[0] == UsageProblem.exit_code, wrong
 

@@ -87,7 +87,10 @@ def test_backups_are_those_of_list(made: MadeBackups, capsys: pytest.CaptureFixt
     con = lakebackup.connect(str(made.folder))
     assert [json.loads(json_line(row)) for row in con.backups()] == listed
     assert [row["number"] for row in listed] == [2, 1]
-    assert con.backups("another").rows() == []
+    with pytest.raises(NotFound, match="no source 'another'"):
+        con.backups("another").rows()
+    said = Commands(capsys).fails(NotFound.exit_code, "list", "--source", "another", "--repo", made.folder)
+    assert "There is no source 'another'" in said
 
 
 def test_a_plan_is_that_of_a_dry_run(

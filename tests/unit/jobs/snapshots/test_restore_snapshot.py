@@ -230,7 +230,7 @@ def test_damage_is_named_and_the_same_command_continues_once_it_is_mended(
     )
     whole = made.storage.get(path)
     made.storage.put(path, whole[:-1] + bytes([whole[-1] ^ 1]))
-    command = ["restore", "snapshot", "--repo", str(made.folder), "--to", str(tmp_path / "out")]
+    command = ["restore", "snapshot", "--repo", str(made.folder), "--to", f"dir:{tmp_path}/out"]
     assert main(command) == Damaged.exit_code
     told = capsys.readouterr()
     assert "1 files are not in" in told.err

@@ -10,8 +10,8 @@ import pytest
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.rows import filled
 
-from lakebackup.errors import NotFound, Refused
-from lakebackup.plan.topics.request import RestoreRequest, plan_restore
+from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.plan.topics.request import RestoreRequest, only_source, plan_restore
 from lakebackup.plan.topics.restore import PartRead, RestorePlan, between, require_restorable
 from lakebackup.rows.backups import DataFile, Floor, Removal, Scope
 from lakebackup.rules.topic_settings import TopicSettings
@@ -142,8 +142,18 @@ def test_a_topic_that_is_not_there_is_named_beside_what_is(tmp_path: Path) -> No
     with pytest.raises(NotFound, match="'order' does not exist") as found:
         plan_restore(request, reader)
     assert "orders" in found.value.hint
-    assert reader.one("list_sources") == {"source": "prod"}
+    assert reader.one("list_sources") == {"source": "prod", "source_kind": "kafka"}
     assert plan_restore(replace(request, topics=("orders",)), reader).files == 1
+
+
+def test_only_sources_with_topics_count_where_none_is_named(tmp_path: Path) -> None:
+    made = MadeBackups(tmp_path)
+    for source in ("prod", "db"):
+        made.backup([[Record(0, 1)]], full=True, source=source)
+    with pytest.raises(UsageProblem, match="several sources: db, prod"):
+        only_source(made.planner())
+    made.change("backups", lambda one: replace(one, source_kind="snapshot") if one.source == "db" else one)
+    assert only_source(made.planner()) == "prod"
 
 
 def test_what_makes_two_requests_the_same_restore() -> None:

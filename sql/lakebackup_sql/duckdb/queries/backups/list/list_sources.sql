@@ -1,8 +1,10 @@
--- dda0463f4fab396b own_backups restore_points
+-- 1ed0007b86e657df own_backups restore_points
 SELECT DISTINCT
-  t.source
+  t.source,
+  b.source_kind
 FROM restore_points AS t
-SEMI JOIN own_backups AS b
+JOIN own_backups AS b
   ON t.backup_id = b.backup_id
 ORDER BY
-  t.source NULLS FIRST
+  t.source NULLS FIRST,
+  b.source_kind NULLS FIRST
