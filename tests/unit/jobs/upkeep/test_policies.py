@@ -363,7 +363,7 @@ def test_a_folder_and_an_engine_belong_to_a_policy(
     (tmp_path / "db").mkdir()
     (tmp_path / "db/000001.sst").write_bytes(b"rows")
     shown = f"snapshot {tmp_path}/db --pack-below 0"
-    (row,) = said(capsys, "policy", "set", "store", "--command", shown, "--incr", "*/15 * * * *")
+    (row,) = said(capsys, "policy", "set", "store", "--command", shown, "--incr", "30 2 1 1 *")
     assert row["command"] == shlex.split(shown)
     queue = "queue social --pattern 'delta\\..*' --snapshot-folder /data/snap"
     said(capsys, "policy", "set", "social", "--command", queue, "--full", "weekly", "--incr", "hourly")
