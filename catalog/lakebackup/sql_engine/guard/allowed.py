@@ -194,3 +194,28 @@ _TYPES = """
     TIMESTAMPNTZ ARRAY STRUCT MAP INTERVAL
 """
 TYPES = frozenset(_TYPES.split())
+
+#: What errors call an option of SQL that is refused.
+OPTION_WORDS = {
+    "db": "a database before a name",
+    "kind": "this word",
+    "method": "this kind of join",
+    "hint": "a hint",
+    "hints": "a hint",
+    "sample": "TABLESAMPLE",
+    "locks": "FOR UPDATE or FOR SHARE",
+    "when": "AS OF",
+    "version": "AS OF",
+}
+#: Syntax whose class has another name than people know.
+SYNTAX_WORDS = {
+    "ColumnDef": "a field in the type STRUCT",
+    "Parameter": "a parameter",
+    "Placeholder": "a parameter",
+    "Kwarg": "an argument by its name",
+    "QueryTransform": "TRANSFORM with USING",
+    "National": "the N before a text",
+    "JSONPathRecursive": "'..' in a path",
+    "JSONPathSelector": "a condition in a path",
+    "PivotAny": "ANY in PIVOT",
+}

@@ -21,11 +21,13 @@ from lakebackup.sql_engine.guard.allowed import (
     JOIN_KINDS,
     MOST,
     ONLY_SPARK,
+    OPTION_WORDS,
     OPTIONS,
     ROWS,
     SIZES,
     SPARK,
     SYNTAX,
+    SYNTAX_WORDS,
     TYPES,
     UNITS,
     WORDS,
@@ -51,29 +53,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _BYTES = re.compile(r"[xX]'[0-9A-Fa-f]*'")
 # All escapes but those that are written here too.
 _PLAIN = re.compile(r"[A-Za-z_ ]*")
-_OPTION_WORDS = {
-    "db": "a database before a name",
-    "kind": "this word",
-    "method": "this kind of join",
-    "hint": "a hint",
-    "hints": "a hint",
-    "sample": "TABLESAMPLE",
-    "locks": "FOR UPDATE or FOR SHARE",
-    "when": "AS OF",
-    "version": "AS OF",
-}
-# Syntax whose class has another name than people know.
-_SYNTAX_WORDS = {
-    "ColumnDef": "a field in the type STRUCT",
-    "Parameter": "a parameter",
-    "Placeholder": "a parameter",
-    "Kwarg": "an argument by its name",
-    "QueryTransform": "TRANSFORM with USING",
-    "National": "the N before a text",
-    "JSONPathRecursive": "'..' in a path",
-    "JSONPathSelector": "a condition in a path",
-    "PivotAny": "ANY in PIVOT",
-}
 _HINT = re.compile(r"/\*\+.*?\*/", re.DOTALL)
 _SHOW = re.compile(r"\s*show\s+(?:tables|views)\s*;?\s*", re.IGNORECASE)
 _DESCRIBE = re.compile(r"\s*(?:describe|desc)\s+(?:table\s+)?`?(\w+)`?(\([^()]*\))?\s*;?\s*", re.IGNORECASE)
@@ -454,7 +433,7 @@ class _Check:
         from sqlglot import exp
 
         if kind not in SYNTAX and not isinstance(node, exp.Func):
-            self._refuse(node, f"{_SYNTAX_WORDS.get(kind) or _words(kind).upper()} is not allowed here")
+            self._refuse(node, f"{SYNTAX_WORDS.get(kind) or _words(kind).upper()} is not allowed here")
         function = isinstance(node, exp.Func)
         options = OPTIONS.get(kind, OPTIONS["*"])
         for key, value in node.args.items():
@@ -476,7 +455,7 @@ class _Check:
         from sqlglot import exp
 
         words = _words(name)
-        said = _OPTION_WORDS.get(name) or words
+        said = OPTION_WORDS.get(name) or words
         first = value[0] if isinstance(value, list) else value
         own = place_of(self.sql, first) if isinstance(first, exp.Expr) else None
         hint = _HINT.search(self.sql) if name == "hint" else None

@@ -145,13 +145,9 @@ def _of_runs(found: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Findi
 def _of_drills(row: Mapping[str, Any]) -> Iterator[Finding]:
     source, again = row["source"], ["drill", row["source"]]
     if row["drill_outcome"]:
-        what = (
-            "A drill of {} found a difference"
-            if row["drill_outcome"] == "different"
-            else "A drill of {} failed"
-        )
+        what = "found a difference" if row["drill_outcome"] == "different" else "failed"
         same = ["--backup", row["drill_backup_id"]] if row["drill_backup_id"] else []
-        yield "bad", source, _sentence(f"{what.format(source)}: {row['drill_failure']}"), [*again, *same]
+        yield "bad", source, _sentence(f"A drill of {source} {what}: {row['drill_failure']}"), [*again, *same]
     elif row["drill_late_ms"] is not None:
         yield "note", source, f"A drill of {source} has been due for {span(row['drill_late_ms'])}.", again
 
