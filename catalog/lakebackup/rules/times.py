@@ -106,8 +106,8 @@ def _from_digits(digits: str) -> int:
             f"{digits!r} looks like seconds since 1970; a bare number is milliseconds.",
             hint=f"Write {digits}000.",
         )
-    if len(digits) > 19 or int(digits) >= 2**63:
-        raise UsageProblem(f"{digits!r} is further away than any time stamp can be.", hint=EXAMPLES)
+    if len(digits) > 19 or int(digits) > LAST_MS:
+        raise UsageProblem(f"{digits!r} lies beyond the year 9999.", hint=EXAMPLES)
     return int(digits)
 
 

@@ -15,7 +15,7 @@ from lakebackup.rows.upkeep import Hold, Policy, PolicyTopics
 from lakebackup.rules import schedule
 from lakebackup.rules.kinds import KINDS, kind_of
 from lakebackup.rules.patterns import compile_pattern, is_internal, owned_patterns
-from lakebackup.rules.times import LAST_MS, format_ts
+from lakebackup.rules.times import format_ts
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
@@ -168,10 +168,6 @@ def hold(
     if until_ts is not None and until_ts <= time.time_ns() // 1_000_000:
         raise UsageProblem(
             f"--until {format_ts(until_ts)} is past.", hint="Give a time to come, or --forever."
-        )
-    if until_ts is not None and until_ts > LAST_MS:
-        raise UsageProblem(
-            f"--until {until_ts} is after the year 9999.", hint="Give a time before it, or --forever."
         )
 
     def record() -> dict[str, Any]:

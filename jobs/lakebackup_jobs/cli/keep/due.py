@@ -48,14 +48,17 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
     if not run:
         _require_good([], unreadable)
         return
-    from lakebackup_jobs.cli import main
+    from lakebackup_jobs.cli import INTERRUPTED, main
 
     shared = ["--repo", where, *call.passed_on("repo", "source", *_KAFKA)]
     kafka = call.passed_on(*(name for name in call.flags if name not in _KAFKA))
 
     def taken(words: Sequence[str]) -> int:
         reads_kafka = words[:2] in (("backup", "topics"), ("backup", "queue"))
-        return main([*words, *shared, *(kafka if reads_kafka else ())], call.session)
+        code = main([*words, *shared, *(kafka if reads_kafka else ())], call.session)
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt  # Ctrl-C means all that is due
+        return code
 
     codes = [(one.source, taken(one.command)) for one in backups]
     _require_good([(source, code) for source, code in codes if code], unreadable)

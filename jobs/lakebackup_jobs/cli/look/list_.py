@@ -9,7 +9,7 @@ COLUMNS = ("backup_id", "kind", "state", "intact", "end_ts", "files", "entries",
 FIRST_OUT = ("note", "files", "entries")
 
 
-@verb(options.ROWS, options.SOURCE)
+@verb(options.ROWS, options.ONE_SOURCE)
 def list_(call: Call) -> None:
     """List backups, newest first; --json and --csv carry every column.
 
@@ -23,7 +23,8 @@ def list_(call: Call) -> None:
     from lakebackup_jobs.cli.output.rows import Brief
 
     reader = call.reader()
-    if asked := call.flags["source"]:  # the setting may name one that is yet to come
-        require_known(reader, asked)
+    source = call.flags["source"]  # the setting must not hide the others
+    if source:
+        require_known(reader, source)
     brief = Brief(COLUMNS, FIRST_OUT, call.short_ids(reader))
-    call.write(reader.query("list_backups", source=call.settings.source), COLUMNS, brief)
+    call.write(reader.query("list_backups", source=source), COLUMNS, brief)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebackup.errors import EnvironmentProblem
+from lakebackup.rules.times import LAST_MS
 from lakebackup.sql_engine.guard.records import COLUMNS
 from lakebackup.sql_engine.worker import settle
 from lakebackup_jobs.kafka.format import arrow, key_filter
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from lakebackup_jobs.kafka.format.values import Decoder
     from lakebackup_jobs.kafka.memory import Longs
 
-# What a year of 10,000 cannot hold is no instant for most readers of a table.
-_LAST_MS = 253_402_300_799_999
 _ROWS_AT_ONCE = 10_000
 # Hex doubles the bytes, and a batch's text has 32-bit offsets.
 _LARGE_BLOCK = 256 << 20
@@ -204,7 +203,7 @@ class _Rows:
 
     def _time(self) -> Any:
         ts = np.ascontiguousarray(self._block.rows[:, TIMESTAMP])
-        known = (ts >= 0) & (ts <= _LAST_MS)
+        known = (ts >= 0) & (ts <= LAST_MS)
         micros = pa.array(np.where(known, ts, 0) * 1000, mask=~known)
         return micros.cast(pa.timestamp("us", self._zone))
 

@@ -125,6 +125,9 @@ def test_the_setting_source_hides_no_source(
     assert 'source="nightly"' in file.read_text("utf-8")
     assert "nightly" in commands.run("due", "--repo", made.folder)[1]
     assert "nightly" not in commands.run("due", "--repo", made.folder, "--source", "prod")[1]
+    monkeypatch.setenv("LAKEBACKUP_SOURCE", "nightly")
+    listed = commands.run("list", "--repo", made.folder, "--json")[1].splitlines()
+    assert {json.loads(line)["source"] for line in listed} == {"prod"}
 
 
 def test_an_empty_source_is_refused(

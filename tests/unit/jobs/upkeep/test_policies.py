@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import signal
 import time
 from dataclasses import replace
 from itertools import pairwise
@@ -27,7 +28,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease, is_held
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.cli import main
+from lakebackup_jobs.cli import INTERRUPTED, main
 from lakebackup_jobs.topics.announce import record_unprotected
 from lakebackup_jobs.upkeep import policies
 from lakebackup_sql import names
@@ -179,7 +180,7 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
         (
             ("hold", backup_id(1), "--until", "99999999999999999", "--reason", "x"),
             2,
-            "--until 99999999999999999 is after the year 9999",
+            "--until '99999999999999999' lies beyond the year 9999.",
         ),
         (("policy", "set", "prod", "--drill", "0 0 31 2 *"), 2, "is not a schedule: Bad day-of-month"),
         (("policy", "set", "prod", "--time-zone", "Mars/Base"), 2, "'Mars/Base' is not a time zone"),
@@ -311,6 +312,23 @@ def test_due_runs_that_failed_alike_end_with_their_code(
         (tmp_path / "gone").rename(tmp_path / "other")
         error = said(capsys, "due", "--run", code=8)[-1]
         assert error["message"] == "What was due of db failed."
+
+
+def test_ctrl_c_in_one_run_ends_all_that_is_due(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[object] = []
+
+    def interrupted(*given: object, **_: object) -> None:
+        started.append(given)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("lakebackup_jobs.snapshots.backup.run", interrupted)
+    for name in ("db", "other"):
+        (tmp_path / name).mkdir()
+        said(capsys, "policy", "set", name, "--command", f"snapshot {tmp_path / name}", "--full", "hourly")
+    assert said(capsys, "due", "--run", code=INTERRUPTED)[-1]["error"] == "Interrupted"
+    assert len(started) == 1
 
 
 def test_topics_that_are_gone_and_a_compaction_leave_the_others_due(old: MadeBackups) -> None:
