@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -200,6 +201,12 @@ def mixed(root: Path) -> None:
     write_cbb(root / "bucket-b" / "node-n" / "data-0000.cbb", [], 2004)
 
 
+def files(numbers: Iterable[int], root: Path) -> None:
+    (write_backup(root, FULL, "full", []) / "data-0000.cbb").unlink()
+    for number in numbers:
+        write_cbb(next(root.glob("*/*/*/*")) / f"data-{number:04d}.cbb", [Doc(b"a", seqno=1)])
+
+
 @pytest.mark.parametrize(
     ("make", "error", "why"),
     [
@@ -208,6 +215,8 @@ def mixed(root: Path) -> None:
         (lambda root: write_backup(root, "2014-13-40T990000Z", "full", []), Damaged, "not a time"),
         (unclosed, Damaged, "not closed"),
         (mixed, Refused, "older layout"),
+        (partial(files, [1]), Damaged, "has data-0001.cbb and no data-0000.cbb"),
+        (partial(files, [0, 1, 3]), Damaged, "has data-0003.cbb and no data-0002.cbb"),
     ],
 )
 def test_folders_that_are_no_archive(
