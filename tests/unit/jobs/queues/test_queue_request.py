@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup.plan.queues.history import Start
 from lakebackup.plan.queues.restore import QueueRestoreRequest
 from lakebackup.plan.topics.forks import BackupEnd, EpochEnd
 from lakebackup_jobs.kafka.memory import Longs
-from lakebackup_jobs.queues.backup import planner
+from lakebackup_jobs.queues.backup import full_snapshot, planner
 from lakebackup_jobs.queues.backup.cut import Tails
 from lakebackup_jobs.queues.backup.full_snapshot import FullSnapshot
 from lakebackup_jobs.queues.backup.request import QueueRequest, read_report
@@ -45,6 +45,36 @@ def test_the_limit_of_a_full_is_that_of_its_snapshot(snapshot: Path) -> None:
     """The snapshot is a job within the job: without the limit, it and all after it would have none."""
     taken = FullSnapshot(request(snapshot, bandwidth=5_000), SimpleNamespace(source="social"))  # type: ignore[arg-type]
     assert taken.request("note").bandwidth == 5_000
+
+
+@pytest.mark.parametrize("other", ["report", "folder", None])
+def test_a_snapshot_that_is_replaced_while_its_full_is_taken_is_refused(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch, other: str | None
+) -> None:
+    """Its files would be those of one snapshot, and the positions those of another: a restore would repeat
+    what came between the two. The snapshot's own backup is a stand-in, in whose place the engine works."""
+    told = snapshot.parent / "snapshot.json"
+    told.write_text(TOLD % 1)
+
+    def run(*_: Any, **__: Any) -> dict[str, Any]:
+        if other == "report":
+            told.write_text(TOLD % 2)
+        elif other == "folder":
+            snapshot.rename(snapshot.parent / "before")
+            snapshot.mkdir()
+        return {"backup_id": "s1"}
+
+    asked_for = request(snapshot)
+    taken = FullSnapshot(asked_for, SimpleNamespace(source="social", session=None, reporter=None))  # type: ignore[arg-type]
+    monkeypatch.setattr(full_snapshot.backup_snapshot, "run", run)
+    monkeypatch.setattr(taken, "found", lambda *_: None)
+    monkeypatch.setattr(taken, "_hold", lambda *_: True)
+    draft: Any = SimpleNamespace(note="n", asked={"snapshot_is": read_report(asked_for).mark})
+    if other is None:
+        assert taken.take(draft, None) == "s1"  # type: ignore[arg-type]
+        return
+    with pytest.raises(Refused, match="was replaced while its full was taken"):
+        taken.take(draft, None)  # type: ignore[arg-type]
 
 
 def test_the_limit_of_a_restore_is_that_of_its_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
