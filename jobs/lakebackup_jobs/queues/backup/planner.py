@@ -37,7 +37,7 @@ from lakebackup_jobs.queues.restore.restore_state import Prepared, RestoreState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from lakebackup.plan.partitions import RegionState, TopicState
+    from lakebackup.plan.partitions import Place, RegionState, TopicState
     from lakebackup.plan.queues.backup import QueuePlan
     from lakebackup.plan.queues.history import History, Start
     from lakebackup.store.reader import CatalogReader
@@ -131,13 +131,17 @@ class QueuePlanner:
     def _whole(self, starts: Iterable[Start]) -> list[RegionState]:
         """The partitions, each as far as it still is what was backed up of it: one that was cut back by an
         unclean election of its leader may have grown beyond that."""
-        now = {region.place: region for region in self.regions}
-        ends = [BackupEnd(0, *s.place, s.own_from, s.leader_epoch) for s in starts if s.place in now]
-        cuts = cut_back(ends, now, Logs(self.request.kafka, lambda _: {}))
+        cuts = self.cuts(BackupEnd(0, *s.place, s.own_from, s.leader_epoch) for s in starts)
         return [
             replace(one, end=min(one.end, cuts[one.place])) if one.place in cuts else one
             for one in self.regions
         ]
+
+    def cuts(self, ends: Iterable[BackupEnd]) -> dict[Place, int]:
+        """Where partitions were cut back behind these ends."""
+        now = {region.place: region for region in self.regions}
+        there = [end for end in ends if end.where in now]
+        return cut_back(there, now, Logs(self.request.kafka, lambda _: {}))
 
     def _require_not_in_others(self, plan: QueuePlan, reader: CatalogReader, queues: Queues) -> None:
         """Raise NeedsFull for a differential which would need what other backups since have in its place."""

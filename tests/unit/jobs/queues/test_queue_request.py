@@ -223,6 +223,8 @@ def test_a_queue_that_was_cut_back_ends_there_however_far_it_has_grown(
     monkeypatch.setattr(planner, "Logs", lambda *_: Log())
     now = [replace(region(number, 30), leader_epoch=4) for number in range(3)]
     starts = [Start("delta", "e", str(number), 9, 9, None, 3) for number in range(2)]
-    run = SimpleNamespace(regions=now, request=SimpleNamespace(kafka={}))
-    found = planner.QueuePlanner._whole(run, starts)  # type: ignore[arg-type]
-    assert [one.end for one in found] == [6, 30, 30]
+    run = object.__new__(planner.QueuePlanner)
+    run.regions, run.request = now, request(None)
+    assert [one.end for one in run._whole(starts)] == [6, 30, 30]
+    others = [BackupEnd(0, "delta", "e", region, 6, 3) for region in "019"]
+    assert run.cuts(others) == {}
