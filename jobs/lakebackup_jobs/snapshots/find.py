@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.snapshots.backup import Role
 
-# YugabyteDB makes a snapshot in such a folder, and renames it when it is whole.
-_IN_MAKING = ".tmp"
+# YugabyteDB makes a tablet's snapshot in such a folder, and renames it when it is whole. It renames one again
+# before it deletes it.
+_IN_MAKING, _DELETED = ".tmp", ".deleted"
 STAY = "A snapshot must stay as it is until its backup is done. Nothing of this one is visible."
 
 
@@ -48,13 +49,14 @@ def find(trees: Sequence[str], layout: Layout, sidecars: Sequence[tuple[Role, st
     that could not be restored), UsageProblem (two folders for one tablet).
     """
     found: dict[str, tuple[int, list[Unit]]] = {}
+    unfinished: dict[str, str] = {}
     for tree in trees:
         root = root_of(tree)
         if not root.is_dir():
             raise NotFound(
                 f"There is no folder {tree}.", hint="Check the path; it must be there on each worker."
             )
-        for folder, fields in _matching(str(root), layout, 0, {}):
+        for folder, fields in _matching(str(root), layout, 0, {}, unfinished):
             taken, units = found.get(fields.get("snapshot", ""), (0, []))
             taken = max(taken, os.stat(folder).st_mtime_ns // 1_000_000)  # noqa: PTH116
             scope, region = fields.get("scope", root.name), fields.get("region", WHOLE)
@@ -67,7 +69,10 @@ def find(trees: Sequence[str], layout: Layout, sidecars: Sequence[tuple[Role, st
             hint="Check --layout: yugabyte (below `rocksdb`), plain, or a pattern of your own.",
         )
     beside = [_sidecar(role, path) for role, path in sidecars]
-    made = [Snapshot(name, taken, (*units, *beside)) for name, (taken, units) in found.items()]
+    made = [
+        Snapshot(name, taken, (*units, *beside), unfinished.get(name, ""))
+        for name, (taken, units) in found.items()
+    ]
     for snapshot in made:
         require_distinct(snapshot.units)
         require_restorable(snapshot.units)
@@ -81,9 +86,12 @@ def root_of(tree: str) -> Path:
 
 
 def _matching(
-    folder: str, layout: Layout, depth: int, fields: Mapping[str, str]
+    folder: str, layout: Layout, depth: int, fields: Mapping[str, str], unfinished: dict[str, str]
 ) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Folders below `folder` that fit the rest of the layout, with the fields of their names."""
+    """Folders below `folder` that fit the rest of the layout, with the fields of their names.
+
+    `unfinished` gets, by its id, a folder of each snapshot that is being made or deleted.
+    """
     if depth == len(layout.parts):
         yield folder, fields
         return
@@ -91,12 +99,16 @@ def _matching(
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     for entry in entries:
         fits = layout.parts[depth].fullmatch(entry.name)
-        if not fits or fits.groupdict().get("snapshot", "").endswith(_IN_MAKING):
+        if not fits:
+            continue
+        snapshot = fits.groupdict().get("snapshot", "")
+        if snapshot.endswith(_IN_MAKING):
+            unfinished[snapshot.removesuffix(_IN_MAKING).removesuffix(_DELETED)] = entry.path
             continue
         if entry.is_symlink():
             raise no_link(entry.path)
         if entry.is_dir(follow_symlinks=False):
-            yield from _matching(entry.path, layout, depth + 1, {**fields, **fits.groupdict()})
+            yield from _matching(entry.path, layout, depth + 1, {**fields, **fits.groupdict()}, unfinished)
 
 
 def _split(scope: str, folder: str) -> Iterator[Unit]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 #: A bucket has no epoch. When a vbucket is rolled back, its next start position is below its last end.
 EPOCH = "-"
+Branches = dict[tuple[str, int], dict[int, int]]
 Spans = dict[tuple[str, int], tuple[int, int]]
 Role = Literal["data", "meta", "schema"]
 
@@ -57,13 +58,15 @@ class PlannedBackup:
 @dataclass(slots=True)
 class _ChainEnds:
     """The newest full backup of a folder, the last backup that depends on it, and the end positions of each
-    backup: id -> (bucket, vbucket) -> position. `sequenced`: the full has sequence numbers.
+    backup: id -> (bucket, vbucket) -> position. `sequenced`: the full has sequence numbers. `branches`: as
+    `ends`, those of a vbucket's history, see meta.read_branches.
     """
 
     full: Backup
     last: Backup
     ends: dict[str, dict[tuple[str, int], int]]
     sequenced: bool
+    branches: dict[str, Branches]
 
 
 def backup_id(source: str, folder: str, taken: datetime) -> str:
@@ -108,7 +111,8 @@ def plan(
         if known is not None and one.taken is None:  # its files' times may differ by now
             ts, name = known["end_ts"], known["backup_id"]
         row = _BackupRows(source, destination, one, parent, own, ts, name)
-        planned = row.make(metas, copied, meta.read_seqnos(one, get), chains)
+        branches = meta.read_branches(one, get)
+        planned = row.make(metas, copied, meta.read_seqnos(one, get), branches, chains)
         planned.known = known is not None
         _require_importable(planned, known, newest)
         made.append(planned)
@@ -188,12 +192,17 @@ class _BackupRows:
         metas: Mapping[tuple[str, str], Mapping[str, Any]],
         copied: Mapping[str, ArchiveFile],
         seqnos: Mapping[tuple[str, str], Mapping[int, int]],
+        branches: Branches,
         chains: dict[str, _ChainEnds],
     ) -> PlannedBackup:
         one, parent = self.one, self.parent
         root = one.folder.partition("/")[0]
         before = chains[root].ends[parent.backup_id] if parent else {}
-        spans = self._vbucket_spans(copied, seqnos, before)
+        known = chains[root].branches[parent.backup_id] if parent else {}
+        cut = _cut(before, known, branches)
+        # One without a mutation since is cut back all the same.
+        spans = {place: (end, end) for place, end in cut.items() if end < before[place]}
+        spans |= self._vbucket_spans(copied, seqnos, cut)
         files = [self._file(*place, copied[path]) for path, place in self._files().items()]
         digest = Digest()
         for file in files:
@@ -232,8 +241,11 @@ class _BackupRows:
         if parent:
             chains[root].last = backup
             chains[root].ends[backup.backup_id] = ends
+            chains[root].branches[backup.backup_id] = known | branches
         else:
-            chains[root] = _ChainEnds(backup, backup, {backup.backup_id: ends}, self._sequenced(copied))
+            chains[root] = _ChainEnds(
+                backup, backup, {self.backup_id: ends}, self._sequenced(copied), {self.backup_id: branches}
+            )
         positions = [
             Position(
                 backup_id=self.backup_id, source=self.source, scope=bucket, epoch=EPOCH, region=str(vbucket),
@@ -335,6 +347,23 @@ class _BackupRows:
             level=1 if self.parent else 0,
             parent=self.parent.backup_id if self.parent else None,
         )
+
+
+def _cut(
+    ends: Mapping[tuple[str, int], int], known: Branches, branches: Branches
+) -> dict[tuple[str, int], int]:
+    """Where the parent ends, of each vbucket no further than where a branch begins that it does not know.
+
+    Of the mutations since then a backup has the last of each document alone: its first one may be far behind.
+    """
+    return {
+        place: min(
+            end, *(last + 1 for uuid, last in branches.get(place, {}).items() if uuid not in known[place])
+        )
+        if known.get(place) and branches.get(place, {}).keys() - known[place].keys()
+        else end
+        for place, end in ends.items()
+    }
 
 
 def stored_path(source: str, path: str) -> str:

@@ -1,7 +1,7 @@
 """The JSON beside an archive's data, read with distrust and written as the format has it.
 
 `meta.json` describes one node's part of a backup; `pred` (or `baselines`) names the files that it depends on.
-`seqno.json` has the last sequence number of each vbucket.
+`seqno.json` has the last sequence number of each vbucket, `failover.json` the branches of its history.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged, Refused
 from lakebackup.formats.archives.cbb import ELSEWHERE, MOST_VBUCKETS
-from lakebackup.formats.archives.tree import META, SEQNO
+from lakebackup.formats.archives.tree import FAILOVER, META, SEQNO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -121,6 +121,21 @@ def read_seqnos(found: Found, get: Callable[[str], bytes]) -> dict[tuple[str, st
                     hint=ELSEWHERE,
                 )
         made[place] = {int(name): last for name, last in rows.items() if last}
+    return made
+
+
+def read_branches(found: Found, get: Callable[[str], bytes]) -> dict[tuple[str, int], dict[int, int]]:
+    """By failover.json, of each (bucket, vbucket): uuid of a branch of its history -> the last sequence
+    number of the branch before it. Entries of another form are left out. Raises Damaged."""
+    made: dict[tuple[str, int], dict[int, int]] = {}
+    for (bucket, _), node in found.nodes.items():
+        path = node.beside.get(FAILOVER)
+        for name, entries in read_object(get(path), path).items() if path else ():
+            if not (name.isascii() and name.isdecimal() and isinstance(entries, list)):
+                continue
+            pairs = (entry for entry in entries if isinstance(entry, list) and len(entry) == 2)
+            of = made.setdefault((bucket, int(name)), {})
+            of.update((uuid, last) for uuid, last in pairs if type(uuid) is int and type(last) is int)
     return made
 
 

@@ -81,7 +81,8 @@ def node_folder(bucket: str, node: str) -> str:
 def find(stats: Iterable[ObjectStat]) -> tuple[list[Found], list[str]]:
     """The backups of an archive in the order they were taken, and paths of files that are not part of it.
 
-    Raises NotFound (no archive), Damaged (a database file that was not closed, a malformed name), Refused
+    Raises NotFound (no archive), Damaged (a database file that was not closed or that is missing before
+    others, a malformed name), Refused
     (both layouts, a backup without its full, a node with two folders).
     """
     found: dict[str, Found] = {}
@@ -103,6 +104,8 @@ def find(stats: Iterable[ObjectStat]) -> tuple[list[Found], list[str]]:
         )
     for one in made:
         _require_full(one, made)
+        for node in one.nodes.values():
+            _require_every_file(node)
     return made, other
 
 
@@ -117,6 +120,20 @@ def _require_full(one: Found, every: list[Found]) -> None:
             f"{one.folder} has no earlier full backup beside it, so nothing can be restored from it.",
             hint=f"Restore the folder {root}/<time>-full, or move {one.folder} out of the archive.",
         )
+
+
+def _require_every_file(node: Node) -> None:
+    """Raises Damaged. Files are numbered from 0 on; of the last ones only `seqno.json` could tell."""
+    for number, stat in enumerate(sorted(node.data, key=_number)):
+        if _number(stat) != number:
+            raise Damaged(
+                f"{node.folder} has {stat.path.rpartition('/')[2]} and no data-{number:04d}.cbb.",
+                hint="Take that file from another copy of the archive.",
+            )
+
+
+def _number(stat: ObjectStat) -> int:
+    return int(stat.path.rpartition("/")[2].removeprefix("data-").removesuffix(".cbb"))
 
 
 def _split_path(path: str) -> tuple[str, list[str] | None]:

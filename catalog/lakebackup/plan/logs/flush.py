@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping  # noqa: TC003 - loading a flush needs its fields' types
 from dataclasses import dataclass, field
 from math import ceil
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
@@ -16,7 +17,7 @@ from lakebackup.rows.backups import Gap, Position, Scope  # noqa: TC001 - likewi
 from lakebackup.rules.times import format_ts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from lakebackup.plan.partitions import BackupRows, Place, RegionState
 
@@ -96,15 +97,22 @@ def begins(region: RegionState, known: Mapping[Place, int]) -> int:
 
 
 def positions(
-    rows: BackupRows, regions: Sequence[RegionState], known: Mapping[Place, int], most: int
+    rows: BackupRows,
+    regions: Sequence[RegionState],
+    known: Mapping[Place, int],
+    most: int,
+    cuts: Collection[Place] = (),
 ) -> tuple[Position, ...]:
-    """The offsets that a flush reads, about `most` in all: an equal share of each partition's unread ones."""
+    """The offsets that a flush reads, about `most` in all: an equal share of each partition's unread ones.
+
+    `cuts`: partitions whose place in `known` went back, which is recorded even if there is nothing to read.
+    """
     part = min(1.0, most / max(1, waiting(regions, known)))
     found = []
     for region in regions:
         start = begins(region, known)
         end = min(region.end, start + ceil((region.end - start) * part))
-        if end > start or region.place not in known:
+        if end > start or region.place not in known or region.place in cuts:
             found.append(rows.position(region, start, end))
     return tuple(found)
 
@@ -116,9 +124,10 @@ def gaps(
     newest: Newest | None,
     *,
     allowed: bool,
+    cuts: Mapping[Place, int] = MappingProxyType({}),
 ) -> tuple[Gap, ...]:
     """Events that were lost unread: Kafka deleted them, the topic was recreated, or the partition was
-    truncated (its leader was elected uncleanly).
+    truncated (its leader was elected uncleanly) at the offset in `cuts`, or at its end.
 
     Raises Refused unless `allowed`. `to_ts` is set when the flush is published. A partition that was added
     after the task started must be read from offset 0.
@@ -132,12 +141,12 @@ def gaps(
         if before is None and newest is None:
             continue
         epoch, end = before or (at.epoch, 0)
-        cut = epoch == at.epoch and end > at.end
+        cut = at.place in cuts or (epoch == at.epoch and end > at.end)
         if epoch == at.epoch and at.low <= end and not cut:
             continue
         purged = epoch == at.epoch and not cut
         place = at.scope, epoch, at.region
-        start, stop = at.end if cut else end, at.low if purged else None
+        start, stop = cuts.get(at.place, at.end) if cut else end, at.low if purged else None
         found.append(rows.gap(place, start, stop, from_ts=times[0], to_ts=times[1], bridged=True))
     if found and not allowed:
         first = found[0]

@@ -65,12 +65,13 @@ class Start(Partition):
     """Where the next backup of a partition starts: the one before read it up to `own_from`.
 
     All messages of transactions that were open then are at `open_from` or later. `last_tid`: the greatest
-    tid by then.
+    tid by then; `leader_epoch`: of the partition's leader then.
     """
 
     open_from: int
     own_from: int
     last_tid: int | None = None
+    leader_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,7 @@ def find_continuation(
         starts=tuple(
             Start(
                 r["scope"], r["epoch"], r["region"], r["no_transaction_position"], r["end_position"],
-                r["last_tid"],
+                r["last_tid"], r["leader_epoch"],
             )
             for r in reader.rows("queue_starts", backup_id=row["backup_id"])
         ),

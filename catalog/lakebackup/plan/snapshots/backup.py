@@ -47,11 +47,13 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`id` empty: its layout names none. `taken_ms`: when its newest folder was made, ms since 1970 UTC."""
+    """`id` empty: its layout names none. `taken_ms`: when its newest folder was made, ms since 1970 UTC.
+    `unfinished`: a folder of a tablet where it is being made or deleted; empty: there is none."""
 
     id: str
     taken_ms: int
     units: tuple[Unit, ...]
+    unfinished: str = ""
 
     @property
     def tables(self) -> dict[str, int]:
@@ -111,9 +113,11 @@ def choose(
 ) -> list[Snapshot]:
     """The snapshots to back up, oldest first: those named, all since the newest backup, or the last.
 
-    Raises NotFound.
+    Those that some tablets do not have yet, or any more, are passed over. Raises NotFound, Refused (one that
+    is named is such a one, or all are).
     """
     ordered = sorted(snapshots, key=lambda s: (s.taken_ms, s.id))
+    whole = [snapshot for snapshot in ordered if not snapshot.unfinished]
     if ids:
         missing = sorted(set(ids) - {snapshot.id for snapshot in ordered})
         if missing:
@@ -121,10 +125,18 @@ def choose(
                 f"There is no snapshot {missing[0]} in what was named.",
                 hint=f"The newest are {', '.join(s.id for s in ordered[-5:])}.",
             )
-        return [snapshot for snapshot in ordered if snapshot.id in ids]
-    if everything:
-        return [s for s in ordered if newest is None or s.taken_ms > newest.end_ts]
-    return ordered[-1:]
+        chosen = [snapshot for snapshot in ordered if snapshot.id in ids]
+    elif everything:
+        chosen = [s for s in whole if newest is None or s.taken_ms > newest.end_ts]
+    else:
+        chosen = whole[-1:] or ordered[-1:]
+    for snapshot in chosen:
+        if snapshot.unfinished:
+            raise Refused(
+                f"Snapshot {snapshot.id} is being made or deleted: {snapshot.unfinished} is there.",
+                hint="Wait until the database is done. A folder that an interrupted run left can be deleted.",
+            )
+    return chosen
 
 
 def require_later(source: str, name: str, taken_ms: int, newest: Newest | None) -> None:

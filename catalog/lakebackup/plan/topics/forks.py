@@ -102,6 +102,22 @@ def suspects(backup_ends: Iterable[BackupEnd], now: Mapping[Region, RegionState]
     return [s for s in backup_ends if s.position > now[s.where].high or _other_epoch(s, now[s.where])]
 
 
+def cut_back(
+    backup_ends: Iterable[BackupEnd], now: Mapping[Region, RegionState], log: Log
+) -> dict[Region, int]:
+    """Of the partitions that were cut back behind what was read of them: where they were, or end by now where
+    the log's epochs do not show it."""
+    doubtful = suspects(backup_ends, now)
+    known = [s for s in doubtful if s.leader_epoch is not None]
+    ends = log.ends(known) if known else {}
+    found = {}
+    for s in doubtful:
+        end = min(ends[s].position, now[s.where].high) if s in ends else now[s.where].high
+        if end < s.position:
+            found[s.where] = end
+    return found
+
+
 def judge(
     backup_ends: Collection[BackupEnd], now: Mapping[Region, RegionState], log: Log
 ) -> dict[BackupEnd, Verdict]:

@@ -14,12 +14,14 @@ from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs import flush as log_flush
 from lakebackup.plan.logs.flush import FIRST_BYTES, Flush, Newest
 from lakebackup.plan.partitions import BackupRows
+from lakebackup.plan.topics.forks import BackupEnd, cut_back
 from lakebackup.requests import Request
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.kafka.client.epochs import Logs
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from lakebackup.plan.partitions import RegionState, TopicState
+    from lakebackup.plan.partitions import Place, RegionState, TopicState
     from lakebackup_jobs.logs.task import TaskSettings
 
 # How long a list of the cluster's topics is reused while no flush is due.
@@ -73,7 +75,9 @@ class Planner:
         self._idle = False
         self._ends: dict[tuple[str, str, str], int] | None = None
         self._newest: Newest | None = None
-        self._known: dict[tuple[str, str, str], int] = {}
+        self._known: dict[Place, int] = {}
+        self._epochs: dict[Place, int | None] = {}  # of the leader when it was read up to there
+        self._uncut: set[tuple[Place, int, int | None]] = set()
         self._mean: float = FIRST_BYTES
         self._before: str | None = None
 
@@ -91,12 +95,28 @@ class Planner:
         else:
             topics = self._ask()
         instant, regions = self._cluster.positions(topics, ISOLATION)
+        cuts = self._cut(regions)
         regions = self._as_first_seen(regions) if now else regions
-        waits = log_flush.waiting(regions, self._known)
+        waits = log_flush.waiting(regions, {**self._known, **cuts})
         at_once = (now or waits * self._mean >= settings.flush_bytes) and not self._idle
-        if waits and (at_once or (not now and time.monotonic() >= self._due)):
-            return self._flush(topics, regions, instant)
+        # A cut cannot wait: once the partition has grown again, new events are where others were read.
+        if cuts or (waits and (at_once or (not now and time.monotonic() >= self._due))):
+            return self._flush(topics, regions, instant, cuts)
         return None
+
+    def _cut(self, regions: Sequence[RegionState]) -> dict[Place, int]:
+        """The partitions that were cut back behind what was read of them, and where."""
+        now = {region.place: region for region in regions}
+        ends = [
+            BackupEnd(0, *place, end, self._epochs[place])
+            for place, end in self._known.items()
+            if place in now
+            and ((place, end, now[place].leader_epoch) not in self._uncut or end > now[place].high)
+        ]
+        cuts = cut_back(ends, now, Logs(self._request.kafka, lambda _: {}))
+        # Of a new leader's partition the log is asked once.
+        self._uncut |= {(s.where, s.position, now[s.where].leader_epoch) for s in ends if s.where not in cuts}
+        return cuts
 
     def _as_first_seen(self, regions: Sequence[RegionState]) -> list[RegionState]:
         """What has arrived since the first call is left for later."""
@@ -118,13 +138,21 @@ class Planner:
             found[region.scope] = found.get(region.scope, 0) + log_flush.waiting([region], self._known)
         return {topic: count for topic, count in sorted(found.items()) if count}
 
-    def _flush(self, topics: Sequence[TopicState], regions: Sequence[RegionState], instant: int) -> Flush:
+    def _flush(
+        self,
+        topics: Sequence[TopicState],
+        regions: Sequence[RegionState],
+        instant: int,
+        cuts: Mapping[Place, int],
+    ) -> Flush:
         request, settings, source = self._request, self._request.settings, self._request.name
         now = datetime.now(UTC)
         backup_id = layout.new_backup_id(now)
         self._stale = True
         rows = BackupRows(backup_id, source, instant)
-        gaps = log_flush.gaps(rows, regions, self._known, self._newest, allowed=settings.allow_gaps)
+        gaps = log_flush.gaps(
+            rows, regions, self._known, self._newest, allowed=settings.allow_gaps, cuts=cuts
+        )
         floor = self._floor(regions) if self._newest is None else None
         context = self._feed.prepare(
             open_storage(request.destination),
@@ -133,7 +161,7 @@ class Planner:
             self._newest.checkpoint if self._newest else floor,
         )
         most = max(1, int(settings.flush_bytes / self._mean))
-        positions = log_flush.positions(rows, regions, self._known, most)
+        positions = log_flush.positions(rows, regions, {**self._known, **cuts}, most, cuts)
         reader = self._reader()
         number = latest_number(reader, source)
         self._stood = (self._newest.backup_id if self._newest else None, number)
@@ -175,10 +203,13 @@ class Planner:
         reader, source = self._reader(), self._request.name
         row = reader.one("log_newest", source=source)
         self._newest = Newest(**row) if row else None
-        self._known = {
-            (row["scope"], row["epoch"], row["region"]): row["end_position"]
+        rows = {
+            (row["scope"], row["epoch"], row["region"]): row
             for row in reader.rows("log_positions", source=source)
         }
+        self._known = {place: row["end_position"] for place, row in rows.items()}
+        self._epochs = {place: row["leader_epoch"] for place, row in rows.items()}
+        self._uncut = {one for one in self._uncut if self._known.get(one[0]) == one[1]}
         read = reader.one("log_read", source=source)
         self._before = read["backup_id"] if read else None
         last = (read["started_at"], read["finished_at"]) if read else None

@@ -59,7 +59,14 @@ class Tails:
             found = [(tail[1], n) for tail, n in zip(tails, counts, strict=True) if tail and n]
             most = max([most, *(int(tids[:n].max()) for tids, n in found)])
         return [
-            replace(region, end=int(tail[0][count - 1]) + 1, high=later.high) if tail and count else region
+            replace(
+                region,
+                end=int(tail[0][count - 1]) + 1,
+                high=later.high,
+                leader_epoch=later.leader_epoch,
+            )
+            if tail and count
+            else region
             for (region, later), tail, count in zip(pairs, tails, taken, strict=True)
         ]
 

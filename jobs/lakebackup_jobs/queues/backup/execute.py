@@ -15,6 +15,7 @@ from lakebackup.errors import Refused
 from lakebackup.formats.queues import snapshot_json
 from lakebackup.plan.queues import backup as planning
 from lakebackup.plan.queues.backup import QueuePlan  # noqa: TC001 - read by pydantic
+from lakebackup.plan.topics.forks import BackupEnd
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.queues import QueueSchema
 from lakebackup.rules import layout
@@ -129,6 +130,11 @@ class QueueBackup(Source[InProgress]):
         parent = now.parent.backup_id if now.parent else None
         if now.restore_id != plan.restore_id or (plan.parent and parent != plan.parent.backup_id):
             return "the next backup depends on another one now"
+        ends = (
+            BackupEnd(0, p.scope, p.epoch, p.region, p.end_position, p.leader_epoch) for p in plan.positions
+        )
+        if self.planner.cuts(ends):
+            return "its queues were cut back since, and have other messages there"
         done = tasks_done(work, draft.backup_id)
         rest = (span for task, spans in enumerate(plan.tasks) if task not in done for span in spans)
         return unread(rest, self.planner.regions)

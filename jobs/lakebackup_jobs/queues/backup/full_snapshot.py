@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakebackup.errors import Refused
 from lakebackup.rows.upkeep import Hold
 from lakebackup.rules import layout
 from lakebackup.store import tombstones
 from lakebackup_jobs.lifecycle.identity import holder
+from lakebackup_jobs.queues.backup.request import read_report
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 
 if TYPE_CHECKING:
@@ -23,11 +26,13 @@ class FullSnapshot:
 
     def __init__(self, request: QueueRequest, workspace: Workspace) -> None:
         self._asked, self._work, self._source = request, workspace, workspace.source
+        self._folder = self._identity()
 
     def take(self, draft: InProgress, reader: CatalogReader) -> str:
         """Have the snapshot backed up, and held: the full depends on it.
 
-        Raises Busy (a prune is at work on the snapshots), Refused (one that was interrupted deletes it).
+        Raises Busy (a prune is at work on the snapshots), Refused (one that was interrupted deletes it; the
+        engine has put another snapshot there, which the full's positions are not of).
         """
         found = self.found(draft, reader)
         while found is None or not self._hold(found, draft):
@@ -40,7 +45,27 @@ class FullSnapshot:
                     reporter=self._work.reporter,
                 )["backup_id"]
             )
+            self._require_same(draft)
         return found
+
+    def _require_same(self, draft: InProgress) -> None:
+        mark = read_report(self._asked).mark
+        if (mark, self._identity()) != (draft.asked.get("snapshot_is"), self._folder):
+            raise Refused(
+                f"{self._asked.snapshot} was replaced while its full was taken: the positions are those of "
+                "the snapshot before.",
+                hint="A snapshot must stay as it is until its full is complete. Run the command again.",
+            )
+
+    def _identity(self) -> tuple[int, int] | None:
+        """What tells this folder from another in its place; None: none is named, or is readable here."""
+        if self._asked.snapshot is None:
+            return None
+        try:
+            found = Path(self._asked.snapshot).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def request(self, note: str) -> backup_snapshot.SnapshotRequest:
         request = self._asked

@@ -19,12 +19,14 @@ from lakebackup.plan.queues.history import (
     require_parent_topics,
     resume_limit,
 )
+from lakebackup.plan.topics.forks import BackupEnd, cut_back
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import patterns
 from lakebackup.rules.kinds import require_kind_of
 from lakebackup.store.lease import is_held
 from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.kafka.client.epochs import Logs
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.queues.backup import skipped
 from lakebackup_jobs.queues.backup.cut import Tails
@@ -35,9 +37,9 @@ from lakebackup_jobs.queues.restore.restore_state import Prepared, RestoreState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from lakebackup.plan.partitions import TopicState
+    from lakebackup.plan.partitions import Place, RegionState, TopicState
     from lakebackup.plan.queues.backup import QueuePlan
-    from lakebackup.plan.queues.history import History
+    from lakebackup.plan.queues.history import History, Start
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
@@ -118,12 +120,28 @@ class QueuePlanner:
             if snapshot:
                 snapshot_json.require_positions(snapshot, self.report.where, self._work.source, self.regions)
             return queues.full(snapshot)
+        queues = replace(queues, regions=self._whole(continuation.starts))
         plan = queues.child("differential" if mode == "differential" else "incremental")
         if self.catalog:
             if mode == "differential" and plan.lost:
                 self._require_not_in_others(plan, self.catalog, queues)
             self._compare_files(self.catalog, continuation)
         return plan
+
+    def _whole(self, starts: Iterable[Start]) -> list[RegionState]:
+        """The partitions, each as far as it still is what was backed up of it: one that was cut back by an
+        unclean election of its leader may have grown beyond that."""
+        cuts = self.cuts(BackupEnd(0, *s.place, s.own_from, s.leader_epoch) for s in starts)
+        return [
+            replace(one, end=min(one.end, cuts[one.place])) if one.place in cuts else one
+            for one in self.regions
+        ]
+
+    def cuts(self, ends: Iterable[BackupEnd]) -> dict[Place, int]:
+        """Where partitions were cut back behind these ends."""
+        now = {region.place: region for region in self.regions}
+        there = [end for end in ends if end.where in now]
+        return cut_back(there, now, Logs(self.request.kafka, lambda _: {}))
 
     def _require_not_in_others(self, plan: QueuePlan, reader: CatalogReader, queues: Queues) -> None:
         """Raise NeedsFull for a differential which would need what other backups since have in its place."""

@@ -337,7 +337,7 @@ def row(parent: Parent, **changes: Any) -> dict[str, Any]:
 
 STARTS: dict[str, Any] = {
     "scope": "delta.0", "epoch": E1, "region": "0", "end_position": 7,
-    "no_transaction_position": 4, "last_tid": 29,
+    "no_transaction_position": 4, "last_tid": 29, "leader_epoch": 3,
 }  # fmt: skip
 RESTORED = {"scope": "delta.0", "epoch": E1, "region": "0", "base_position": 10, "end_position": 20}
 
@@ -348,7 +348,7 @@ def test_where_the_parent_ended_is_read() -> None:
     )
     found = find_continuation(catalog, [history(**BACKED)], [topic()], "incremental")
     assert (found.parent, found.open_at, found.last_tid) == (CHILD, "i2", 30)
-    assert found.starts == (Start("delta.0", E1, "0", 4, 7, 29),)
+    assert found.starts == (Start("delta.0", E1, "0", 4, 7, 29, 3),)
 
 
 def test_a_differential_depends_on_the_newest_full() -> None:

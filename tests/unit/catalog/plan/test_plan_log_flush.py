@@ -88,6 +88,19 @@ def test_what_was_deleted_unread_is_a_gap_and_refused_unless_it_is_allowed() -> 
             gaps(lost, allowed=False)
 
 
+def test_what_was_cut_back_is_read_again_from_there_and_a_gap_even_when_it_has_grown() -> None:
+    grown, cuts = [region(0, 0, 30), region(1, 0, 20)], {("feed", "e1", "0"): 6}
+    found = log_flush.gaps(ROWS, grown, KNOWN, NEWEST, allowed=True, cuts=cuts)
+    assert [(g.reason, g.region, g.from_position, g.to_position) for g in found] == [
+        ("recreated", "0", 6, None)
+    ]
+    with pytest.raises(Refused, match="partition 0, from offset 6 on were lost when the topic"):
+        log_flush.gaps(ROWS, grown, KNOWN, NEWEST, allowed=False, cuts=cuts)
+    for end in (30, 6):  # the second time there is nothing to read yet: it is recorded all the same
+        rows = log_flush.positions(ROWS, [region(0, 0, end)], {**KNOWN, **cuts}, 100, cuts)
+        assert [(r.region, r.start_position, r.end_position) for r in rows] == [("0", 6, end)]
+
+
 def test_where_a_new_log_begins() -> None:
     whole, cut = [region(0, 0, 9)], [region(0, 0, 9), region(1, 4, 9)]
     assert log_flush.first_floor(whole, None, [], allowed=False) == 0

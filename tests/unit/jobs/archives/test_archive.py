@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -200,6 +201,12 @@ def mixed(root: Path) -> None:
     write_cbb(root / "bucket-b" / "node-n" / "data-0000.cbb", [], 2004)
 
 
+def files(numbers: Iterable[int], root: Path) -> None:
+    (write_backup(root, FULL, "full", []) / "data-0000.cbb").unlink()
+    for number in numbers:
+        write_cbb(next(root.glob("*/*/*/*")) / f"data-{number:04d}.cbb", [Doc(b"a", seqno=1)])
+
+
 @pytest.mark.parametrize(
     ("make", "error", "why"),
     [
@@ -208,6 +215,8 @@ def mixed(root: Path) -> None:
         (lambda root: write_backup(root, "2014-13-40T990000Z", "full", []), Damaged, "not a time"),
         (unclosed, Damaged, "not closed"),
         (mixed, Refused, "older layout"),
+        (partial(files, [1]), Damaged, "has data-0001.cbb and no data-0000.cbb"),
+        (partial(files, [0, 1, 3]), Damaged, "has data-0003.cbb and no data-0002.cbb"),
     ],
 )
 def test_folders_that_are_no_archive(
@@ -358,6 +367,44 @@ def test_a_later_backup_tells_what_a_vbucket_was_cut_back_to(tmp_path: Path) -> 
 
 
 # --- values
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "cut"),
+    [
+        ('{"0": [[7, 0]]}', '{"0": [[8, 3], [7, 0]]}', 4),
+        ('{"0": [[7, 0]]}', '{"0": [[9, 20], [8, 3], [7, 0]]}', 4),
+        ('{"0": [[7, 0]]}', '{"0": [[8, 10], [7, 0]]}', 11),  # its replica had all
+        ('{"0": [[8, 3], [7, 0]]}', '{"0": [[8, 3], [7, 0]]}', 11),  # it was so before
+        (None, '{"0": [[8, 3], [7, 0]]}', 11),
+        ('{"0": [[7, 0]]}', '{"0": [[8], "x", [8, 3, 1], ["8", 3]], "x": 1, "1": [[9, 0]]}', 11),
+    ],
+)
+def test_a_branch_cuts_a_vbucket_back_to_where_it_began(
+    tmp_path: Path, before: str | None, after: str, cut: int
+) -> None:
+    """All documents of the lost mutations were changed again, so that what came in their place is later."""
+    full = write_backup(tmp_path, FULL, "full", [Doc(b"a", seqno=n) for n in range(1, 11)])
+    diff = write_backup(tmp_path, MONDAY, "diff", [Doc(b"b", seqno=n) for n in (29, 30)], chain=FULL)
+    if before:
+        (full / "failover.json").write_text(before)
+    (diff / "failover.json").write_text(after)
+    write_backup(tmp_path, TUESDAY, "diff", [Doc(b"b", seqno=31)], chain=FULL)
+    made = plan(tmp_path)
+    assert [(p.start_position, p.end_position) for one in made for p in one.positions] == [
+        (0, 11), (cut, 31), (31, 32),
+    ]  # fmt: skip
+
+
+def test_a_vbucket_is_cut_back_that_nothing_was_written_to_since(tmp_path: Path) -> None:
+    full = write_backup(tmp_path, FULL, "full", [Doc(b"a", seqno=n) for n in range(1, 11)])
+    diff = write_backup(tmp_path, MONDAY, "diff", [Doc(b"b", seqno=1, vbucket=1)], chain=FULL)
+    (full / "failover.json").write_text('{"0": [[7, 0]]}')
+    (diff / "failover.json").write_text('{"0": [[8, 3], [7, 0]]}')
+    made = plan(tmp_path)
+    order = [p.backup.backup_id for p in made]
+    found = takeovers([as_row(row) for p in made for row in p.positions], order)
+    assert [found[name] for name in order] == [{("default", 0): 4, ("default", 1): 0}, {}]
 
 
 def test_a_document_is_a_line() -> None:

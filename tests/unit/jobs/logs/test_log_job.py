@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.catalogs import made_backup, made_position
 from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups
 
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, LakebackupError, Refused, UsageProblem
+from lakebackup.plan.logs.flush import Flush
+from lakebackup.plan.partitions import RegionState, TopicState
+from lakebackup.plan.topics.forks import BackupEnd, EpochEnd
 from lakebackup.rows.logs import LogTask
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
@@ -21,8 +25,9 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.logs import task
+from lakebackup_jobs.logs.capture import flush
 from lakebackup_jobs.logs.capture import job as run
-from lakebackup_jobs.logs.capture.flush import LogRequest
+from lakebackup_jobs.logs.capture.flush import LogRequest, Planner
 from lakebackup_jobs.logs.capture.job import LogJob
 from lakebackup_jobs.logs.control.verbs import Place, _check_continues, _launched
 from lakebackup_jobs.logs.task import LastError, State, Task, TaskSettings, keys_of, settings_text
@@ -278,3 +283,60 @@ def test_with_which_settings_a_task_continues(
         return
     with pytest.raises(Refused, match=refused):
         _check_continues("prod", replace(SETTINGS, **was), replace(SETTINGS, **now), {"end_ts": 70}, NAMES)
+
+
+class Feed:
+    """A cluster with one partition, whose log tells where the records of another leader ended."""
+
+    def __init__(self) -> None:
+        self.end, self.epoch, self.cut_at, self.asked = 100, 3, 100, 0
+
+    def topic_names(self) -> list[str]:
+        return ["t"]
+
+    def describe(self, _: list[str]) -> list[TopicState]:
+        return [TopicState("t", "e1", 1, 1, {})]
+
+    def positions(self, *_: Any) -> tuple[int, list[RegionState]]:
+        return 1, [RegionState("t", "e1", "0", 0, self.end, self.end, self.epoch)]
+
+    def ends(self, asked: Collection[BackupEnd]) -> dict[BackupEnd, EpochEnd]:
+        self.asked += len(asked)
+        return {one: EpochEnd(3, self.cut_at) for one in asked}
+
+
+@pytest.fixture
+def feed(empty: str, monkeypatch: pytest.MonkeyPatch) -> Feed:
+    """Its first 100 events are flushed."""
+    feed = Feed()
+    monkeypatch.setattr(flush, "Cluster", lambda _: feed)
+    monkeypatch.setattr(flush, "Logs", lambda *_: feed)
+    row = made_backup(1, source="prod", source_kind="changes", kind="log")
+    own = {"backup_id": row.backup_id, "source": "prod", "scope": "t", "epoch": "e1"}
+    CatalogWriter(None, empty).append([row, made_position(0, 100, **own, leader_epoch=3)])
+    return feed
+
+
+def plan(feed: Feed, root: str, **settings: Any) -> Flush | None:
+    return Planner(LogRequest(root, "prod", replace(SETTINGS, **settings), {})).plan()
+
+
+@pytest.mark.parametrize("end", [50, 70, 100, 140])
+def test_a_partition_that_was_cut_back_is_found_however_far_it_has_grown(
+    feed: Feed, empty: str, end: int
+) -> None:
+    """It has nothing to read, or what looks like the events after those that were read."""
+    feed.end, feed.epoch, feed.cut_at = end, 4, 50
+    with pytest.raises(Refused, match="partition 0, from offset 50 on were lost"):
+        plan(feed, empty)
+    found = plan(feed, empty, allow_gaps=True)
+    assert found is not None
+    assert [(p.start_position, p.end_position) for p in found.positions] == [(50, end)]
+    assert [(g.from_position, g.to_position) for g in found.gaps] == [(50, None)]
+
+
+def test_a_new_leader_is_asked_once_where_the_records_of_the_one_before_end(feed: Feed, empty: str) -> None:
+    feed.epoch = 4
+    planner = Planner(LogRequest(empty, "prod", SETTINGS, {}))
+    assert [planner.plan(), planner.plan()] == [None, None]
+    assert feed.asked == 1

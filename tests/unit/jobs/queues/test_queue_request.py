@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.plan.partitions import RegionState, TopicState
+from lakebackup.plan.queues.history import Start
 from lakebackup.plan.queues.restore import QueueRestoreRequest
+from lakebackup.plan.topics.forks import BackupEnd, EpochEnd
 from lakebackup_jobs.kafka.memory import Longs
+from lakebackup_jobs.queues.backup import full_snapshot, planner
 from lakebackup_jobs.queues.backup.cut import Tails
 from lakebackup_jobs.queues.backup.full_snapshot import FullSnapshot
 from lakebackup_jobs.queues.backup.request import QueueRequest, read_report
@@ -41,6 +45,36 @@ def test_the_limit_of_a_full_is_that_of_its_snapshot(snapshot: Path) -> None:
     """The snapshot is a job within the job: without the limit, it and all after it would have none."""
     taken = FullSnapshot(request(snapshot, bandwidth=5_000), SimpleNamespace(source="social"))  # type: ignore[arg-type]
     assert taken.request("note").bandwidth == 5_000
+
+
+@pytest.mark.parametrize("other", ["report", "folder", None])
+def test_a_snapshot_that_is_replaced_while_its_full_is_taken_is_refused(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch, other: str | None
+) -> None:
+    """Its files would be those of one snapshot, and the positions those of another: a restore would repeat
+    what came between the two. The snapshot's own backup is a stand-in, in whose place the engine works."""
+    told = snapshot.parent / "snapshot.json"
+    told.write_text(TOLD % 1)
+
+    def run(*_: Any, **__: Any) -> dict[str, Any]:
+        if other == "report":
+            told.write_text(TOLD % 2)
+        elif other == "folder":
+            snapshot.rename(snapshot.parent / "before")
+            snapshot.mkdir()
+        return {"backup_id": "s1"}
+
+    asked_for = request(snapshot)
+    taken = FullSnapshot(asked_for, SimpleNamespace(source="social", session=None, reporter=None))  # type: ignore[arg-type]
+    monkeypatch.setattr(full_snapshot.backup_snapshot, "run", run)
+    monkeypatch.setattr(taken, "found", lambda *_: None)
+    monkeypatch.setattr(taken, "_hold", lambda *_: True)
+    draft: Any = SimpleNamespace(note="n", asked={"snapshot_is": read_report(asked_for).mark})
+    if other is None:
+        assert taken.take(draft, None) == "s1"  # type: ignore[arg-type]
+        return
+    with pytest.raises(Refused, match="was replaced while its full was taken"):
+        taken.take(draft, None)  # type: ignore[arg-type]
 
 
 def test_the_limit_of_a_restore_is_that_of_its_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,3 +201,30 @@ def test_what_came_with_an_earlier_tid_is_taken(monkeypatch: pytest.MonkeyPatch)
 def test_what_a_restore_puts_there_meanwhile_is_another_history(monkeypatch: pytest.MonkeyPatch) -> None:
     held = {0: [(0, 1), (1, 6)], 1: [(0, 2), (1, 3), (2, -1), (3, 4), (4, 5)]}
     assert ends(monkeypatch, held, {0: 2, 1: 1}, {0: 2, 1: 5}) == [2, 2]
+
+
+def test_a_new_leaders_epoch_is_recorded_with_what_was_taken_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next backup would take the end of the epoch before for a cut."""
+    rows = np.array([[0, 1], [1, 2], [2, 3]], np.int64)
+    monkeypatch.setattr(Tails, "_blocks", lambda _self, _at, start, end: iter([rows[start:end].T]))
+    before, after = [replace(region(0, 1), leader_epoch=3)], [replace(region(0, 3), leader_epoch=4)]
+    other, later = replace(region(1, 3), leader_epoch=3), replace(region(1, 3), leader_epoch=4)
+    found = Tails({}, "read_committed", HeaderNames()).settled([*before, other], lambda: [*after, later])
+    assert [(one.end, one.leader_epoch) for one in found] == [(3, 4), (3, 3)]
+
+
+def test_a_queue_that_was_cut_back_ends_there_however_far_it_has_grown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Log:
+        def ends(self, asked: Collection[BackupEnd]) -> dict[BackupEnd, EpochEnd]:
+            return {one: EpochEnd(3, 6 if one.region == "0" else one.position) for one in asked}
+
+    monkeypatch.setattr(planner, "Logs", lambda *_: Log())
+    now = [replace(region(number, 30), leader_epoch=4) for number in range(3)]
+    starts = [Start("delta", "e", str(number), 9, 9, None, 3) for number in range(2)]
+    run = object.__new__(planner.QueuePlanner)
+    run.regions, run.request = now, request(None)
+    assert [one.end for one in run._whole(starts)] == [6, 30, 30]
+    others = [BackupEnd(0, "delta", "e", region, 6, 3) for region in "019"]
+    assert run.cuts(others) == {}

@@ -18,6 +18,7 @@ from lakebackup.plan.topics.forks import (
     Fork,
     Region,
     comparable,
+    cut_back,
     earlier_lost,
     first_lost,
     judge,
@@ -266,6 +267,31 @@ def test_epochs_are_asked_only_where_they_are_others(one: BackupEnd, now: Region
 )
 def test_what_is_compared(now: RegionState, compared: bool) -> None:
     assert comparable([now], [backup_end(20)]) == ([backup_end(20)] if compared else [])
+
+
+@pytest.mark.parametrize(
+    ("one", "now", "epoch_ends", "cut"),
+    [
+        pytest.param(backup_end(9), region(0, 9), None, None, id="the same leader"),
+        pytest.param(backup_end(9), region(0, 20, 4), 9, None, id="a clean change of leaders"),
+        pytest.param(backup_end(9), region(0, 20, 4), 5, 5, id="cut, and grown beyond what was read"),
+        pytest.param(backup_end(9), region(0, 7, 4), 5, 5, id="cut, and grown again"),
+        pytest.param(backup_end(9), region(0, 7, 4), None, 7, id="shorter, and the log has no history"),
+        pytest.param(backup_end(9), region(0, 7), 8, 7, id="shorter, and grown meanwhile"),
+        pytest.param(backup_end(9, None), region(0, 20, 4), None, None, id="a leader that nobody knows"),
+        pytest.param(backup_end(9, None), region(0, 7), None, 7, id="shorter, by a leader nobody knows"),
+    ],
+)
+def test_where_a_partition_was_cut_back(
+    one: BackupEnd, now: RegionState, epoch_ends: int | None, cut: int | None
+) -> None:
+    """`epoch_ends`: where the log says that the records of the backup's leader end."""
+
+    class Log(Partition):
+        def ends(self, asked: Collection[BackupEnd]) -> dict[BackupEnd, EpochEnd]:
+            return {} if epoch_ends is None else {s: EpochEnd(3, epoch_ends) for s in asked}
+
+    assert cut_back([one], {WHERE: now}, Log()) == ({} if cut is None else {WHERE: cut})
 
 
 def test_an_empty_backup_stands() -> None:

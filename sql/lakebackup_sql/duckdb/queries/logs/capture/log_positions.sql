@@ -1,18 +1,26 @@
--- d75f6f5137148251 backups raw_positions
+-- b406be9cff95e4e3 backups raw_positions
 SELECT
   p.scope,
   p.epoch,
   p.region,
-  MAX(p.end_position) AS end_position
-FROM raw_positions AS p
-JOIN backups AS b
-  ON p.backup_id = b.backup_id
+  p.end_position,
+  p.leader_epoch
+FROM (
+  SELECT
+    o.scope,
+    o.epoch,
+    o.region,
+    o.end_position,
+    o.leader_epoch,
+    ROW_NUMBER() OVER (PARTITION BY o.scope, o.epoch, o.region ORDER BY b.number DESC) AS nth
+  FROM raw_positions AS o
+  JOIN backups AS b
+    ON o.backup_id = b.backup_id
+  WHERE
+    o.source = $source AND b.source = $source AND b.kind = 'log'
+) AS p
 WHERE
-  p.source = $source AND b.source = $source AND b.kind = 'log'
-GROUP BY
-  p.scope,
-  p.epoch,
-  p.region
+  p.nth = 1
 ORDER BY
   p.scope NULLS FIRST,
   p.epoch NULLS FIRST,

@@ -1,9 +1,10 @@
--- c4b8952c30068c22 raw_positions raw_queue_positions
+-- 87351b6bebb55865 raw_positions raw_queue_positions
 SELECT
   q.scope,
   q.epoch,
   q.region,
   p.end_position,
+  p.leader_epoch,
   q.no_transaction_position,
   q.last_tid
 FROM raw_queue_positions AS q
