@@ -7,7 +7,6 @@ last commit.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -66,9 +65,7 @@ class ReplayJob(PartitionJob):
         client = {**self.client, "partitioner": PARTITIONER} if self.by_key else self.client
         with RestoreProducer(client, name, group, zero_as_one=self.zero_as_one) as producer:
             of_topic = self.identities.get(first.scope)
-            identity = of_topic and replace(
-                of_topic, region=first.region, target_region=first.region, at=time.time_ns() // 1000
-            )
+            identity = of_topic and replace(of_topic, region=first.region, target_region=first.region)
             ends = None if self.by_key else partial(producer.ends, mark)
             ledger = Ledger(open_storage(self.splits.uri), identity, ends)
             # Where tasks write beside each other, what is open in a partition is not a lost end of ours.
