@@ -155,6 +155,7 @@ class KafkaTarget(Target):
                 **content.to_read,
                 group=group,
                 client=self._client,
+                into=into["topics"],
                 identities=identities,
                 begins=plan.begins,
                 ends=plan.ends,

@@ -4,12 +4,71 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Self
 
+import pytest
 from tests.support.made_backups import MadeBackups, Record
 
+from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.plan.topics.request import RestoreRequest, plan_restore
 from lakebackup.plan.topics.restore import RestorePlan
+from lakebackup_jobs.kafka.admin.committed import Ends, Progress
+from lakebackup_jobs.kafka.client import produce
+from lakebackup_jobs.kafka.format.records import OFFSET
 from lakebackup_jobs.lifecycle.tasks.splits import begun, write_splits
+from lakebackup_jobs.targets import replay_task
+from lakebackup_jobs.targets.replay_task import ReplayJob
+
+
+class Brokers:
+    """A partition, and the offset that the restore's group has committed for it."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.committed: Progress | None = None
+        self.transactions_left = 99
+
+    def producer(self, *_given: Any, **_named: Any) -> Producer:
+        return Producer(self)
+
+
+class Producer:
+    def __init__(self, brokers: Brokers) -> None:
+        self.brokers, self.sent = brokers, list[int]()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def resume(self, *_place: object) -> Progress | None:
+        return self.brokers.committed
+
+    def begin(self) -> None:
+        if not self.brokers.transactions_left:
+            raise EnvironmentProblem("the power went out")
+        self.brokers.transactions_left -= 1
+        self.sent = []
+
+    def produce_block(self, _topic: str, _partition: int, columns: Any) -> int:
+        self.sent += columns.rows[:, OFFSET].tolist()
+        return len(columns.rows)
+
+    def commit(self, progress: dict[Any, Progress]) -> None:
+        self.brokers.offsets += self.sent
+        (self.brokers.committed,) = progress.values()
+
+    def ends(self, _place: object) -> Ends:
+        return Ends(len(self.brokers.offsets), len(self.brokers.offsets))
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    made = Brokers()
+    monkeypatch.setattr(produce, "RestoreProducer", made.producer)
+    monkeypatch.setattr(replay_task, "TRANSACTION_BYTES", 1)  # each file a transaction of its own
+    return made
 
 
 def backed_up(folder: Path) -> MadeBackups:
@@ -21,6 +80,68 @@ def backed_up(folder: Path) -> MadeBackups:
 def planned(made: MadeBackups) -> RestorePlan:
     request = RestoreRequest(str(made.folder), "kafka://b:1", topics=("orders",))
     return replace(plan_restore(request, made.reader()), at=made.number)
+
+
+def job_of(folder: Path) -> ReplayJob:
+    made = backed_up(folder)
+    plan = planned(made)
+    return ReplayJob(
+        splits=write_splits(made.storage, plan, "restores/r/"),
+        roots=made.reader().destinations(),
+        targets={"orders": "copy"},
+        from_ts=None,
+        to_ts=None,
+        group="g",
+        client={},
+        into={"orders": "id-1"},
+        identities={},
+        begins=plan.begins,
+        ends=plan.ends,
+        zero_as_one=False,
+        by_key=False,
+        left_alone={},
+    )
+
+
+def run(job: ReplayJob) -> int:
+    return sum(work()["entries"] for work in job.works(0))
+
+
+def test_progress_that_the_brokers_forgot_brings_nothing_twice(tmp_path: Path, brokers: Brokers) -> None:
+    """Of a group without members they forget it after a week; all records came a second time."""
+    job = job_of(tmp_path)
+    brokers.transactions_left = 1
+    with pytest.raises(EnvironmentProblem, match="power"):
+        run(job)
+    assert brokers.offsets == [0, 1, 2]
+    brokers.committed, brokers.transactions_left = None, 99
+    with pytest.raises(Refused, match=r"copy\[0\].*would be there twice") as refused:
+        run(job)
+    assert "Delete the topic" in refused.value.hint
+    assert brokers.offsets == [0, 1, 2]
+    # As it says: the topic was deleted, and is another one now.
+    brokers.offsets.clear()
+    assert run(replace(job, into={"orders": "id-2"})) == 5
+    assert brokers.offsets == [0, 1, 2, 3, 4]
+
+
+def test_a_run_that_is_resumed_goes_on_behind_what_was_committed(tmp_path: Path, brokers: Brokers) -> None:
+    job = job_of(tmp_path)
+    brokers.transactions_left = 1
+    with pytest.raises(EnvironmentProblem, match="power"):
+        run(job)
+    brokers.transactions_left = 99
+    assert run(job) == 5
+    assert brokers.offsets == [0, 1, 2, 3, 4]
+
+
+def test_a_run_that_died_before_its_first_commit_begins_anew(tmp_path: Path, brokers: Brokers) -> None:
+    job = job_of(tmp_path)
+    brokers.transactions_left = 0
+    with pytest.raises(EnvironmentProblem, match="power"):
+        run(job)
+    brokers.transactions_left = 99
+    assert run(job) == 5
 
 
 def test_a_newer_backup_changes_nothing_about_a_restore_that_is_resumed(tmp_path: Path) -> None:
