@@ -22,6 +22,7 @@ from lakebackup.plan.topics.request import (
     plan_rest,
     plan_restore,
     read_backups,
+    refuse_unfinished,
 )
 from lakebackup.plan.topics.restore import RestorePlan, TopicPart, refusal, require_restorable
 from lakebackup.rules import layout
@@ -82,6 +83,8 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     if request.continued:
         into = target.into(made)
         made = plan_rest(made, into["cluster"], into["topics"], unfinished(reader, digest))
+    elif request.append and (into := target.into(made)):
+        refuse_unfinished(made, into["cluster"], into["topics"], unfinished(reader, digest))
     if request.dry_run:
         return {
             "dry_run": True,

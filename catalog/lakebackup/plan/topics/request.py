@@ -412,7 +412,7 @@ def plan_rest(
     """
     reader = made.chosen.reader
     names = {topic.scope: topic.target for topic in made.topics}
-    _refuse_unfinished(reader, cluster, into, names, restore_id)
+    refuse_unfinished(made, cluster, into, restore_id)
     parameters: dict[str, Any] = {
         "source": made.source,
         "cluster": cluster,
@@ -453,14 +453,15 @@ def target_list(into: Mapping[str, str]) -> str:
     return ",".join(f"{scope}={epoch}" for scope, epoch in sorted(into.items()))
 
 
-def _refuse_unfinished(
-    reader: CatalogReader,
-    cluster: str,
-    into: Mapping[str, str],
-    names: Mapping[str, str],
-    restore_id: str | None,
+def refuse_unfinished(
+    made: RestorePlan, cluster: str, into: Mapping[str, str], restore_id: str | None
 ) -> None:
-    for row in reader.rows("open_restores"):
+    """Refused when another restore into the same topics did not end; arguments as of `plan_rest`.
+
+    Its command, run again, resumes it. Another one, which may add records, would bring them a second time.
+    """
+    names = {topic.scope: topic.target for topic in made.topics}
+    for row in made.chosen.reader.rows("open_restores"):
         target = json.loads(row["detail"] or "{}").get("into") or {}
         if row["restore_id"] == restore_id or target.get("cluster") != cluster:
             continue
@@ -470,7 +471,7 @@ def _refuse_unfinished(
             raise Refused(
                 f"Restore {row['restore_id']} into topic {topic} did not end: "
                 "it is not known yet what it restored.",
-                hint="Run its command again to resume it; then continue.",
+                hint="Run its command again to resume it first, or restore into another topic with --map.",
             )
 
 
