@@ -156,6 +156,9 @@ class KafkaTarget(Target):
                 group=group,
                 client=self._client,
                 into=into["topics"],
+                empty=frozenset()
+                if self._request.append or self._request.continued
+                else frozenset(into["topics"]) - self._registries.of(plan),
                 identities=identities,
                 begins=plan.begins,
                 ends=plan.ends,

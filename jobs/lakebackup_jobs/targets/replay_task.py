@@ -45,11 +45,13 @@ class ReplayJob(PartitionJob):
     `identities` are translations without positions, one a source topic whose offsets are translated. `begins`
     says from which source position on a (topic, partition) is brought; those not named begin with their first
     record. `left_alone`: source offsets of a topic that are not brought. `into`: ids of the target topics.
+    `empty`: the source topics whose target topics held nothing when the restore began.
     """
 
     group: str
     client: Mapping[str, str]
     into: Mapping[str, str]
+    empty: frozenset[str]
     identities: Mapping[str, Translation]
     begins: Mapping[tuple[str, str], int]
     ends: Mapping[tuple[str, str], int]
@@ -75,15 +77,17 @@ class ReplayJob(PartitionJob):
             begun = f"{self.splits.folder}plan/{self.into[first.scope]}/{first.region}/begun"
             # Where tasks write beside each other, what is open in a partition is not a lost end of ours.
             done = producer.committed(*mark) if self.by_key else producer.resume(*mark)
-            if done and done.note:
-                reached = Reached.parse(*done)
-            else:
-                if done is None:
-                    _refuse_forgotten(storage, begun, f"{topic}[{partition}]")
+            base = -1 if self.by_key else producer.base(mark)
+            if anew := not (done and done.note):
+                _refuse_forgotten(storage, begun, base, f"{topic}[{partition}]")
+                if first.scope in self.empty and not self.by_key and producer.holds(mark):
+                    raise _others(f"{topic}[{partition}]")
                 begin = self.begins.get((first.scope, first.region))
                 reached = Reached(begin or 0, covered=-1 if begin is None else begin)
+            else:
+                reached = Reached.parse(*done)
             ledger.open(reached)
-            position, known = reached.position, False
+            position = reached.position
             rest = _beyond(position, files, count)
             for some in batched(rest, (attrgetter("bytes"), TRANSACTION_BYTES)):
                 producer.begin()
@@ -93,9 +97,9 @@ class ReplayJob(PartitionJob):
                     count(file.entries, file.bytes)
                 reached = ledger.close(reached, position, sum(file.bytes for file in some))
                 producer.commit({mark: Progress(position, reached.note)})
-                if not known:
-                    storage.put(begun, b"")
-                    known = True
+                if anew:
+                    storage.put(begun, b"%d" % base)
+                    anew = False
                 ledger.settle(reached)
             ledger.end(reached, self.ends.get((first.scope, first.region), -1))
         return RegionOutcome(first.scope, first.region, reached.entries, reached.bytes, reached.position)
@@ -126,17 +130,30 @@ def _beyond(
             count(file.entries, file.bytes)
 
 
-def _refuse_forgotten(storage: Storage, begun: str, where: str) -> None:
+def _refuse_forgotten(storage: Storage, begun: str, base: int, where: str) -> None:
     """Refused where the restore has committed records, and the brokers no longer know how far it came: they
-    keep the offsets of a group without members for a week (offsets.retention.minutes)."""
+    keep the offsets of a group without members for a week (offsets.retention.minutes).
+
+    `begun`: the object with the base of its first transaction. One that is repaired has the same `base`.
+    """
     try:
-        storage.stat(begun)
+        if int(storage.get(begun)) == base >= 0:
+            return
     except NotFound:
         return
     raise Refused(
         f"{where}: this restore was interrupted, and the brokers have forgotten since how far it came (the "
         "offsets of its consumer group are gone): its records would be there twice.",
         hint="Delete the topic and run the same command again, or restore into another topic with --map.",
+    )
+
+
+def _others(where: str) -> Refused:
+    """For a run that found a topic empty, or an earlier run of the same restore that did."""
+    return Refused(
+        f"{where} holds records that this restore did not bring: another restore or an application has "
+        "written there since it began.",
+        hint="Restore into another topic with --map, or delete the topic and run the same command again.",
     )
 
 

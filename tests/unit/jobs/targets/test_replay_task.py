@@ -27,6 +27,7 @@ class Brokers:
         self.offsets: list[int] = []
         self.committed: Progress | None = None
         self.transactions_left = 99
+        self.base_offset = 0
 
     def producer(self, *_given: Any, **_named: Any) -> Producer:
         return Producer(self)
@@ -43,7 +44,16 @@ class Producer:
         pass
 
     def resume(self, *_place: object) -> Progress | None:
-        return self.brokers.committed
+        """As the real one: where it begins is committed before the first record is."""
+        last = self.brokers.committed
+        if last is None:
+            self.brokers.committed = Progress(0, "")
+        if last is None or last.note:
+            self.brokers.base_offset = len(self.brokers.offsets)
+        return last
+
+    def base(self, _place: object) -> int:
+        return self.brokers.base_offset
 
     def begin(self) -> None:
         if not self.brokers.transactions_left:
@@ -58,6 +68,9 @@ class Producer:
     def commit(self, progress: dict[Any, Progress]) -> None:
         self.brokers.offsets += self.sent
         (self.brokers.committed,) = progress.values()
+
+    def holds(self, _place: object) -> bool:
+        return self.brokers.base_offset > 0
 
     def ends(self, _place: object) -> Ends:
         return Ends(len(self.brokers.offsets), len(self.brokers.offsets))
@@ -94,6 +107,7 @@ def job_of(folder: Path) -> ReplayJob:
         group="g",
         client={},
         into={"orders": "id-1"},
+        empty=frozenset({"orders"}),
         identities={},
         begins=plan.begins,
         ends=plan.ends,
@@ -115,12 +129,14 @@ def test_progress_that_the_brokers_forgot_brings_nothing_twice(tmp_path: Path, b
         run(job)
     assert brokers.offsets == [0, 1, 2]
     brokers.committed, brokers.transactions_left = None, 99
-    with pytest.raises(Refused, match=r"copy\[0\].*would be there twice") as refused:
-        run(job)
+    for _ in range(2):  # the first of them leaves an offset of the group
+        with pytest.raises(Refused, match=r"copy\[0\].*would be there twice") as refused:
+            run(job)
     assert "Delete the topic" in refused.value.hint
     assert brokers.offsets == [0, 1, 2]
     # As it says: the topic was deleted, and is another one now.
     brokers.offsets.clear()
+    brokers.committed = None
     assert run(replace(job, into={"orders": "id-2"})) == 5
     assert brokers.offsets == [0, 1, 2, 3, 4]
 
@@ -141,6 +157,30 @@ def test_a_run_that_died_before_its_first_commit_begins_anew(tmp_path: Path, bro
     with pytest.raises(EnvironmentProblem, match="power"):
         run(job)
     brokers.transactions_left = 99
+    assert run(job) == 5
+
+
+def test_what_another_restore_brought_meanwhile_is_not_added_to(tmp_path: Path, brokers: Brokers) -> None:
+    """Of a run that is resumed nobody looked any more whether the topic was still empty."""
+    job = job_of(tmp_path)
+    brokers.offsets = [0, 1, 2, 3, 4]
+    for _ in range(2):
+        with pytest.raises(Refused, match=r"copy\[0\] holds records that this restore did not bring"):
+            run(job)
+    assert len(brokers.offsets) == 5
+    assert run(replace(job, empty=frozenset())) == 5  # --append
+
+
+def test_a_first_transaction_that_is_repaired_is_not_one_that_was_forgotten(
+    tmp_path: Path, brokers: Brokers
+) -> None:
+    job = replace(job_of(tmp_path), empty=frozenset())
+    brokers.offsets = [7, 8]
+    brokers.transactions_left = 1
+    with pytest.raises(EnvironmentProblem, match="power"):
+        run(job)
+    brokers.committed, brokers.transactions_left = Progress(0, ""), 99  # the brokers lost its end
+    brokers.base_offset = 2
     assert run(job) == 5
 
 
