@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
-LAST = 69
+LAST = 75
 EVERY = tuple(pytest.param(number, marks=pytest.mark.long) for number in range(1, LAST + 1))
 # What each of these leaves is of another kind; what the others leave is of one with the step before.
 BACKUP = (

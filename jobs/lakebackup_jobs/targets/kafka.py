@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +129,7 @@ class KafkaTarget(Target):
         identities = {
             t.scope: Translation(
                 restore_id=content.restore_id,
-                at=time.time_ns() // 1000,
+                at=plan.at,  # not when it lands: a fork that came to light since has cut what was planned
                 source=plan.source,
                 scope=t.scope,
                 epoch=t.epoch,
@@ -156,6 +155,10 @@ class KafkaTarget(Target):
                 **content.to_read,
                 group=group,
                 client=self._client,
+                into=into["topics"],
+                empty=frozenset()
+                if self._request.append or self._request.continued
+                else frozenset(into["topics"]) - self._registries.of(plan),
                 identities=identities,
                 begins=plan.begins,
                 ends=plan.ends,

@@ -7,7 +7,6 @@ last commit.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lakebackup.errors import NotFound, Refused
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.format.stored import open_verified
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from lakebackup.rows.topics import Translation
+    from lakebackup.storage import Storage
     from lakebackup_jobs.kafka.client.produce import RestoreProducer
     from lakebackup_jobs.kafka.format.stored import StoredFile
 
@@ -43,11 +44,14 @@ class ReplayJob(PartitionJob):
 
     `identities` are translations without positions, one a source topic whose offsets are translated. `begins`
     says from which source position on a (topic, partition) is brought; those not named begin with their first
-    record. `left_alone`: source offsets of a topic that are not brought.
+    record. `left_alone`: source offsets of a topic that are not brought. `into`: ids of the target topics.
+    `empty`: the source topics whose target topics held nothing when the restore began.
     """
 
     group: str
     client: Mapping[str, str]
+    into: Mapping[str, str]
+    empty: frozenset[str]
     identities: Mapping[str, Translation]
     begins: Mapping[tuple[str, str], int]
     ends: Mapping[tuple[str, str], int]
@@ -66,18 +70,22 @@ class ReplayJob(PartitionJob):
         client = {**self.client, "partitioner": PARTITIONER} if self.by_key else self.client
         with RestoreProducer(client, name, group, zero_as_one=self.zero_as_one) as producer:
             of_topic = self.identities.get(first.scope)
-            identity = of_topic and replace(
-                of_topic, region=first.region, target_region=first.region, at=time.time_ns() // 1000
-            )
+            identity = of_topic and replace(of_topic, region=first.region, target_region=first.region)
             ends = None if self.by_key else partial(producer.ends, mark)
-            ledger = Ledger(open_storage(self.splits.uri), identity, ends)
+            storage = open_storage(self.splits.uri)
+            ledger = Ledger(storage, identity, ends)
+            begun = f"{self.splits.folder}plan/{self.into[first.scope]}/{first.region}/begun"
             # Where tasks write beside each other, what is open in a partition is not a lost end of ours.
             done = producer.committed(*mark) if self.by_key else producer.resume(*mark)
-            if done and done.note:
-                reached = Reached.parse(*done)
-            else:
+            base = -1 if self.by_key else producer.base(mark)
+            if anew := not (done and done.note):
+                _refuse_forgotten(storage, begun, base, f"{topic}[{partition}]")
+                if first.scope in self.empty and not self.by_key and producer.holds(mark):
+                    raise _others(f"{topic}[{partition}]")
                 begin = self.begins.get((first.scope, first.region))
                 reached = Reached(begin or 0, covered=-1 if begin is None else begin)
+            else:
+                reached = Reached.parse(*done)
             ledger.open(reached)
             position = reached.position
             rest = _beyond(position, files, count)
@@ -89,6 +97,9 @@ class ReplayJob(PartitionJob):
                     count(file.entries, file.bytes)
                 reached = ledger.close(reached, position, sum(file.bytes for file in some))
                 producer.commit({mark: Progress(position, reached.note)})
+                if anew:
+                    storage.put(begun, b"%d" % base)
+                    anew = False
                 ledger.settle(reached)
             ledger.end(reached, self.ends.get((first.scope, first.region), -1))
         return RegionOutcome(first.scope, first.region, reached.entries, reached.bytes, reached.position)
@@ -117,6 +128,33 @@ def _beyond(
             yield file
         else:
             count(file.entries, file.bytes)
+
+
+def _refuse_forgotten(storage: Storage, begun: str, base: int, where: str) -> None:
+    """Refused where the restore has committed records, and the brokers no longer know how far it came: they
+    keep the offsets of a group without members for a week (offsets.retention.minutes).
+
+    `begun`: the object with the base of its first transaction. One that is repaired has the same `base`.
+    """
+    try:
+        if int(storage.get(begun)) == base >= 0:
+            return
+    except NotFound:
+        return
+    raise Refused(
+        f"{where}: this restore was interrupted, and the brokers have forgotten since how far it came (the "
+        "offsets of its consumer group are gone): its records would be there twice.",
+        hint="Delete the topic and run the same command again, or restore into another topic with --map.",
+    )
+
+
+def _others(where: str) -> Refused:
+    """For a run that found a topic empty, or an earlier run of the same restore that did."""
+    return Refused(
+        f"{where} holds records that this restore did not bring: another restore or an application has "
+        "written there since it began.",
+        hint="Restore into another topic with --map, or delete the topic and run the same command again.",
+    )
 
 
 def producer_of(group: str, target: str, region: str) -> str:

@@ -6,7 +6,7 @@ restore is found again by what was asked for, and resumed with the same splits f
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -22,6 +22,7 @@ from lakebackup.plan.topics.request import (
     plan_rest,
     plan_restore,
     read_backups,
+    refuse_unfinished,
 )
 from lakebackup.plan.topics.restore import RestorePlan, TopicPart, refusal, require_restorable
 from lakebackup.rules import layout
@@ -32,7 +33,7 @@ from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_me
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
-from lakebackup_jobs.lifecycle.tasks.splits import write_splits
+from lakebackup_jobs.lifecycle.tasks.splits import begun, write_splits
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.targets.kafka import target_of
 from lakebackup_jobs.topics.groups import GroupsRequest, move, short_of
@@ -66,12 +67,13 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     work = Workspace(request, "", reporter, spark)
     if not request.dry_run:  # beside the plan
         work.start_sql() if request.by_sql else work.start_spark()
+    began = micros(datetime.now(UTC))
     reader = work.current()
     kept = saved.read(Path(request.plan)) if request.plan else None
     if kept:
         saved.require_same_catalog(kept, reader)
         request = kept.asked(request)
-    made = planned(reader, request, spark, reporter, partial(plan_restore, request))
+    made = replace(planned(reader, request, spark, reporter, partial(plan_restore, request)), at=began)
     target = target_of(request, reader)
     digest = request.digest(made.source)
     # An interrupted restore is resumed with the files that were planned then, whatever came in since.
@@ -81,6 +83,8 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     if request.continued:
         into = target.into(made)
         made = plan_rest(made, into["cluster"], into["topics"], unfinished(reader, digest))
+    elif request.append and (into := target.into(made)):
+        refuse_unfinished(made, into["cluster"], into["topics"], unfinished(reader, digest))
     if request.dry_run:
         return {
             "dry_run": True,
@@ -124,7 +128,7 @@ def _carry_out(
     restore_id = resumed or layout.new_backup_id(datetime.now(UTC))
     if resumed:
         reporter.note(f"resuming restore {restore_id}, which did not finish")
-    ready = staged(scratch.storage, restore_id, made) if request.records and resumed else None
+    ready = _begun(request, made, restore_id, scratch) if resumed else None
     made, select = ready or made, None
     if request.records and not ready:  # its columns are checked before anything is written
         reporter.note("starting Spark, which runs the SELECT")
@@ -181,6 +185,16 @@ def _carry_out(
         reporter.result(result)
         raise short_of(groups[1])
     return result
+
+
+def _begun(
+    request: RestoreRequest, made: RestorePlan, restore_id: str, scratch: Scratch
+) -> RestorePlan | None:
+    """The plan that the run which is resumed carried out, whatever newer backups make of it now; None when it
+    had not come so far."""
+    if request.records:
+        return staged(scratch.storage, restore_id, made)
+    return begun(scratch.storage, layout.restore_folder(restore_id), made)
 
 
 def _move_groups(

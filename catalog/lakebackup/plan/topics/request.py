@@ -14,7 +14,7 @@ from lakebackup import requests
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.plan.records import plan_records
 from lakebackup.plan.topics.chains import BackupSet, Cost, Step, on_path, other_sets
-from lakebackup.plan.topics.generations import is_compacted
+from lakebackup.plan.topics.generations import is_compacted, tombstones_stay_ms
 from lakebackup.plan.topics.record_select import stands_for
 from lakebackup.plan.topics.restore import (
     BackupPart,
@@ -408,11 +408,11 @@ def plan_rest(
     run that this one resumes, which does not count.
 
     Raises Refused when an earlier restore did not end, left out records after some time, or brought
-    another history of the topic, or one that was cut back.
+    another history of the topic, or one that was cut back; or when the rest may lack deletions.
     """
     reader = made.chosen.reader
     names = {topic.scope: topic.target for topic in made.topics}
-    _refuse_unfinished(reader, cluster, into, names, restore_id)
+    refuse_unfinished(made, cluster, into, restore_id)
     parameters: dict[str, Any] = {
         "source": made.source,
         "cluster": cluster,
@@ -442,10 +442,28 @@ def plan_rest(
                 hint="Restore into another topic with --map.",
             )
         until[scope, row["region"]] = row["position"]
+    _refuse_untold(made, parameters)
     files = made.chosen.narrowed("selected_rest", **parameters)
     parts = read_parts(files)
     topics = tuple(replace(t, parts=tuple(p for p in parts if p.scope == t.scope)) for t in made.topics)
     return replace(made, chosen=files, topics=topics, until=until)
+
+
+def _refuse_untold(made: RestorePlan, parameters: Mapping[str, Any]) -> None:
+    """Refused where a compacted topic was read from its start again too long after what is there: keys that
+    were deleted in between have no tombstone any more, and would stay."""
+    topics = {topic.scope: topic for topic in made.topics}
+    for row in made.chosen.reader.rows("restored_generations", **parameters, to_ts=made.to_ts):
+        topic = topics[row["scope"]]
+        settings = topic.settings.in_force
+        known, stay = row["known_ts"], tombstones_stay_ms(settings)
+        if is_compacted(settings) and (known is None or row["read_ts"] - known >= stay):
+            raise Refused(
+                f"Topic {topic.target} may keep keys that were deleted from topic {topic.scope}: backup "
+                f"{row['backup_id']} began a generation, and what is there is older than that by more than "
+                f"the topic's delete.retention.ms ({stay}), so tombstones may be missing.",
+                hint="Restore into another topic with --map; then run --continue more often than that.",
+            )
 
 
 def target_list(into: Mapping[str, str]) -> str:
@@ -453,14 +471,15 @@ def target_list(into: Mapping[str, str]) -> str:
     return ",".join(f"{scope}={epoch}" for scope, epoch in sorted(into.items()))
 
 
-def _refuse_unfinished(
-    reader: CatalogReader,
-    cluster: str,
-    into: Mapping[str, str],
-    names: Mapping[str, str],
-    restore_id: str | None,
+def refuse_unfinished(
+    made: RestorePlan, cluster: str, into: Mapping[str, str], restore_id: str | None
 ) -> None:
-    for row in reader.rows("open_restores"):
+    """Refused when another restore into the same topics did not end; arguments as of `plan_rest`.
+
+    Its command, run again, resumes it. Another one, which may add records, would bring them a second time.
+    """
+    names = {topic.scope: topic.target for topic in made.topics}
+    for row in made.chosen.reader.rows("open_restores"):
         target = json.loads(row["detail"] or "{}").get("into") or {}
         if row["restore_id"] == restore_id or target.get("cluster") != cluster:
             continue
@@ -470,7 +489,7 @@ def _refuse_unfinished(
             raise Refused(
                 f"Restore {row['restore_id']} into topic {topic} did not end: "
                 "it is not known yet what it restored.",
-                hint="Run its command again to resume it; then continue.",
+                hint="Run its command again to resume it first, or restore into another topic with --map.",
             )
 
 

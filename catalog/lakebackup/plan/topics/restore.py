@@ -6,17 +6,18 @@ before T, out of the first backup that was taken at or after T and the chain it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.plan.partitions import Partition
 from lakebackup.rules.times import format_ts
+from lakebackup.rules.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from lakebackup.rules.topic_settings import TopicSettings
     from lakebackup.store.selection import Selection
 
 
@@ -101,7 +102,8 @@ class RestorePlan:
 
     `spans` are there when whole topics are restored. `until` says how far earlier restores brought a
     (topic, partition); None when the restore does not continue any. `reached`: the last time that the files
-    of a person's SELECT bring a (topic, partition) to; None where they hold no restore point whole.
+    of a person's SELECT bring a (topic, partition) to; None where they hold no restore point whole. `at`: us,
+    before the catalog was read.
     """
 
     source: str
@@ -116,6 +118,7 @@ class RestorePlan:
     until: Mapping[tuple[str, str], int] | None = None
     reached: Mapping[tuple[str, str], int | None] | None = None
     notes: tuple[str, ...] = ()
+    at: int = field(default=0, compare=False)
 
     @property
     def begins(self) -> dict[tuple[str, str], int]:
@@ -141,6 +144,37 @@ class RestorePlan:
     def entries(self) -> int:
         """Records in the chosen files; those outside the time bounds are skipped while restoring."""
         return sum(part.entries for topic in self.topics for part in topic.parts)
+
+    def kept(self) -> str:
+        """What a run that resumes the restore needs of it beside its files; see `as_begun`."""
+        until = None if self.until is None else [[*place, end] for place, end in self.until.items()]
+        topics, spans = map(asdict, self.topics), map(asdict, self.spans)
+        return json.dumps({"at": self.at, "topics": list(topics), "spans": list(spans), "until": until})
+
+    def as_begun(self, kept: str | None) -> RestorePlan:
+        """This plan with what an earlier one kept, whose files are restored. None: it kept nothing, and where
+        its files begin and end is not known."""
+        if kept is None:
+            return replace(self, spans=())
+        found = json.loads(kept)
+        topics = [
+            TopicPart(
+                **{
+                    **topic,
+                    "settings": TopicSettings(**topic["settings"]),
+                    "parts": tuple(RegionPart(**part) for part in topic["parts"]),
+                }
+            )
+            for topic in found["topics"]
+        ]
+        until = found["until"]
+        return replace(
+            self,
+            at=found["at"],
+            topics=tuple(topics),
+            spans=tuple(RegionSpan(**span) for span in found["spans"]),
+            until=None if until is None else {(scope, region): end for scope, region, end in until},
+        )
 
 
 @dataclass(frozen=True, slots=True)

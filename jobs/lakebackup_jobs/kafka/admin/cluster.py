@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -192,6 +193,19 @@ class Cluster:
             )
             for name, topic in sorted(described.items())
         ]
+
+    def recreated(self, epochs: Mapping[str, str]) -> list[str]:
+        """Those of the topics (name -> id) that have another id now; one that is gone is none of them."""
+        if not epochs:
+            return []
+        futures = self._admin.describe_topics(TopicCollection(sorted(epochs)))
+        found = []
+        for name, future in futures.items():
+            with suppress(NotFound):
+                topic = self._wait(future, f"describe topics ({name})")
+                if _hex(topic.topic_id) != epochs[name]:
+                    found.append(name)
+        return found
 
     def positions(self, topics: Iterable[TopicState], isolation: str) -> tuple[int, list[RegionState]]:
         """Where every partition begins and ends, and the instant (ms) before which all of it was written.

@@ -101,7 +101,11 @@ class Target:
 
     def ends(self, place: Place) -> Ends:
         """The ends of a partition."""
-        return Ends(self._end(self._stable, place), self._end(self._all, place))
+        return Ends(self._watermark(self._stable, place, 1), self._watermark(self._all, place, 1))
+
+    def begin(self, place: Place) -> int:
+        """The offset that a partition begins at."""
+        return self._watermark(self._all, place, 0)
 
     def committed(self, place: Place) -> CommitNote | None:
         """The note of the last transaction with a written marker; None when there was none."""
@@ -133,12 +137,12 @@ class Target:
                 "Run the same restore again: it resumes, and repairs what was lost.",
             ) from None
 
-    def _end(self, client: Consumer, place: Place) -> int:
+    def _watermark(self, client: Consumer, place: Place, which: int) -> int:
         wanted = TopicPartition(*place)
         return int(
             self._retried(
                 place, self._patience, lambda left: client.get_watermark_offsets(wanted, timeout=left)
-            )[1]
+            )[which]
         )
 
     def _committed(self, client: Consumer, place: Place, seconds: float) -> CommitNote | None:

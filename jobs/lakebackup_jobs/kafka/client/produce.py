@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import time
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -273,6 +274,20 @@ class RestoreProducer:
     def ends(self, place: Place) -> Ends:
         """Where readers of committed records stop in a target partition, and where it ends."""
         return self._target.ends(place)
+
+    def base(self, place: Place) -> int:
+        """The offset of a target partition, once resumed, that nothing which is sent next lies before."""
+        return self._bases[place].offset
+
+    def holds(self, place: Place) -> bool:
+        """Whether readers of committed records find any before the base of a partition."""
+        from lakebackup_jobs.kafka.client.consume import reader
+
+        low, end = self._target.begin(place), min(self.base(place), self._target.ends(place).stable)
+        if low >= end:
+            return False
+        with closing(reader(self._config).blocks(*place, low, end, patience=self._patience)) as blocks:
+            return next(blocks, None) is not None
 
     def begins(self, place: Place) -> int:
         """The offset of a target partition, once resumed, that what is sent next comes at or behind; what is

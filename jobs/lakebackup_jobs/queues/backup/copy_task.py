@@ -75,6 +75,7 @@ class QueueCopyJob(OffsetsTask):
                     self._scan(span, look, done)
                 scan.flush()
                 ranges.append(scan.range(span.start, span.end))
+            self.require_same({span.scope: span.epoch for span in self.tasks[task]})
             keys.commit()
             writer.commit(ranges)
         return rows

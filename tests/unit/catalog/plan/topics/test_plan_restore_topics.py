@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from tests.support.catalogs import EPOCH
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.rows import filled
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
-from lakebackup.plan.topics.request import RestoreRequest, only_source, plan_restore
+from lakebackup.plan.topics.request import (
+    RestoreRequest,
+    only_source,
+    plan_rest,
+    plan_restore,
+    refuse_unfinished,
+)
 from lakebackup.plan.topics.restore import PartRead, RestorePlan, between, require_restorable
 from lakebackup.rows.backups import DataFile, Floor, Removal, Scope
+from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
+from lakebackup.rows.topics import Translation
+from lakebackup.rows.upkeep import Restore
 from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.store.reader import CatalogReader
 
@@ -131,6 +143,39 @@ def test_a_newer_backup_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert [note.split(" of ")[0] for note in plan.notes] == [f"backup {last}", f"backup {lost}"]
     assert "is passed over: it cannot be restored" in plan.notes[0]
     assert plan_restore(replace(request, to_ts=1000), made.planner()).notes == ()
+
+
+@pytest.mark.parametrize("stay", [1_000, 1_001])
+def test_what_continues_a_compacted_topic_does_not_lack_deletions(tmp_path: Path, stay: int) -> None:
+    """The second generation began 1000 ms after what was restored: a tombstone in between may be gone."""
+    reader = two_generations(tmp_path)
+    plan = plan_restore(RestoreRequest(str(tmp_path), "kafka://b:1", topics=("orders",)), reader)
+    (topic,) = plan.topics
+    settings = TopicSettings({"cleanup.policy": "compact", "delete.retention.ms": str(stay)})
+    plan = replace(plan, topics=(replace(topic, settings=settings),))
+    there = {"scope": "orders", "epoch": EPOCH, "region": "0", "target_epoch": "id-1", "to_position": 4}
+    row = filled(Translation, source="prod", cluster="c", restore_id="r1", at=1, **there)
+    reader.give("translations", pa.Table.from_pylist([as_row(row)], ARROW_SCHEMAS["translations"]))
+    if stay > 1_000:
+        assert plan_rest(plan, "c", {"orders": "id-1"}, None).until == {("orders", "0"): 4}
+        return
+    with pytest.raises(Refused, match="Topic orders may keep keys that were deleted"):
+        plan_rest(plan, "c", {"orders": "id-1"}, None)
+    plain = replace(plan, topics=(replace(topic, settings=TopicSettings({})),))
+    assert plan_rest(plain, "c", {"orders": "id-1"}, None).until == {("orders", "0"): 4}
+
+
+def test_what_is_added_to_a_restore_that_did_not_end_would_come_twice(tmp_path: Path) -> None:
+    made = MadeBackups(tmp_path)
+    made.backup([[Record(0, 1)]])
+    into = {"cluster": "c", "topics": {"orders": "id-1"}}
+    made.add(filled(Restore, restore_id="r1", at=1, state="running", detail=json.dumps({"into": into})))
+    plan = plan_restore(RestoreRequest(str(tmp_path), "kafka://b:1", topics=("orders",)), made.planner())
+    with pytest.raises(Refused, match="Restore r1 into topic orders did not end"):
+        refuse_unfinished(plan, "c", {"orders": "id-1"}, None)
+    refuse_unfinished(plan, "c", {"orders": "id-1"}, "r1")  # the one that is resumed
+    refuse_unfinished(plan, "c", {"orders": "id-2"}, None)  # deleted and created again
+    refuse_unfinished(plan, "d", {"orders": "id-1"}, None)
 
 
 def test_a_topic_that_is_not_there_is_named_beside_what_is(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
--- 47d3844961199d66 raw_audit raw_backups raw_positions translations
+-- 0da195a6509d2e42 raw_audit raw_backups raw_positions translations
 SELECT
   t.scope,
   t.region,
@@ -11,9 +11,12 @@ JOIN raw_positions AS p
   AND t.region = p.region
   AND t.to_position > p.start_position
 JOIN raw_backups AS b
-  ON p.backup_id = b.backup_id AND b.state = 'out_of_sync'
+  ON p.backup_id = b.backup_id AND b.state IN ('out_of_sync', 'deleted')
 JOIN raw_audit AS a
-  ON b.backup_id = a.subject AND a.action = 'set_state' AND t."at" < a."at"
+  ON b.backup_id = a.subject
+  AND a.action = 'set_state'
+  AND a.detail LIKE '%"state": "out_of_sync"%'
+  AND t."at" < a."at"
 WHERE
   t.source = $source
   AND t.cluster = $cluster
