@@ -1,4 +1,4 @@
--- d75f6f5137148251 backups raw_positions
+-- 092874a1ae4b99a0 backups raw_positions
 SELECT
   p.scope,
   p.epoch,
@@ -8,7 +8,10 @@ FROM raw_positions AS p
 JOIN backups AS b
   ON p.backup_id = b.backup_id
 WHERE
-  p.source = $source AND b.source = $source AND b.kind = 'log'
+  p.source = $source
+  AND b.source = $source
+  AND b.kind = 'log'
+  AND b.state <> 'unconfirmed'
 GROUP BY
   p.scope,
   p.epoch,
