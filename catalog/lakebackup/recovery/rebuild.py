@@ -139,7 +139,7 @@ class _Rebuild:
         backups = self._resolved([*backups, *self._imports(backups)])
         for backup in backups:
             self.result.states[backup.state] = self.result.states.get(backup.state, 0) + 1
-        translations.rebuild(self.writer)
+        self.result.problems += translations.rebuild(self.writer, self.run_id)
         self.writer.register_home()
         self.writer.append(self._acknowledged(), f"rebuild-{self.run_id}-left-out")
         self.writer.append(backups, f"rebuild-{self.run_id}")
