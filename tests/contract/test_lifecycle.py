@@ -6,6 +6,7 @@ What the kinds add of their own is tested with them: see tests/faults.
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from tests.support.life_cases import (
 from tests.support.looks import seen
 
 from lakebackup.errors import Busy, EnvironmentProblem, Refused
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import Lease
+from lakebackup.store.manifest import read_manifest
 from lakebackup.store.writer import CatalogWriter
 
 #: Those whose interrupted backups are resumed. On Spark the smallest has the cases that depend on the runner,
@@ -134,6 +137,24 @@ def test_killed_again_and_again_it_ends_as_one_backup(case: LifeCase) -> None:
     assert case.ids() == [*before, done["backup_id"]]
     assert case.data() == data, "what was done is not done again"
     case.assert_whole()
+
+
+def test_a_backup_that_a_rebuild_left_unconfirmed_is_not_called_complete(tmp_path: Path) -> None:
+    """It was interrupted before its row; nothing restores it, so the next run takes the same again."""
+    case = LinesCase(tmp_path)
+    assert case.killed("put rows of backups")
+    (path,) = case.root.glob("notes/backups/*/manifest.json")
+    storage = open_storage(str(case.root))
+    left = read_manifest(storage, str(path.relative_to(case.root))).backup
+    CatalogWriter(None, str(case.root)).append([replace(left, state="unconfirmed")], "rebuild")
+    done = case.run()
+    assert done
+    assert done["backup_id"] != left.backup_id
+    assert done["lines"] == [0, 3]
+    assert case.contents() == case.wanted()
+    assert not storage.exists(layout.marker_path("notes", left.backup_id, "complete"))
+    assert not storage.exists(layout.in_progress_path("notes"))
+    assert case.run() is None
 
 
 def test_tasks_that_were_done_are_not_done_again(tmp_path: Path) -> None:

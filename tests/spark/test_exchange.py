@@ -115,6 +115,8 @@ def test_what_was_exported_comes_back_the_same(
     shutil.rmtree(empty / "catalog")
     assert rebuild(spark, str(empty)).states == {"complete": 3}
     assert {table: rows_of(empty, table) for table in before} == before
+    assert take(spark, empty, folder=str(out), trust_roots=(str(root),))["backups"] == 0
+    assert {table: rows_of(empty, table) for table in before} == before, "a rebuilt log knows no transactions"
 
 
 def test_a_root_that_nobody_vouched_for_is_left_out(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -119,11 +118,13 @@ def rebuild(
     problems = []
     for import_id in writer.home.folders(f"{layout.IMPORTS_FOLDER}/"):
         try:
-            with suppress(NotFound):  # of a run that died before it
+            try:
                 made = read_import(writer.home, import_id)
-                spare = {b.backup_id for b in made.backups} & {*known, *backups}
-                append(spark, writer, made, f"rebuild-{run_id}-{import_id}", spare=spare)
-                backups |= {b.backup_id: b for b in made.backups if b.backup_id not in spare}
+            except NotFound:  # of a run that died before it
+                continue
+            spare = {b.backup_id for b in made.backups} & {*known, *backups}
+            append(spark, writer, made, f"rebuild-{run_id}-{import_id}", spare=spare)
+            backups |= {b.backup_id: b for b in made.backups if b.backup_id not in spare}
         except LakebackupError as error:
             problems.append(error.message)
     return list(backups.values()), problems

@@ -69,11 +69,13 @@ def rebuild(
     catalog: str | None = None,
     derive: Derive | None = None,
     told: Callable[[int, int], None] = lambda _done, _total: None,
+    sure: Callable[[], None] = lambda: None,
 ) -> Rebuilt:
     """Fill the empty or missing catalog of a destination from its sidecars and its audit log.
 
     `derive` adds what only the data files hold. `told` hears how many of the backups' manifests are done, and
-    how many there are.
+    how many there are. `sure` is called before the backups become visible, and raises when something else may
+    have come in.
 
     A backup without the marker `complete` becomes `unconfirmed`, one with `deleted` is deleted; a change of
     state in the audit log holds for complete ones. A backup whose manifest is torn or disagrees with its
@@ -92,7 +94,15 @@ def rebuild(
     for table in _FILLED:
         if _rows(writer, table):  # of a rebuild that did not finish
             writer.replace_frame(table, spark.createDataFrame([], spark_columns(table)))
-    return _Rebuild(spark, writer, derive, told).run()
+    return _Rebuild(spark, writer, derive, told, sure).run()
+
+
+def sources(storage: Storage) -> Iterator[str]:
+    """The sources of which a destination holds something that may be a backup."""
+    for source in storage.folders():
+        with suppress(UsageProblem):  # other folders: the catalog, leases, a stranger's
+            if next(storage.list(layout.backups_folder(source)), None):
+                yield source
 
 
 def _rows(writer: CatalogWriter, table: str) -> bool:
@@ -106,9 +116,10 @@ class _Rebuild:
         writer: CatalogWriter,
         derive: Derive | None,
         told: Callable[[int, int], None],
+        sure: Callable[[], None],
     ) -> None:
         self.spark, self.writer, self.storage, self.derive = spark, writer, writer.home, derive
-        self.told, self.read = told, 0
+        self.told, self.sure, self.read = told, sure, 0
         self.run_id = secrets.token_hex(4)  # rows of a dead rebuild were removed before
         self.result = Rebuilt()
         self.states: dict[str, State] = {}
@@ -139,9 +150,10 @@ class _Rebuild:
         backups = self._resolved([*backups, *self._imports(backups)])
         for backup in backups:
             self.result.states[backup.state] = self.result.states.get(backup.state, 0) + 1
-        translations.rebuild(self.writer)
+        self.result.problems += translations.rebuild(self.writer, self.run_id)
         self.writer.register_home()
         self.writer.append(self._acknowledged(), f"rebuild-{self.run_id}-left-out")
+        self.sure()
         self.writer.append(backups, f"rebuild-{self.run_id}")
         for table in FOLDED:
             self.writer.fold(table)
@@ -398,8 +410,7 @@ def _of_one_number(one: Backup, other: Backup) -> bool:
 
 def _places(storage: Storage) -> Iterator[tuple[str, str]]:
     """Source and id of everything that looks like a backup's sidecar."""
-    for source in storage.folders():
-        with suppress(UsageProblem):  # other folders: the catalog, leases, a stranger's
-            for backup_id in storage.folders(layout.backups_folder(source)):
-                with suppress(UsageProblem):
-                    yield source, layout.check_backup_id(backup_id)
+    for source in sources(storage):
+        for backup_id in storage.folders(layout.backups_folder(source)):
+            with suppress(UsageProblem):
+                yield source, layout.check_backup_id(backup_id)

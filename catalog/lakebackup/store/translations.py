@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebackup.errors import NotFound
+from lakebackup.errors import Damaged, LakebackupError, NotFound
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import PerNumber
@@ -119,22 +119,28 @@ class _ObjectRows(PerNumber):
             yield from _read(storage, path).to_batches()
 
 
-def publish(writer: CatalogWriter, restore_id: str) -> None:
-    """Append the translation of a restore to the catalog; repeating it adds nothing."""
+def publish(writer: CatalogWriter, restore_id: str, transaction: str | None = None) -> None:
+    """Append the translation of a restore to the catalog; repeating it adds nothing. Raises Damaged."""
     paths = [found.path for found in writer.home.list(folder(restore_id))]
     if paths:
         count = -(-len(paths) // _OBJECTS)
         source = _ObjectRows(writer.home.uri, grouped(paths, count))
-        writer.append_read(_TABLE, source, count, f"translation-{restore_id}")
+        writer.append_read(_TABLE, source, count, transaction or f"translation-{restore_id}")
 
 
-def rebuild(writer: CatalogWriter) -> None:
-    """All translations in the destination, as rows of a catalog that has none.
+def rebuild(writer: CatalogWriter, run_id: str) -> list[str]:
+    """All translations in the destination, as rows of a catalog that has none; what cannot be read is told.
 
-    Those of an interrupted restore too: its committed transactions are facts.
+    Those of an interrupted restore too: its committed transactions are facts. `run_id`: of this rebuild. The
+    log remembers what one that died has appended, though its rows were removed.
     """
+    problems = []
     for restore_id in writer.home.folders(f"{layout.RESTORES_FOLDER}/"):
-        publish(writer, restore_id)
+        try:
+            publish(writer, restore_id, f"rebuild-{run_id}-translation-{restore_id}")
+        except LakebackupError as error:
+            problems.append(error.message)
+    return problems
 
 
 def _positions(table: pa.Table) -> Rows:
@@ -148,4 +154,13 @@ def _read(storage: Storage, path: str) -> pa.Table:
     import pyarrow.parquet as pq
 
     data = pa.BufferReader(storage.get(path))
-    return pq.read_table(data, page_checksum_verification=True)
+    try:
+        table = pq.read_table(data, page_checksum_verification=True)
+        if not table.schema.equals(ARROW_SCHEMAS[_TABLE]):
+            raise ValueError("it has other columns")
+        return table
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise Damaged(
+            f"{path} is not as a restore wrote it: {error}.",
+            hint="Take it from another copy of the destination.",
+        ) from error

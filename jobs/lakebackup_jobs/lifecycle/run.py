@@ -68,6 +68,13 @@ def exists(workspace: Workspace, backup_id: str) -> bool:
     return bool(workspace.reader().rows("find_backups", prefix=backup_id))
 
 
+def is_unconfirmed(workspace: Workspace, backup_id: str) -> bool:
+    """Whether a rebuild put a backup into the catalog that no run had marked: nothing restores it."""
+    return any(
+        row["state"] == "unconfirmed" for row in workspace.reader().rows("show_backup", backup_id=backup_id)
+    )
+
+
 def backup_row(
     workspace: Workspace, draft: Draft, totals: Totals, continues: Parent | None, **columns: Any
 ) -> Backup:
@@ -199,7 +206,17 @@ class Life(Generic[D]):
         return self.source.result(draft, manifest.backup)
 
     def _close(self, draft: D) -> dict[str, Any] | None:
-        """Do what is left for a backup that exists; its result, if it is asked for."""
+        """Do what is left for a backup that exists; its result, if it is asked for.
+
+        One that is unconfirmed stays as it is: marked now, it would be called complete, and not be restored.
+        """
+        if is_unconfirmed(self.workspace, draft.backup_id):
+            self.workspace.reporter.warning(
+                f"{self.source.WORD} {draft.backup_id} was interrupted at the very end, and the catalog was "
+                "rebuilt since: it is unconfirmed, no restore uses it, and it is not resumed"
+            )
+            self._forget()
+            return None
         mark_complete(self.workspace, draft.backup_id)
         self.workspace.reporter.note(
             f"{self.source.WORD} {draft.backup_id} is complete; its run was interrupted at the very end"

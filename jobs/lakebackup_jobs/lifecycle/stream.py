@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from lakebackup.errors import EnvironmentProblem, LakebackupError
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
-from lakebackup_jobs.lifecycle.run import exists, mark_complete
+from lakebackup_jobs.lifecycle.run import exists, is_unconfirmed, mark_complete
 from lakebackup_jobs.lifecycle.source import D
 from lakebackup_jobs.lifecycle.stream_source import source_class
 from lakebackup_jobs.lifecycle.tasks.errors import raise_first
@@ -122,7 +122,8 @@ class Stream(ABC, Generic[D]):
         work, draft = self.workspace, self._planner.DRAFT.validate_json(text)
         if latest_number(work.reader(), work.source) + 1 != draft.number:
             if exists(work, draft.backup_id):
-                mark_complete(work, draft.backup_id)
+                if not is_unconfirmed(work, draft.backup_id):  # what it held is taken again
+                    mark_complete(work, draft.backup_id)
                 self.finished(draft)
             return
         done = [row for row in found if row.draft is None]

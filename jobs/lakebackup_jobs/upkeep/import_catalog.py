@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from lakebackup.rows.backups import Backup
     from lakebackup.rows.base import State
+    from lakebackup.store.lease import Lease
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.progress import Reporter
@@ -69,8 +70,8 @@ def run(request: ImportRequest, *, spark: SparkSession | None = None, reporter: 
     one = _Run(request, work, files, _identity(request, files))
     if request.dry_run:
         return one.plan()
-    with work.lease("import"):
-        return one.carry_out()
+    with work.lease("import") as lease:
+        return one.carry_out(lease)
 
 
 def _files(request: ImportRequest) -> dict[str, tuple[ImportFile, ...]]:
@@ -135,8 +136,8 @@ class _Run:
             counts = {table: frame.count() for table, frame in rows.items()}
         return {"dry_run": True, **self._summary(found.new, counts, found.states)}
 
-    def carry_out(self) -> dict[str, Any]:
-        """Import what is new."""
+    def carry_out(self, lease: Lease) -> dict[str, Any]:
+        """Import what is new. Raises Busy when a lease was lost: another run may have imported the same."""
         writer = self.work.writer()
         writer.migrate()  # a catalog that is behind may get its rows back by this
         if writer.home.exists(layout.import_path(self.import_id)):
@@ -145,7 +146,8 @@ class _Run:
             new = [backup for backup in made.backups if backup.backup_id not in there]
             if new:
                 self.work.reporter.note(f"resuming import {self.import_id}, which did not finish")
-            self._publish(writer, made)
+            if new or not self._on_record():
+                self._publish(writer, made, there)
             counts = dict.fromkeys((chunk.table for chunk in made.chunks), 0) if not new else _counts(made)
             return self._summary(new, counts)
         reader = self.work.reader()
@@ -157,8 +159,8 @@ class _Run:
                 backups = found.new
                 rows, taken = self._trusted(rows, reader)
             changed = {source for ids in found.states.values() for source in ids.values()}
-            for source in sorted({backup.source for backup in backups} | changed):
-                leases.enter_context(self.work.lease(f"source-{source}"))
+            sources = sorted({backup.source for backup in backups} | changed)
+            own = [leases.enter_context(self.work.lease(f"source-{source}")) for source in sources]
             self._still(backups)
             self.work.reporter.wait("counting the rows")
             with task_errors():
@@ -169,6 +171,8 @@ class _Run:
                     for table, frame in rows.items()
                     for chunk in write_rows(frame, table, writer.home, self.import_id, counters)
                 ]
+            for held in (lease, *own):
+                held.renew()
             for state, ids in found.states.items():
                 writer.set_states(tuple(ids), state, actor=holder(), reason="catalog import")
             if not backups and not chunks:
@@ -191,9 +195,18 @@ class _Run:
             yield TaskCounters(self.work.storage.uri, folder)
         reporter.update(rows, 0)
 
-    def _publish(self, writer: CatalogWriter, made: Import) -> None:
+    def _on_record(self) -> bool:
+        """Whether the audit log has this import: it follows all rows but those of `backups`."""
+        return any(row["subject"] == self.import_id for row in self.work.reader().rows("imports_on_record"))
+
+    def _publish(self, writer: CatalogWriter, made: Import, there: Collection[str] = ()) -> None:
+        """Put an import into the tables. `there`: backups in a catalog that a rebuild may have made, whose
+        log does not know the import's transactions."""
+        new = [backup for backup in made.backups if backup.backup_id not in there]
+        spare = {backup.backup_id for backup in made.backups} & set(there)
         with self._counting("publishing", sum(chunk.rows for chunk in made.chunks)) as counters:
-            append(self.work.spark, writer, made, f"import-{made.import_id}", counters=counters)
+            name = f"import-{made.import_id}"
+            append(self.work.spark, writer, made, name, spare=spare, counters=counters)
         entry = Audit(
             at=made.at,
             actor=made.actor,
@@ -202,7 +215,7 @@ class _Run:
             detail=json.dumps({**json.loads(made.given), "backups": len(made.backups)}),
         )
         writer.append_audit(entry, made.import_id)
-        writer.append(made.backups, f"import-{made.import_id}")
+        writer.append(new, f"import-{made.import_id}")
 
     def _trusted(
         self, rows: dict[str, DataFrame], reader: CatalogReader | None

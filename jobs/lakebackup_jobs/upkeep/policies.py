@@ -72,7 +72,7 @@ def set_policy(destination: str, catalog: str | None, name: str, change: Change)
     """
     reader = CatalogReader.require(destination, catalog)
     source = _source(reader, name, new=bool(change.patterns or change.command))
-    made = _changed(_policy(reader, source), change, source)
+    made = replace(_changed(_policy(reader, source), change, source), **_by_now(reader, source=source))
     patterns = owned_patterns(reader, source) if change.patterns is None else change.patterns
     for pattern in patterns:
         compile_pattern(pattern)
@@ -144,7 +144,9 @@ def remove_policy(destination: str, catalog: str | None, name: str) -> dict[str,
     before = _policy(reader, source)
     if before.at == 0:
         raise NotFound(f"{source} has no policy.", hint="`lakebackup policy show` lists them.")
-    CatalogWriter(None, destination, catalog).record(replace(before, **_by_now(), removed=True))
+    CatalogWriter(None, destination, catalog).record(
+        replace(before, **_by_now(reader, source=source), removed=True)
+    )
     return {"source": source, "removed": True}
 
 
@@ -177,7 +179,7 @@ def hold(
             until_ts=until_ts,
             reason=reason,
             released=release,
-            **_by_now(),
+            **_by_now(CatalogReader(destination, catalog), backup_id=backup_id),
         )
         CatalogWriter(None, destination, catalog).record(made)
         return asdict(made)
@@ -338,7 +340,7 @@ def _changed(before: Policy, change: Change, source: str) -> Policy:
             raise UsageProblem(f"{flag} is empty.", hint=f"To remove what was set, write {flag} none.")
         return None if words == "none" else words
 
-    made: dict[str, Any] = {"source": source, "removed": False, **_by_now()}
+    made: dict[str, Any] = {"source": source, "removed": False}
     zone = before.time_zone if change.time_zone is None else given("--time-zone", change.time_zone)
     schedule.time_zone(zone)
     for name, flag in _SCHEDULES.items():
@@ -360,5 +362,12 @@ def _changed(before: Policy, change: Change, source: str) -> Policy:
     return replace(before, time_zone=zone, **made)
 
 
-def _by_now() -> dict[str, Any]:
-    return {"at": time.time_ns() // 1000, "actor": holder()}
+def _by_now(
+    reader: CatalogReader, *, source: str | None = None, backup_id: str | None = None
+) -> dict[str, Any]:
+    """When it is set, and by whom: later than what was set before, since the newest row counts.
+
+    The clock may have been set back, or the other machine's may be ahead.
+    """
+    (last,) = reader.rows("last_set", source=source, backup_id=backup_id)
+    return {"at": max(time.time_ns() // 1000, (last["at"] or 0) + 1), "actor": holder()}

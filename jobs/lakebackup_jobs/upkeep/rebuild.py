@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import Incomplete
+from lakebackup.errors import EnvironmentProblem, Incomplete
 from lakebackup.requests import Request
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -14,7 +15,11 @@ from lakebackup_jobs.lifecycle.workspace import Workspace
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakebackup.store.lease import Lease
     from lakebackup_jobs.lifecycle.progress import Reporter
+
+# As long as the lease of a run that was killed lasts, and a little more; a stream's batch is mostly shorter.
+_WAIT_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +32,8 @@ class RebuildRequest(Request):
 def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
     """Rebuild, and return counts of the rebuilt rows.
 
-    Raises Refused (the catalog holds backups), Incomplete when some manifests could not be used; the others
-    have been rebuilt.
+    Raises Refused (the catalog holds backups), Busy (a run is at work on a source), Incomplete when some
+    manifests could not be used; the others have been rebuilt.
     """
     from lakebackup.recovery.rebuild import rebuild
     from lakebackup_jobs.topics.tasks.decode import decode_again
@@ -39,8 +44,15 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
         reporter.update(done, 0)
 
     work = Workspace(request, "", reporter, spark)
-    derive = partial(decode_again, work.spark, schema_topics=request.schema_topics)
-    rebuilt = rebuild(work.spark, request.destination, request.catalog, derive, told)
+    with ExitStack() as stack:
+        leases = _leases(work, stack)
+
+        def sure() -> None:
+            for lease in leases:
+                lease.renew()
+
+        derive = partial(decode_again, work.spark, schema_topics=request.schema_topics)
+        rebuilt = rebuild(work.spark, request.destination, request.catalog, derive, told, sure)
     for problem in rebuilt.problems:
         reporter.warning(problem)
     counts = {"backups": rebuilt.states, "files": rebuilt.files, "audit": rebuilt.audit}
@@ -52,3 +64,21 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
             hint="Their files are still stored. Restore their manifests from a copy, then rebuild again.",
         )
     return result
+
+
+def _leases(work: Workspace, stack: ExitStack) -> list[Lease]:
+    """The leases of all sources.
+
+    A run that commits meanwhile would number its backups by a catalog that lacks the others, and the rows of
+    a backup that is just being published would come in twice.
+    """
+    from lakebackup.recovery.rebuild import sources
+
+    try:
+        return [
+            stack.enter_context(work.lease(f"source-{source}", wait_s=_WAIT_S))
+            for source in sources(work.storage)
+        ]
+    except EnvironmentProblem as error:  # it may be read-only, with the catalog elsewhere
+        work.reporter.warning(f"no lease could be taken, so no other run may be at work: {error.message}")
+        return []

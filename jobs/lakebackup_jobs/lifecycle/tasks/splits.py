@@ -137,11 +137,15 @@ def begun(storage: Storage, folder: str, plan: RestorePlan) -> RestorePlan | Non
 
 
 def regions_of(storage: Storage, folder: str) -> list[tuple[str, str, str]] | None:
-    """The partitions (topic, epoch, number) with a split below `folder`; None when there is no plan."""
+    """The partitions (topic, epoch, number) with a split below `folder`; None when there is no plan, or none
+    any more: a restore that is done deletes it."""
     tasks = read_index(storage, folder)
     if tasks is None:
         return None
-    firsts = (_first(storage, path) for path in chain.from_iterable(tasks))
+    try:
+        firsts = [_first(storage, path) for path in chain.from_iterable(tasks)]
+    except NotFound:
+        return None
     return [(row["scope"], row["epoch"], row["region"]) for row in firsts]
 
 

@@ -9,5 +9,6 @@ FROM (
     ROW_NUMBER() OVER (PARTITION BY l.source, l.region ORDER BY l.number DESC) AS nth
   FROM raw_log_regions AS l
   JOIN raw_backups AS b ON l.backup_id = b.backup_id
+  WHERE b.state <> 'unconfirmed'
 ) AS r
 WHERE r.nth = 1

@@ -15,4 +15,5 @@ FROM (
   JOIN raw_backups AS b ON t.backup_id = b.backup_id
   -- Databases are listed beside their tables, under negative ids.
   WHERE t.table_id >= 0
+    AND b.state <> 'unconfirmed'
 ) AS n

@@ -20,7 +20,7 @@ from lakebackup.store.writer import CatalogWriter
 
 @pytest.fixture
 def run(tmp_path: Path) -> _Rebuild:
-    return _Rebuild(None, CatalogWriter(None, str(tmp_path)), None, lambda *_: None)  # type: ignore[arg-type]
+    return _Rebuild(None, CatalogWriter(None, str(tmp_path)), None, lambda *_: None, lambda: None)  # type: ignore[arg-type]
 
 
 def put(tmp_path: Path, name: int, number: int, *, mark: Literal["complete", "deleted"] | None) -> str:

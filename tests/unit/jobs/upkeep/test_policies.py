@@ -468,6 +468,26 @@ def test_of_a_change_feed_a_full_can_be_due(old: MadeBackups, capsys: pytest.Cap
         assert text in error["message"]
 
 
+def test_what_is_set_counts_although_the_clock_was_set_back(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hold was released and a policy was set while it was a day ahead."""
+    ahead = time.time_ns() + 86_400_000_000_000
+    hold = ["hold", backup_id(2), "--reason", "law"]
+    with monkeypatch.context() as early:
+        early.setattr(time, "time_ns", lambda: ahead)
+        said(capsys, *hold, "--forever")
+        said(capsys, *hold, "--release")
+        said(capsys, "policy", "set", "prod", "--redundancy", "1")
+    said(capsys, *hold, "--forever")
+    assert [row["backup_id"] for row in said(capsys, "sql", "SELECT backup_id FROM holds")] == [backup_id(2)]
+    said(capsys, "policy", "set", "prod", "--redundancy", "3")
+    (row,) = said(capsys, "policy", "show", "prod")
+    assert row["redundancy"] == 3
+    said(capsys, "policy", "remove", "prod")
+    assert said(capsys, "policy", "show") == []
+
+
 def test_a_hold_waits_for_no_prune_that_is_at_work(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Lease.acquire(open_storage(str(root)), "source-prod", "a prune"):
         (error,) = said(capsys, "hold", backup_id(1), "--forever", "--reason", "law", code=8)

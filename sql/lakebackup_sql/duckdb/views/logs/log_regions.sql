@@ -1,4 +1,4 @@
--- f4f6aab3a1233fd9 raw_backups raw_log_regions
+-- 06319686482c8a26 raw_backups raw_log_regions
 SELECT
   r.source,
   r.region,
@@ -17,6 +17,8 @@ FROM (
   FROM raw_log_regions AS l
   JOIN raw_backups AS b
     ON l.backup_id = b.backup_id
+  WHERE
+    b.state <> 'unconfirmed'
 ) AS r
 WHERE
   r.nth = 1

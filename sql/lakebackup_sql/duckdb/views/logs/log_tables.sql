@@ -1,4 +1,4 @@
--- c00e1509dd2b7e7f raw_backups raw_log_tables
+-- 8e6c4973551b945f raw_backups raw_log_tables
 SELECT
   n.source,
   n.table_id,
@@ -29,5 +29,5 @@ FROM (
   JOIN raw_backups AS b
     ON t.backup_id = b.backup_id
   WHERE
-    t.table_id >= 0
+    t.table_id >= 0 AND b.state <> 'unconfirmed'
 ) AS n

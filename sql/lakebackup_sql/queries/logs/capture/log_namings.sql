@@ -9,6 +9,7 @@ FROM (
   FROM raw_log_tables AS t
   JOIN raw_backups AS b ON t.backup_id = b.backup_id
   WHERE t.source = :source
+    AND b.state <> 'unconfirmed'
 ) AS n
 WHERE n.nth = 1
 ORDER BY n.table_id

@@ -1,11 +1,12 @@
 -- The rows of log_regions that count, or may still count: of each region the newest of a committed backup, and those
--- of later backups, whose runs have not committed.
+-- of later backups, whose runs have not committed or are unconfirmed.
 SELECT l.backup_id, l.number, l.source, l.region, l.store, l.resolved_ts, l.closed, l.successors
 FROM raw_log_regions AS l
 LEFT JOIN (
   SELECT r.source, r.region, MAX(r.number) AS number
   FROM raw_log_regions AS r
   JOIN raw_backups AS b ON r.backup_id = b.backup_id
+  WHERE b.state <> 'unconfirmed'
   GROUP BY r.source, r.region
 ) AS n ON l.source = n.source AND l.region = n.region
 WHERE n.number IS NULL

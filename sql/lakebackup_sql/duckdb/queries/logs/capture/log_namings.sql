@@ -1,4 +1,4 @@
--- a3130ac37ce0fe8b raw_backups raw_log_tables
+-- 254b24c687b879ae raw_backups raw_log_tables
 SELECT
   n.table_id,
   n.db,
@@ -15,7 +15,7 @@ FROM (
   JOIN raw_backups AS b
     ON t.backup_id = b.backup_id
   WHERE
-    t.source = $source
+    t.source = $source AND b.state <> 'unconfirmed'
 ) AS n
 WHERE
   n.nth = 1

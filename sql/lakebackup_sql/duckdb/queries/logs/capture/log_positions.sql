@@ -1,4 +1,4 @@
--- b406be9cff95e4e3 backups raw_positions
+-- 9401e8f5edeebdcd backups raw_positions
 SELECT
   p.scope,
   p.epoch,
@@ -17,7 +17,10 @@ FROM (
   JOIN backups AS b
     ON o.backup_id = b.backup_id
   WHERE
-    o.source = $source AND b.source = $source AND b.kind = 'log'
+    o.source = $source
+    AND b.source = $source
+    AND b.kind = 'log'
+    AND b.state <> 'unconfirmed'
 ) AS p
 WHERE
   p.nth = 1

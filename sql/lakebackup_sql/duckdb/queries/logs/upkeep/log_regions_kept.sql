@@ -1,4 +1,4 @@
--- 4a0b90d27ad04e0a raw_backups raw_log_regions
+-- b632bbc8c6ad521f raw_backups raw_log_regions
 SELECT
   l.backup_id,
   l.number,
@@ -17,6 +17,8 @@ LEFT JOIN (
   FROM raw_log_regions AS r
   JOIN raw_backups AS b
     ON r.backup_id = b.backup_id
+  WHERE
+    b.state <> 'unconfirmed'
   GROUP BY
     r.source,
     r.region

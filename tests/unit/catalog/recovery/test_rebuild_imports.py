@@ -1,0 +1,30 @@
+"""Imports that a rebuild puts back into the catalog."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakebackup.errors import NotFound
+from lakebackup.recovery import imports
+from lakebackup.recovery.imports import Import, write_import
+from lakebackup.store.writer import CatalogWriter
+
+
+def test_an_import_of_which_an_object_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it came to an end is known; of one without its record nothing was promised."""
+
+    def lacks(*_: Any, **__: Any) -> None:
+        raise NotFound("There is no object imports/0123456789abcdef/files-000000.parquet.")
+
+    writer = CatalogWriter(None, str(tmp_path))
+    writer.home.put("imports/fedcba9876543210/files-000000-aa.parquet", b"")
+    write_import(writer.home, Import("0123456789abcdef", 1, "me", "{}", (), ()))
+    monkeypatch.setattr(imports, "append", lacks)
+    found, problems = imports.rebuild(None, writer, "run", ())  # type: ignore[arg-type]
+    assert found == []
+    assert problems == ["There is no object imports/0123456789abcdef/files-000000.parquet."]

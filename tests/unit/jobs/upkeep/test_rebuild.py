@@ -1,0 +1,51 @@
+"""A rebuild keeps runs away from the sources that it reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.catalogs import manifest, put_sidecar
+from tests.support.command_line import quiet
+
+from lakebackup.errors import Busy
+from lakebackup.recovery import rebuild as recovery
+from lakebackup.recovery.rebuild import Rebuilt
+from lakebackup.storage import Storage, open_storage
+from lakebackup.store.lease import Lease, break_lease, held
+from lakebackup_jobs.upkeep import rebuild
+from lakebackup_jobs.upkeep.rebuild import RebuildRequest
+
+
+@pytest.fixture
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    made = open_storage(str(tmp_path))
+    put_sidecar(made, manifest(1))
+    put_sidecar(made, manifest(1, source="other"))
+    made.put("strange folder/backups/note.txt", b"")
+    monkeypatch.setattr(rebuild, "_WAIT_S", 0.0)
+    return made
+
+
+def test_it_does_not_begin_beside_a_run(storage: Storage, tmp_path: Path) -> None:
+    with Lease.acquire(storage, "source-prod", "follow"), pytest.raises(Busy, match="in use by follow"):
+        rebuild.run(RebuildRequest(str(tmp_path)), spark=None, reporter=quiet())
+    assert held(storage) == []
+    assert not (tmp_path / "catalog").exists()
+
+
+def test_it_ends_before_its_backups_count_when_it_lost_a_lease(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rebuilt(*given: Any) -> Rebuilt:
+        assert [name for name, _ in held(storage)] == ["source-other", "source-prod"]
+        given[-1]()
+        break_lease(storage, "source-prod", "it was thought to be dead")
+        with pytest.raises(Busy, match="lost its lease on source-prod"):
+            given[-1]()
+        return Rebuilt()
+
+    monkeypatch.setattr(recovery, "rebuild", rebuilt)
+    rebuild.run(RebuildRequest(str(tmp_path)), spark=object(), reporter=quiet())  # type: ignore[arg-type]
+    assert held(storage) == []
