@@ -170,7 +170,7 @@ def test_what_travels(cli: Commands, made: Made, empty_catalog: Path, tmp_path: 
     open_storage(bucket).put("others/backups.txt", b"{}")
     given = ("catalog", "import", *other, "--backups")
     assert "does not end in .jsonl" in cli.fails(2, *given, f"{bucket}/others/backups.txt")
-    assert "no object backups.jsonl" in cli.fails(3, *given, f"{bucket}/others/backups.jsonl")
+    assert "backups.jsonl does not exist" in cli.fails(3, *given, f"{bucket}/others/backups.jsonl")
 
 
 @pytest.mark.long
