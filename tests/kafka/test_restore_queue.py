@@ -36,6 +36,7 @@ from lakebackup_jobs.queues.restore import splits as queue_splits
 from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
 from lakebackup_jobs.queues.restore.restore_state import RestoreState
 from lakebackup_jobs.snapshots import restore as restore_snapshot
+from lakebackup_jobs.targets.topics import group_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -330,6 +331,30 @@ def test_a_restore_starts_over_when_what_it_wrote_is_gone(
     # The new queues have other names: their backups begin with the full.
     again.writers.write("n:1", 1)
     assert lab.backup(again, "incremental")["parent"] == newest["backup_id"]
+
+
+def test_progress_that_the_brokers_forgot_brings_nothing_twice(
+    copied: Lived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a group without members they forget it after a week."""
+    lab, graph = copied.lab, copied.graph
+    queues, folder = lab.queues(graph.queues), lab.new_folder()
+    with monkeypatch.context() as patch:
+        _after(restore_queue._Run, "_replay")(patch)
+        with pytest.raises(Killed):
+            lab.restore(folder, maps(graph, queues))
+    cluster, brought = Cluster({"bootstrap.servers": lab.bootstrap}), held(lab, queues)
+    (row,) = CatalogReader(str(lab.place)).rows("open_restores")
+    cluster.delete_group(group_of(row["restore_id"]))
+    for _ in range(2):  # the first of them leaves an offset of the group
+        with pytest.raises(Refused, match="would be there twice") as refused:
+            lab.restore(folder, maps(graph, queues))
+    assert "Delete the topic" in refused.value.hint
+    assert held(lab, queues) == brought
+    queues.delete()
+    lab.restore(folder, maps(graph, queues))
+    again = held(lab, queues)
+    assert {place: len(found) for place, found in again.items()} == {p: len(m) for p, m in brought.items()}
 
 
 def test_a_restore_whose_folder_is_missing_does_not_start_over(

@@ -79,7 +79,7 @@ class ReplayJob(PartitionJob):
             done = producer.committed(*mark) if self.by_key else producer.resume(*mark)
             base = -1 if self.by_key else producer.base(mark)
             if anew := not (done and done.note):
-                _refuse_forgotten(storage, begun, base, f"{topic}[{partition}]")
+                refuse_forgotten(storage, begun, base, f"{topic}[{partition}]")
                 if first.scope in self.empty and not self.by_key and producer.holds(mark):
                     raise _others(f"{topic}[{partition}]")
                 begin = self.begins.get((first.scope, first.region))
@@ -130,7 +130,7 @@ def _beyond(
             count(file.entries, file.bytes)
 
 
-def _refuse_forgotten(storage: Storage, begun: str, base: int, where: str) -> None:
+def refuse_forgotten(storage: Storage, begun: str, base: int, where: str) -> None:
     """Refused where the restore has committed records, and the brokers no longer know how far it came: they
     keep the offsets of a group without members for a week (offsets.retention.minutes).
 

@@ -24,7 +24,7 @@ from lakebackup_jobs.lifecycle.tasks.errors import RESTORED
 from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.queues.messages import chosen, read_messages, taken
 from lakebackup_jobs.queues.transaction_ids import read_ids
-from lakebackup_jobs.targets.replay_task import TRANSACTION_BYTES, producer_of
+from lakebackup_jobs.targets.replay_task import TRANSACTION_BYTES, producer_of, refuse_forgotten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -80,11 +80,22 @@ class QueueReplayJob(Task):
         count = self.splits.task_progress().counter(f"{topic}-{partition}")
         # Made per partition: making it again ends what a killed task left open there, and only that.
         name = producer_of(self.group, topic, place.region)
+        storage, begun = open_storage(self.splits.uri), f"{self.splits.folder}begun/{topic}-{partition}"
         with RestoreProducer(self.client, name, self.group, zero_as_one=self.zero_as_one) as producer:
-            done = producer.resume(*mark)
+            done, base = producer.resume(*mark), producer.base(mark)
+
+            def committed(reached: _Reached) -> _Reached:
+                nonlocal anew
+                made = _committed(producer, mark, reached)
+                if anew:
+                    storage.put(begun, b"%d" % base)
+                    anew = False
+                return made
+
             reached = _Reached.parse(done) if done and done.note else None
             pending = 0
-            if reached is None:
+            if anew := reached is None:
+                refuse_forgotten(storage, begun, base, f"{topic}[{partition}]")
                 # As of now: what was written since the restore was prepared is of the history that is left.
                 reached = _Reached(base=producer.begins(mark))
                 producer.begin()
@@ -103,11 +114,11 @@ class QueueReplayJob(Task):
                     )
                     pending += file.bytes
                     if pending >= TRANSACTION_BYTES:
-                        reached = _committed(producer, mark, reached)
+                        reached = committed(reached)
                         pending = 0
                 count(file.entries, file.bytes)
             if pending:
-                reached = _committed(producer, mark, reached)
+                reached = committed(reached)
             end = producer.ends(mark).high
         return {
             "scope": topic,
