@@ -129,7 +129,7 @@ def publish(writer: CatalogWriter, restore_id: str, transaction: str | None = No
 
 
 def rebuild(writer: CatalogWriter, run_id: str) -> list[str]:
-    """All translations in the destination, as rows of a catalog that has none; what cannot be read is told.
+    """All translations in the destination, as rows of a catalog that has none; returns what cannot be read.
 
     Those of an interrupted restore too: its committed transactions are facts. `run_id`: of this rebuild. The
     log remembers what one that died has appended, though its rows were removed.

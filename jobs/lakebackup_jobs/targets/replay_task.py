@@ -74,14 +74,14 @@ class ReplayJob(PartitionJob):
             ends = None if self.by_key else partial(producer.ends, mark)
             storage = open_storage(self.splits.uri)
             ledger = Ledger(storage, identity, ends)
-            begun = f"{self.splits.folder}plan/{self.into[first.scope]}/{first.region}/begun"
+            base_path = f"{self.splits.folder}plan/{self.into[first.scope]}/{first.region}/base"
             # Where tasks write beside each other, what is open in a partition is not a lost end of ours.
             done = producer.committed(*mark) if self.by_key else producer.resume(*mark)
             base = -1 if self.by_key else producer.base(mark)
-            if anew := not (done and done.note):
-                refuse_forgotten(storage, begun, base, f"{topic}[{partition}]")
+            if starting := not (done and done.note):
+                refuse_forgotten(storage, base_path, base, f"{topic}[{partition}]")
                 if first.scope in self.empty and not self.by_key and producer.holds(mark):
-                    raise _others(f"{topic}[{partition}]")
+                    raise _strange_records(f"{topic}[{partition}]")
                 begin = self.begins.get((first.scope, first.region))
                 reached = Reached(begin or 0, covered=-1 if begin is None else begin)
             else:
@@ -97,9 +97,9 @@ class ReplayJob(PartitionJob):
                     count(file.entries, file.bytes)
                 reached = ledger.close(reached, position, sum(file.bytes for file in some))
                 producer.commit({mark: Progress(position, reached.note)})
-                if anew:
-                    storage.put(begun, b"%d" % base)
-                    anew = False
+                if starting:
+                    storage.put(base_path, b"%d" % base)
+                    starting = False
                 ledger.settle(reached)
             ledger.end(reached, self.ends.get((first.scope, first.region), -1))
         return RegionOutcome(first.scope, first.region, reached.entries, reached.bytes, reached.position)
@@ -130,14 +130,14 @@ def _beyond(
             count(file.entries, file.bytes)
 
 
-def refuse_forgotten(storage: Storage, begun: str, base: int, where: str) -> None:
+def refuse_forgotten(storage: Storage, base_path: str, base: int, where: str) -> None:
     """Refused where the restore has committed records, and the brokers no longer know how far it came: they
     keep the offsets of a group without members for a week (offsets.retention.minutes).
 
-    `begun`: the object with the base of its first transaction. One that is repaired has the same `base`.
+    `base_path`: the object with the base of its first transaction. One that is repaired has the same `base`.
     """
     try:
-        if int(storage.get(begun)) == base >= 0:
+        if int(storage.get(base_path)) == base >= 0:
             return
     except NotFound:
         return
@@ -148,7 +148,7 @@ def refuse_forgotten(storage: Storage, begun: str, base: int, where: str) -> Non
     )
 
 
-def _others(where: str) -> Refused:
+def _strange_records(where: str) -> Refused:
     """For a run that found a topic empty, or an earlier run of the same restore that did."""
     return Refused(
         f"{where} holds records that this restore did not bring: another restore or an application has "

@@ -33,7 +33,7 @@ from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_me
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
-from lakebackup_jobs.lifecycle.tasks.splits import begun, write_splits
+from lakebackup_jobs.lifecycle.tasks.splits import resumed_plan, write_splits
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.targets.kafka import target_of
 from lakebackup_jobs.topics.groups import GroupsRequest, move, short_of
@@ -128,7 +128,7 @@ def _carry_out(
     restore_id = resumed or layout.new_backup_id(datetime.now(UTC))
     if resumed:
         reporter.note(f"resuming restore {restore_id}, which did not finish")
-    ready = _begun(request, made, restore_id, scratch) if resumed else None
+    ready = _resumed_plan(request, made, restore_id, scratch) if resumed else None
     made, select = ready or made, None
     if request.records and not ready:  # its columns are checked before anything is written
         reporter.note("starting Spark, which runs the SELECT")
@@ -187,14 +187,14 @@ def _carry_out(
     return result
 
 
-def _begun(
+def _resumed_plan(
     request: RestoreRequest, made: RestorePlan, restore_id: str, scratch: Scratch
 ) -> RestorePlan | None:
     """The plan that the run which is resumed carried out, whatever newer backups make of it now; None when it
     had not come so far."""
     if request.records:
         return staged(scratch.storage, restore_id, made)
-    return begun(scratch.storage, layout.restore_folder(restore_id), made)
+    return resumed_plan(scratch.storage, layout.restore_folder(restore_id), made)
 
 
 def _move_groups(

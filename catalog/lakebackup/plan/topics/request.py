@@ -442,14 +442,14 @@ def plan_rest(
                 hint="Restore into another topic with --map.",
             )
         until[scope, row["region"]] = row["position"]
-    _refuse_untold(made, parameters)
+    _refuse_lost_deletions(made, parameters)
     files = made.chosen.narrowed("selected_rest", **parameters)
     parts = read_parts(files)
     topics = tuple(replace(t, parts=tuple(p for p in parts if p.scope == t.scope)) for t in made.topics)
     return replace(made, chosen=files, topics=topics, until=until)
 
 
-def _refuse_untold(made: RestorePlan, parameters: Mapping[str, Any]) -> None:
+def _refuse_lost_deletions(made: RestorePlan, parameters: Mapping[str, Any]) -> None:
     """Refused where a compacted topic was read from its start again too long after what is there: keys that
     were deleted in between have no tombstone any more, and would stay."""
     topics = {topic.scope: topic for topic in made.topics}

@@ -145,13 +145,13 @@ class RestorePlan:
         """Records in the chosen files; those outside the time bounds are skipped while restoring."""
         return sum(part.entries for topic in self.topics for part in topic.parts)
 
-    def kept(self) -> str:
-        """What a run that resumes the restore needs of it beside its files; see `as_begun`."""
+    def to_resume(self) -> str:
+        """What a run that resumes the restore needs of it beside its files; see `resumed`."""
         until = None if self.until is None else [[*place, end] for place, end in self.until.items()]
         topics, spans = map(asdict, self.topics), map(asdict, self.spans)
         return json.dumps({"at": self.at, "topics": list(topics), "spans": list(spans), "until": until})
 
-    def as_begun(self, kept: str | None) -> RestorePlan:
+    def resumed(self, kept: str | None) -> RestorePlan:
         """This plan with what an earlier one kept, whose files are restored. None: it kept nothing, and where
         its files begin and end is not known."""
         if kept is None:

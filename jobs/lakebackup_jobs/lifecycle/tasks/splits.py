@@ -31,7 +31,7 @@ WRITTEN = "number BIGINT"
 MOST_TASKS = 200
 _INDEX = "plan/tasks.json"
 # What the run that wrote the splits knew beside them, for one that resumes it.
-_KEPT = "plan/kept.json"
+_RESUMED = "plan/resume.json"
 T = TypeVar("T")
 #: The columns that identify a partition of a topic.
 PARTITION = ("scope", "epoch", "region")
@@ -120,20 +120,20 @@ def write_splits(storage: Storage, plan: RestorePlan, folder: str) -> Splits:
             *PARTITION, "start_position", "path"
         ),
     )
-    storage.put(f"{folder}{_KEPT}", plan.kept().encode())
+    storage.put(f"{folder}{_RESUMED}", plan.to_resume().encode())
     # The largest partitions start first.
     return Splits(storage.uri, folder, write_index(storage, folder, range(len(parts))))
 
 
-def begun(storage: Storage, folder: str, plan: RestorePlan) -> RestorePlan | None:
+def resumed_plan(storage: Storage, folder: str, plan: RestorePlan) -> RestorePlan | None:
     """The plan of the run whose splits are below `folder`, from the one of the run that resumes it; None when
     they were not all written."""
     if read_index(storage, folder) is None:
         return None
     try:
-        return plan.as_begun(storage.get(f"{folder}{_KEPT}").decode())
+        return plan.resumed(storage.get(f"{folder}{_RESUMED}").decode())
     except NotFound:
-        return plan.as_begun(None)
+        return plan.resumed(None)
 
 
 def regions_of(storage: Storage, folder: str) -> list[tuple[str, str, str]] | None:

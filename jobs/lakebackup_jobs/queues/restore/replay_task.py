@@ -80,22 +80,23 @@ class QueueReplayJob(Task):
         count = self.splits.task_progress().counter(f"{topic}-{partition}")
         # Made per partition: making it again ends what a killed task left open there, and only that.
         name = producer_of(self.group, topic, place.region)
-        storage, begun = open_storage(self.splits.uri), f"{self.splits.folder}begun/{topic}-{partition}"
+        storage, base_path = open_storage(self.splits.uri), f"{self.splits.folder}base/{topic}-{partition}"
         with RestoreProducer(self.client, name, self.group, zero_as_one=self.zero_as_one) as producer:
             done, base = producer.resume(*mark), producer.base(mark)
+            reached = _Reached.parse(done) if done and done.note else None
+            starting = reached is None
 
             def committed(reached: _Reached) -> _Reached:
-                nonlocal anew
+                nonlocal starting
                 made = _committed(producer, mark, reached)
-                if anew:
-                    storage.put(begun, b"%d" % base)
-                    anew = False
+                if starting:
+                    storage.put(base_path, b"%d" % base)
+                    starting = False
                 return made
 
-            reached = _Reached.parse(done) if done and done.note else None
             pending = 0
-            if anew := reached is None:
-                refuse_forgotten(storage, begun, base, f"{topic}[{partition}]")
+            if reached is None:
+                refuse_forgotten(storage, base_path, base, f"{topic}[{partition}]")
                 # As of now: what was written since the restore was prepared is of the history that is left.
                 reached = _Reached(base=producer.begins(mark))
                 producer.begin()

@@ -15,7 +15,7 @@ from lakebackup.plan.topics.restore import RestorePlan
 from lakebackup_jobs.kafka.admin.committed import Ends, Progress
 from lakebackup_jobs.kafka.client import produce
 from lakebackup_jobs.kafka.format.records import OFFSET
-from lakebackup_jobs.lifecycle.tasks.splits import begun, write_splits
+from lakebackup_jobs.lifecycle.tasks.splits import resumed_plan, write_splits
 from lakebackup_jobs.targets import replay_task
 from lakebackup_jobs.targets.replay_task import ReplayJob
 
@@ -188,18 +188,18 @@ def test_a_newer_backup_changes_nothing_about_a_restore_that_is_resumed(tmp_path
     """Where the newer one ended the translations ended too, and --continue left out what lay between."""
     made = backed_up(tmp_path)
     first = replace(planned(made), until={("orders", "1"): 7})
-    assert begun(made.storage, "restores/r/", first) is None
+    assert resumed_plan(made.storage, "restores/r/", first) is None
     splits = write_splits(made.storage, first, "restores/r/")
     made.backup([[Record(0, n) for n in range(5, 9)]])
     now = planned(made)
     assert now.ends == {("orders", "0"): 9}
-    found = begun(made.storage, "restores/r/", now)
+    found = resumed_plan(made.storage, "restores/r/", now)
     assert found is not None
     assert (found.ends, found.until, found.at) == ({("orders", "0"): 5}, first.until, 1)
     assert (found.topics, found.begins, found.entries) == (first.topics, first.begins, 5)
     assert write_splits(made.storage, found, "restores/r/") == splits
     # Of a run that kept nothing beside its splits, nobody knows where they end.
-    made.storage.delete("restores/r/plan/kept.json")
-    found = begun(made.storage, "restores/r/", now)
+    made.storage.delete("restores/r/plan/resume.json")
+    found = resumed_plan(made.storage, "restores/r/", now)
     assert found is not None
     assert (found.begins, found.ends) == ({}, {})
