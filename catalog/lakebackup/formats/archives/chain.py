@@ -356,14 +356,12 @@ def _cut(
 
     Of the mutations since then a backup has the last of each document alone: its first one may be far behind.
     """
-    return {
-        place: min(
-            end, *(last + 1 for uuid, last in branches.get(place, {}).items() if uuid not in known[place])
-        )
-        if known.get(place) and branches.get(place, {}).keys() - known[place].keys()
-        else end
-        for place, end in ends.items()
-    }
+    cut = dict(ends)
+    for place in ends.keys() & branches.keys():
+        if before := known.get(place):
+            new = (last + 1 for uuid, last in branches[place].items() if uuid not in before)
+            cut[place] = min([ends[place], *new])
+    return cut
 
 
 def stored_path(source: str, path: str) -> str:

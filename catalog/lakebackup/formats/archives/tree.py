@@ -82,8 +82,7 @@ def find(stats: Iterable[ObjectStat]) -> tuple[list[Found], list[str]]:
     """The backups of an archive in the order they were taken, and paths of files that are not part of it.
 
     Raises NotFound (no archive), Damaged (a database file that was not closed or that is missing before
-    others, a malformed name), Refused
-    (both layouts, a backup without its full, a node with two folders).
+    others, a malformed name), Refused (both layouts, a backup without its full, a node with two folders).
     """
     found: dict[str, Found] = {}
     other = []

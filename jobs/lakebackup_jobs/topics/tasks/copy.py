@@ -127,8 +127,8 @@ class OffsetsTask(PartTask):
     def require_same(self, epochs: Mapping[str, str]) -> None:
         """Raise EnvironmentProblem when a topic (name -> id) that was read is another one by now.
 
-        Offsets begin anew there, and brokers are asked by the topic's name: its records were taken for those
-        of the topic that was deleted.
+        Its offsets start at 0 again, and brokers are asked by the topic's name, so its records would be
+        stored as those of the deleted topic.
         """
         from lakebackup_jobs.kafka.admin.cluster import Cluster
 

@@ -54,7 +54,7 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def test_a_topic_that_was_recreated_while_it_was_read_is_not_taken_for_the_planned_one(
     tmp_path: Path, topics: dict[str, str]
 ) -> None:
-    """Offsets begin anew: records of the new topic stood in the old one's backup."""
+    """Its offsets start at 0 again: the old topic's backup got records of the new one."""
     job = CopyJob(
         uri=str(tmp_path),
         destination="d",
