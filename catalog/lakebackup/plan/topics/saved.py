@@ -140,7 +140,7 @@ def require_same_catalog(saved: SavedPlan, reader: CatalogReader) -> None:
     if catalog_id(reader) != saved.catalog:
         raise Refused(
             f"The plan was made of another catalog than {reader.catalog_uri}, or it was recreated since.",
-            hint="Check --repo and --catalog, or plan once more.",
+            hint="Check the repository (--repo) and the catalog (--catalog), or plan once more.",
         )
 
 

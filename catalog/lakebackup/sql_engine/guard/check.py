@@ -161,9 +161,10 @@ def _described(sql: str, name: str, relations: Mapping[str, Sequence[str]], *, r
 
 def _texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
     """The text for each engine, and a function that it has not. The tree keeps what it is."""
-    from lakebackup.sql_engine.guard.dialect import Asked, for_duckdb, for_spark
+    from lakebackup.sql_engine.guard.dialect import Asked, for_duckdb, for_spark, named
 
     _strict_casts(tree)
+    named(tree)
     spark, duckdb = _write(for_spark(tree), Asked), _write(for_duckdb(tree), "duckdb")
     foreign = {}
     own = _written(tree, sql)

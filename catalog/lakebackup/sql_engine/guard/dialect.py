@@ -6,6 +6,8 @@ macros.
 
 from __future__ import annotations
 
+import re
+
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
@@ -23,6 +25,12 @@ _BY_NAME_TEXT = """
 _BY_NAME = frozenset(_BY_NAME_TEXT.split())
 
 
+_NAMED = (exp.Alias, exp.Aliases, exp.Column, exp.Dot)
+#: Functions that make several columns or name them.
+_SEVERAL = (exp.UDTF, exp.Explode, exp.Inline, exp.Columns)
+_LONGEST_NAME = 60
+_DATES = (exp.CurrentDate, exp.TsOrDsToDate, exp.StrToDate, exp.LastDay)
+_DAYS = frozenset({"DAY", "WEEK", "MONTH", "QUARTER", "YEAR"})
 _OTHERS = frozenset(macro.partition("(")[0] for macro in MACROS)
 
 
@@ -31,6 +39,26 @@ class Asked(Spark):
 
     class Parser(SparkParser):
         FUNCTIONS = {name: made for name, made in SparkParser.FUNCTIONS.items() if name not in _BY_NAME}  # noqa: RUF012
+
+
+def named(tree: exp.Expr) -> None:
+    """Give the columns that have no name one made of their own words: sum_bytes for sum(bytes).
+
+    Each engine would invent another. A name that the text has already would change what that means, so it
+    gets an underscore.
+    """
+    taken = {name.name.lower() for name in tree.find_all(exp.Identifier)}
+    for select in tree.find_all(exp.Select):
+        for one in select.expressions:
+            if isinstance(one, _NAMED) or one.is_star or one.find(*_SEVERAL):
+                continue
+            words = re.sub(r"\W+", "_", one.sql(dialect=Asked, comments=False).lower(), flags=re.ASCII)
+            name = words[:_LONGEST_NAME].strip("_") or "value"
+            name = f"_{name}" if name[0].isdigit() else name
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            one.replace(exp.alias_(one.copy(), name))
 
 
 def for_spark(tree: exp.Expr) -> exp.Expr:
@@ -43,9 +71,6 @@ def for_spark(tree: exp.Expr) -> exp.Expr:
     for select in reversed(list(tree.find_all(exp.Select))):
         if not select.args.get("qualify"):
             continue
-        for number, one in enumerate(select.expressions):
-            if not one.alias_or_name and not one.is_star:
-                one.replace(exp.alias_(one.copy(), f"col{number + 1}"))
         shown = {one.alias_or_name for one in select.expressions}
         whole = eliminate_qualify(select.copy())
         inner = whole.find(exp.Subquery)
@@ -79,6 +104,8 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
     ):  # which fails where Spark gives NULL for a text that is no JSON
         valid = exp.func("json_valid", node.this.copy())
         return exp.Case(ifs=[exp.If(this=valid, true=node.copy())])
+    if isinstance(node, (exp.Add, exp.Sub)) and _is_date(node):  # which becomes a timestamp
+        return exp.cast(node.copy(), "date")
     if isinstance(node, exp.TsOrDsAdd) and not node.args.get("unit"):
         return exp.func(f"{OTHER}date_add", node.this, node.expression)
     if isinstance(node, exp.Quantile):
@@ -104,6 +131,21 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
     if isinstance(node, exp.Any) and not isinstance(node.parent, exp.Binary):
         return exp.func("bool_or", node.this.unnest())
     return _by_name(node) if isinstance(node, exp.Anonymous) else None
+
+
+def _is_date(node: exp.Expr) -> bool:
+    """Whether it is a date, or one and whole days, as far as the text tells."""
+    if isinstance(node, exp.Paren):
+        return _is_date(node.this)
+    if isinstance(node, (exp.Add, exp.Sub)):
+        pairs = [(node.this, node.expression), (node.expression, node.this)]
+        return any(
+            isinstance(interval, exp.Interval)
+            and interval.text("unit").upper().removesuffix("S") in _DAYS
+            and _is_date(date)
+            for date, interval in pairs
+        )
+    return isinstance(node, _DATES) or (isinstance(node, exp.Cast) and node.to.is_type("date"))
 
 
 def _by_name(node: exp.Anonymous) -> exp.Expr | None:

@@ -93,6 +93,14 @@ def test_a_function_gives_on_duckdb_what_it_gives_on_spark(
         assert plain(duck.execute(checked.text("duckdb")).fetchall()) == case[1]
 
 
+def test_a_column_without_a_name_is_named_by_its_words(duck: duckdb.DuckDBPyConnection) -> None:
+    columns = "count(*), sum(bytes), 1, max(scope || 'x'), bytes, max(bytes) + 1 AS sum_bytes"
+    text = check_select(f"SELECT {columns} FROM files GROUP BY ALL ORDER BY sum_bytes", RELATIONS)
+    found = [column[0] for column in duck.execute(text.text("duckdb")).description or ()]
+    assert found == ["count", "sum_bytes_", "_1", "max_scope_x", "bytes", "sum_bytes"]
+    assert re.findall("AS `(.*?)`", text.text("spark")) == [*found[:4], "sum_bytes"]
+
+
 def plain(rows: object) -> str:
     """One value, as guard_functions.yml has it."""
     text = re.sub(r"Decimal\('([^']*)'\)|, tzinfo=[^,)]*(?:\.utc|>)", r"\1", str(rows)).replace(
