@@ -137,8 +137,8 @@ class CatalogReader(Catalog):
         if reader is None:
             raise NotFound(
                 f"There is no catalog at {catalog or destination}.",
-                hint="Check the repository (--repo) and the catalog (--catalog); `lakebackup catalog rebuild` "
-                "recreates it from the backups.",
+                hint="Check the repository (--repo) and the catalog (--catalog); `lakebackup catalog "
+                "rebuild` recreates it from the backups.",
             )
         return reader
 
