@@ -92,7 +92,7 @@ def session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "spark":
         from lakebackup_jobs.lifecycle.deletion import executor
 
-        monkeypatch.setattr(executor, "has_more", lambda *_: True)
+        monkeypatch.setattr(executor, "is_large", lambda _: True)
         return cast("SparkSession", request.getfixturevalue("spark"))
     from lakebackup_jobs.runtime.java import jvm
 

@@ -307,7 +307,7 @@ def test_the_proof_stops_a_prune_of_what_is_needed(
 ) -> None:
     """A plan gone wrong: it deletes messages of the parent of a backup that stays."""
     keep(root, redundancy=1)
-    monkeypatch.setattr(removing, "has_more", lambda *_: True)
+    monkeypatch.setattr(removing, "is_large", lambda _: True)
     real = SparkEngine.query
 
     def wrong(engine: SparkEngine, name: str, **asked: Any) -> Any:

@@ -205,7 +205,7 @@ def _planned(request: PruneRequest, work: Workspace, spark: SparkSession | None)
     def judge(reader: CatalogReader) -> tuple[tuple[Leaving, ...], tuple[str, ...]]:
         return judged(request, source, reader.apart())
 
-    backups, kept = planned(reader, request, spark, work.reporter, judge, of_files=False)
+    backups, kept = planned(reader, request, spark, work.reporter, judge)
     if backups and held:
         work.reporter.note(
             f"{len(backups)} obsolete backups stay for now: restores of {source} are not finished"

@@ -27,7 +27,6 @@ from lakebackup.store.roots import destination_id
 from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
 from lakebackup_jobs.lifecycle.deletion.task import KEYS_DELETED, DeleteKeys, DeleteObjects
 from lakebackup_jobs.lifecycle.identity import micros
-from lakebackup_jobs.lifecycle.planning import has_more
 from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
 from lakebackup_jobs.lifecycle.tasks.task import run_all
@@ -49,6 +48,11 @@ if TYPE_CHECKING:
 _MOST_HERE = 100_000
 # Backups whose state one commit changes.
 _STATES = 1000
+
+
+def is_large(reader: CatalogReader) -> bool:
+    """Whether a catalog has so many rows of files that Spark deletes."""
+    return reader.count("files", "snapshot_files") > _MOST_HERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ class Deletion:
     def spark(self) -> SparkSession | None:
         """What deletes: Spark where the catalog is large; None: this process."""
         work = self.workspace
-        return work.spark if has_more(work.reader(), _MOST_HERE) else None
+        return work.spark if is_large(work.reader()) else None
 
     @cached_property
     def writer(self) -> CatalogWriter:

@@ -15,7 +15,6 @@ from lakebackup.rows.backups import Backup
 from lakebackup.sql_engine import EngineChoice
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.lifecycle import planning
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.upkeep import prune
 
@@ -65,9 +64,7 @@ def test_only_what_is_too_large_is_planned_on_spark(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(CatalogReader, "on", lambda self, spark: (self, spark))
     spark: Any = "the session"
 
-    def by(
-        given: object, engine: EngineChoice = "auto", error: Exception | None = None, of_files: bool = True
-    ) -> str:
+    def by(given: object, engine: EngineChoice = "auto", error: Exception | None = None) -> str:
         """What makes the plan, given a session; `error` is what DuckDB raises."""
 
         def plan(asked: object) -> str:
@@ -78,7 +75,7 @@ def test_only_what_is_too_large_is_planned_on_spark(tmp_path: Path, monkeypatch:
             return "duckdb"
 
         asked = prune.PruneRequest(str(tmp_path), engine=engine)
-        return planned(reader, asked, given, reporter, plan, of_files=of_files)
+        return planned(reader, asked, given, reporter, plan)
 
     full = TooLarge("more than 1 GB")
     assert (by(spark), by(spark, "spark"), by(spark, error=full)) == ("duckdb", "spark", "spark")
@@ -86,6 +83,3 @@ def test_only_what_is_too_large_is_planned_on_spark(tmp_path: Path, monkeypatch:
         by(spark, "duckdb", full)
     with pytest.raises(EnvironmentProblem, match="S3 does not answer"):
         by(spark, error=EnvironmentProblem("S3 does not answer."))
-    monkeypatch.setattr(planning, "LARGE", 0)
-    assert (by(spark), by(spark, "duckdb"), by(None)) == ("spark", "duckdb", "duckdb")
-    assert (by(spark, of_files=False), by(spark, "spark", of_files=False)) == ("duckdb", "spark")
