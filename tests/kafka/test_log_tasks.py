@@ -33,7 +33,7 @@ from lakebackup_jobs.cli import main
 from lakebackup_jobs.logs.capture.job import run
 from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.http_api import app_of, serving
-from lakebackup_jobs.logs.control.metrics import LogCollector, serve
+from lakebackup_jobs.logs.control.metrics import LogCollector, registry, serve
 from lakebackup_jobs.logs.control.verbs import Place
 from lakebackup_jobs.logs.restore import job as restore
 from lakebackup_jobs.logs.task import LastError, record
@@ -409,7 +409,8 @@ def test_without_a_token_pages_in_a_browser_get_nothing(lab: Lab) -> None:
 def test_why_a_task_is_paused_also_when_the_catalog_does_not_know(lab: Lab) -> None:
     made = started(lab, "feed")
     last_error = LastError()
-    with serve(LogCollector(str(lab.folder), None, "lab", last_error), "127.0.0.1", 0) as port:
+    collector = LogCollector(str(lab.folder), None, "lab", last_error)
+    with serve(registry(collector), "127.0.0.1", 0) as port:
 
         def paused() -> dict[str, float]:
             found = samples(httpx.get(f"http://127.0.0.1:{port}/metrics").text)

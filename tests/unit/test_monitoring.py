@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from prometheus_client import generate_latest
@@ -15,7 +17,7 @@ from tests.support.monitored import put_monitored
 from tests.support.programs import program
 
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.logs.control.metrics import LogCollector, registry
+from lakebackup_jobs.logs.control.metrics import LogCollector, of_destination
 from lakebackup_jobs.query.source_metrics import STATES, of_catalog
 
 MONITORING = Path(__file__).parents[2] / "docs/monitoring"
@@ -62,10 +64,27 @@ def test_every_alert_is_tried_and_explained() -> None:
 
 def test_metrics_are_well_formed(destination: Path, tmp_path: Path) -> None:
     at = str(destination), None
-    promtool("check", "metrics", given=generate_latest(registry(LogCollector(*at), of_catalog(*at))))
+    promtool("check", "metrics", given=generate_latest(of_destination(*at)))
     file = tmp_path / "lakebackup.prom"
     main(["status", "--repo", str(destination), "--metrics", str(file)])
     promtool("check", "metrics", given=file.read_bytes())
+
+
+def test_serve_metrics(destination: Path, tmp_path: Path) -> None:
+    """In a process of its own, two seconds: that it serves what `status --metrics` writes, until SIGTERM."""
+    command = [sys.executable, "-m", "lakebackup_jobs", "serve", "metrics", "--port", "0", "--json"]
+    with subprocess.Popen([*command, "--repo", destination], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        url = json.loads(server.stdout.readline())["url"]
+        found = httpx.get(url, timeout=60).text
+        server.terminate()
+        assert server.wait(60) == 0
+    promtool("check", "metrics", given=found.encode())
+    wanted = 'lakebackup_status{source="orders",status="FAILED"} 1.0'
+    main(["status", "--repo", str(destination), "--metrics", str(tmp_path / "file")])
+    assert wanted in found
+    assert wanted in (tmp_path / "file").read_text()
+    assert "lakebackup_log_running" in found
 
 
 def test_dashboard_alerts_and_page_name_metrics_that_there_are(destination: Path) -> None:

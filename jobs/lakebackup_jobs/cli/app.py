@@ -114,7 +114,7 @@ _PANELS: Mapping[str, Mapping[str, str | Group]] = {
         **_group(
             "serve",
             "Serve the catalog, and log tasks, to other programs.",
-            dict.fromkeys(("thrift", "connect", "http"), "look.serve"),
+            dict.fromkeys(("thrift", "connect", "metrics", "http"), "look.serve"),
         ),
     },
     "Keep": {

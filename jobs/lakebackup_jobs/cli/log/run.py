@@ -58,8 +58,8 @@ def run(
     note = "Stops after this flush; Ctrl-C again interrupts it."
     with stopped_by_signals(stop, note), ExitStack() as beside:
         if metrics_port is not None:
-            from lakebackup_jobs.logs.control.metrics import LogCollector, serve
+            from lakebackup_jobs.logs.control.metrics import LogCollector, registry, serve
 
             collector = LogCollector(where, found.catalog, name, last_error)
-            beside.enter_context(serve(collector, metrics_host, metrics_port))
+            beside.enter_context(serve(registry(collector), metrics_host, metrics_port))
         call.run(run_task, request, stop=stop, last_error=last_error)

@@ -75,6 +75,30 @@ def connect(
         _until_stopped(lambda: True)
 
 
+@verb(options.REPO)
+def metrics(
+    call: Call,
+    port: int = option("--port PORT", "Port to listen on.", 9464, **{**options.PORTS, "min": 0}),
+    host: str = HOST,
+) -> None:
+    """Serve the figures of all sources and log tasks to Prometheus, until Ctrl-C.
+
+    Each scrape reads the catalog. Nothing can be changed this way.
+
+    Examples:
+        lakebackup serve metrics --repo ./backups
+        curl http://127.0.0.1:9464/metrics
+    """
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup_jobs.logs.control.metrics import of_destination, serve
+
+    CatalogReader.require(*call.places)
+    _warn_if_open(call, host)
+    with serve(of_destination(*call.places), host, port) as listening:
+        _ready(call, f"http://{f'[{host}]' if ':' in host else host}:{listening}/metrics")
+        _until_stopped(lambda: True)
+
+
 @verb(options.REPO, options.KAFKA_CONFIG)
 def http(
     call: Call,

@@ -18,10 +18,9 @@ from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup.storage import open_storage
 from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.http_gate import Gate, answer_errors
-from lakebackup_jobs.logs.control.metrics import LogCollector, registry
+from lakebackup_jobs.logs.control.metrics import of_destination
 from lakebackup_jobs.logs.control.status import statuses
 from lakebackup_jobs.logs.task import TaskSettings
-from lakebackup_jobs.query.source_metrics import of_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,13 +87,12 @@ def _tasks(place: Place) -> APIRouter:
         """Stop the task; `lost`: events of each topic that are not flushed."""
         return control.stop(place, name)
 
-    at = place.destination, place.catalog
-    metrics_of = registry(LogCollector(*at), of_catalog(*at))
+    figures = of_destination(place.destination, place.catalog)
 
     @routes.get("/metrics")
     def metrics() -> Response:
         """Every task and every source, for Prometheus."""
-        return Response(generate_latest(metrics_of), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(figures), media_type=CONTENT_TYPE_LATEST)
 
     return routes
 

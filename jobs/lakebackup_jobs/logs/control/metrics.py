@@ -15,6 +15,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.logs.control.status import statuses
 from lakebackup_jobs.logs.task import LastError
+from lakebackup_jobs.query.source_metrics import of_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -95,18 +96,23 @@ def registry(*collectors: Collector) -> CollectorRegistry:
     return found
 
 
+def of_destination(destination: str, catalog: str | None) -> CollectorRegistry:
+    """The metrics of every task and every source."""
+    return registry(LogCollector(destination, catalog), of_catalog(destination, catalog))
+
+
 @contextmanager
-def serve(collector: LogCollector, host: str, port: int) -> Iterator[int]:
+def serve(metrics: CollectorRegistry, host: str, port: int) -> Iterator[int]:
     """Metrics at http://host:port/metrics while the block runs; gives the port.
 
     Raises EnvironmentProblem when it cannot listen there.
     """
     try:
-        server, thread = start_http_server(port, host, registry(collector))
+        server, thread = start_http_server(port, host, metrics)
     except OSError as error:
         raise EnvironmentProblem(
             f"Metrics cannot be served at {host}:{port}: {error.strerror or error}.",
-            hint="Give another --metrics-port.",
+            hint="Give another port.",
         ) from None
     try:
         yield server.server_port
