@@ -141,6 +141,7 @@ def test_what_a_killed_drill_left_is_deleted_by_the_next_one(spark: SparkSession
     assert row == {"outcome": "ok"}
 
 
+@pytest.mark.long
 def test_a_full_of_a_feed_is_compared_row_by_row_and_its_log_by_the_count(
     spark: SparkSession, empty_catalog: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,7 +77,8 @@ def take(spark: SparkSession, root: Path, **asked: Any) -> dict[str, Any]:
     return catalog_import.run(request, spark=spark, reporter=quiet())
 
 
-@pytest.mark.parametrize("form", ["jsonl", pytest.param("parquet", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_what_was_exported_comes_back_the_same(
     spark: SparkSession, root: Path, empty: Path, tmp_path: Path, form: Any
 ) -> None:

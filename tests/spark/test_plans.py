@@ -144,6 +144,7 @@ def test_differences(
         assert {one["engine"] for one in said if one["query"] == "diff_totals"} == {engine}
 
 
+@pytest.mark.long
 def test_prunes(
     topics: MadeBackups, queues: MadeQueues, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -272,6 +272,7 @@ def test_an_account_that_is_not_there() -> None:
         find_account("nobody-of-that-name")
 
 
+@pytest.mark.long
 def test_a_notebook_asks_through_spark_connect(place: Path, empty_catalog: Path, s3: S3Proxy) -> None:
     program = """
         import sys

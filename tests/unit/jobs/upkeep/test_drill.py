@@ -95,8 +95,9 @@ def test_a_seed_draws_the_same_restore_point_again_and_seeds_draw_them_all(lab: 
         assert found["seed"] == seed
         return str(found["drills"][0]["backup_id"])
 
-    assert [drawn(seed) for seed in range(12)] == [drawn(seed) for seed in range(12)]
-    assert {drawn(seed) for seed in range(12)} == set(lab.backups)
+    found = [drawn(seed) for seed in range(12)]
+    assert [drawn(seed) for seed in range(3)] == found[:3]
+    assert set(found) == set(lab.backups)
     drawn_by_chance = lab.drill()
     (row,) = lab.rows()
     assert row["seed"] == drawn_by_chance["seed"]

@@ -104,6 +104,7 @@ ANSWERS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_month_later_one_row_stands_for_the_files_of_a_deleted_backup(
     root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
