@@ -74,11 +74,12 @@ LIMIT 1000
 # COMMAND ----------
 
 from lakebackup_jobs.query import charts
+from lakebackup_jobs.query.report.values import calendar
 
 catalog = con.catalog()
 catalog.define("unusable", "report_unusable")
 (newest,) = con.sql("SELECT coalesce(max(finished_at), 0) DIV 1000 AS ms FROM backups").rows()
-runs = catalog.rows("report_runs", now_ms=newest["ms"], days=91)
+runs = calendar(catalog, newest["ms"], 91)
 notebook.show(charts.calendar(runs, newest["ms"], 91), "calendar")
 
 # COMMAND ----------

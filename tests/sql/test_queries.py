@@ -197,6 +197,7 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
         relation("source backup_id reason fault_backup_id fault_state path detail", "faults end_ts found_at"),
         {"source": "prod", "faults": 0, "end_ts": 0},
     ),
+    "due_instants": (relation("source", "due_ts next_ts"), {"source": "prod"}),
     "leaving": (leaving_schema(), {"reason": "window"}),
     "kept": (relation("backup_id"), {}),
     "suspected": (

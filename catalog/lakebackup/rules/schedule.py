@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise, takewhile
+from itertools import dropwhile, islice, pairwise, takewhile
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -22,6 +22,7 @@ from lakebackup.errors import UsageProblem
 from lakebackup.rules.times import parse_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import tzinfo
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
@@ -61,6 +62,14 @@ class Schedule:
             return (after // self.period_ms + 1) * self.period_ms
         minute = datetime.fromtimestamp(after // MINUTE_MS * 60, self.zone)
         return next(at for at in map(_ms, CronSim(self.cron, minute)) if at > after)
+
+    def between(self, after: int, until: int) -> Iterator[int]:
+        """The instants later than `after` and not later than `until`, both in ms since 1970 UTC."""
+        if self.cron is None:
+            return iter(range(self.next(after), until + 1, self.period_ms))
+        minute = datetime.fromtimestamp(after // MINUTE_MS * 60, self.zone)
+        later = dropwhile(after.__ge__, map(_ms, CronSim(self.cron, minute)))
+        return takewhile(until.__ge__, later)
 
     @property
     def every_ms(self) -> int:

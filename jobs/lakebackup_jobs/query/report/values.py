@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from lakebackup.errors import UsageProblem
+from lakebackup.rules.schedule import parse
 from lakebackup.sql_engine import CLOCK, clock_at
 from lakebackup.sql_engine.delta.log import folder_of
 from lakebackup_jobs.query.report.findings import findings, verdict
 from lakebackup_jobs.query.words import span
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    import pyarrow as pa
 
     from lakebackup.store.reader import CatalogReader
 
@@ -19,6 +24,8 @@ MOST = 100
 CHAINS, TOPICS, DAYS, STEPS = 24, 12, 91, 400
 """Of each source: chains, topics with gaps in their chart, days of runs; marks side by side in a chart."""
 _STAGES = {"covered": "report_covered", "unusable": "report_unusable", "protected": "report_protected"}
+
+_DAY_MS = 86_400_000
 
 # The tables of a summary: the facts that each takes its rows from, and its columns, as `shown=fact` where the
 # two have other names.
@@ -36,6 +43,42 @@ _TABLES = {
     "storage": ("storage", "source destination backups files entries bytes pruned_bytes"),
     "verified": ("checks", "mode at objects ok missing changed damaged orphans=orphan"),
 }
+
+
+def calendar(reader: CatalogReader, now_ms: int, days: int) -> list[dict[str, Any]]:
+    """What became of the runs of each source on each of the `days` up to `now_ms`: query `report_runs`. The
+    reader has the relation `unusable`."""
+    first_ms = (now_ms // _DAY_MS - days + 1) * _DAY_MS
+    reader.give("due_instants", _due_instants(reader.rows("report_schedules"), first_ms, now_ms))
+    return reader.rows("report_runs", now_ms=now_ms, days=days)
+
+
+def _due_instants(policies: Iterable[Mapping[str, Any]], first_ms: int, now_ms: int) -> pa.Table:
+    """When each source's schedule had a run due, since it has a policy, and when the next after that."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    instants = cache(partial(_instants, first_ms=first_ms, now_ms=now_ms))
+    schema = pa.schema({"source": pa.string(), "due_ts": pa.int64(), "next_ts": pa.int64()})
+    tables = [schema.empty_table()]
+    for one in policies:
+        known = instants(one["schedule"], one["time_zone"])
+        later = known.filter(pc.greater(known, one["since_ts"]))
+        due, after = later.slice(0, max(len(later) - 1, 0)), later.slice(1)
+        source = pa.repeat(pa.scalar(one["source"], pa.string()), len(due))
+        tables.append(pa.Table.from_arrays([source, due, after], schema=schema))
+    return pa.concat_tables(tables)
+
+
+def _instants(schedule: str, zone: str | None, first_ms: int, now_ms: int) -> pa.Array:
+    """Those of a schedule from one instant to another, and the first one after that."""
+    import pyarrow as pa
+
+    try:
+        found = parse(schedule, zone)
+    except UsageProblem:  # an older version took it
+        return pa.array([], pa.int64())
+    return pa.array([*found.between(first_ms - 1, now_ms), found.next(now_ms)], pa.int64())
 
 
 def facts(reader: CatalogReader, now_ms: int) -> dict[str, Any]:
@@ -65,7 +108,7 @@ def facts(reader: CatalogReader, now_ms: int) -> dict[str, Any]:
         "faults": reader.rows("report_faults", most=MOST),
         "storage": reader.rows("report_storage"),
         "checks": reader.rows("report_checks"),
-        "runs": reader.rows("report_runs", now_ms=now_ms, days=DAYS),
+        "runs": calendar(reader, now_ms, DAYS),
         "spans": reader.rows("report_spans", steps=STEPS),
         "intervals": reader.rows("report_intervals", topics=TOPICS, steps=STEPS),
         "growth": reader.rows("report_growth", steps=STEPS),

@@ -56,6 +56,21 @@ def test_the_next_is_ahead_and_no_further_than_every(text: str, moment: datetime
     assert timedelta(milliseconds=found.next(due) - due) >= timedelta(hours=1)
 
 
+@given(
+    st.sampled_from(FORMS),
+    st.sampled_from(["UTC", "Europe/Berlin", "America/New_York"]),
+    st.integers(0, 4 * 10**12),
+    st.integers(0, 40 * DAY_MS),
+)
+def test_between_is_one_next_after_the_other(text: str, zone: str, after: int, span: int) -> None:
+    found, wanted = parse(text, zone), list[int]()
+    due = found.next(after)
+    while due <= after + span:
+        wanted.append(due)
+        due = found.next(due)
+    assert list(found.between(after, after + span)) == wanted
+
+
 @pytest.mark.parametrize(
     ("text", "after", "due"),
     [

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 from tests.support.made_up import DAY, FIRST, NASTY, put, three_months
+from tests.support.rows import backup_row, filled
 
 from lakebackup.errors import EnvironmentProblem
+from lakebackup.rows.upkeep import Policy
 from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.query.report import values
 from lakebackup_jobs.query.whole_file import write_whole
@@ -46,6 +49,26 @@ def test_each_source_the_worst_first(facts: dict[str, Any]) -> None:
     )
     worst = [row["scope"] for row in facts["topics"] if row["gaps"]]
     assert sorted(worst) == ["invoices", "orders", "payments"]
+
+
+def test_a_run_that_was_missed_is_one_of_its_schedule(tmp_path: Path) -> None:
+    """Of working days, and of the policy's zone: on Tuesday and on Friday none came, and none was due on
+    Saturday and Sunday."""
+    monday = 1_780_264_800_000  # 2026-06-01 00:00 in Berlin, 22:00 of the day before in UTC
+    came = [monday + day * DAY + 9 * 3_600_000 for day in (0, 2, 3)]
+    policy = filled(
+        Policy, source="prod", at=(monday - DAY) * 1000, incremental_schedule="30 2 * * mon-fri",
+        time_zone="Europe/Berlin",
+    )  # fmt: skip
+    broken = filled(Policy, source="edge", at=(monday - DAY) * 1000, full_schedule="0 0 99 * *")
+    backups = [backup_row(n, end_ts=at, finished_at=at * 1000) for n, at in enumerate(came, 1)]
+    writer = CatalogWriter(None, str(tmp_path))
+    writer.migrate()
+    for rows in ([policy, broken], backups):
+        writer.append(rows)
+    runs = values.facts(CatalogReader.require(str(tmp_path)), monday + 6 * DAY)["runs"]
+    missed = {(row["source"], (row["day_ts"] - monday) / DAY): row["missed"] for row in runs if row["missed"]}
+    assert missed == {("prod", 1 + 2 / 24): 1, ("prod", 4 + 2 / 24): 1}
 
 
 def test_what_is_missing(facts: dict[str, Any], catalog: Path) -> None:

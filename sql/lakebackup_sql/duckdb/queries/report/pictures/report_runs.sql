@@ -1,4 +1,4 @@
--- caed7c641b7a20f4 backups failures missed_runs raw_policies unusable
+-- cb6eb3cceb57d390 backups due_instants failures unusable
 WITH ended AS (
   SELECT
     b.source,
@@ -10,67 +10,40 @@ WITH ended AS (
     b.finished_at // 86400000000 AS day,
     CASE WHEN b.ts_domain = 'ms' THEN b.end_ts ELSE b.started_at // 1000 END AS began_ts
   FROM backups AS b
-), scheduled AS (
+), missed AS (
   SELECT
-    m.source,
-    m.every_ms,
-    p.since_ts
-  FROM (
-    SELECT
-      source,
-      MIN(every_ms) AS every_ms
-    FROM missed_runs
-    GROUP BY
-      source
-  ) AS m
-  JOIN (
-    SELECT
-      source,
-      MIN("at") // 1000 AS since_ts
-    FROM raw_policies
-    GROUP BY
-      source
-  ) AS p
-    ON m.source = p.source
-), waits AS (
-  SELECT
-    w.source,
-    w.every_ms,
-    w.began_ts,
-    CASE
-      WHEN w.next_ts IS NULL
-      THEN (
-        $now_ms - w.began_ts
-      ) // w.every_ms
-      ELSE (
-        w.next_ts - w.began_ts + w.every_ms // 2
-      ) // w.every_ms - 1
-    END AS missed
+    e.source,
+    e.due_ts // 86400000 AS day
   FROM (
     SELECT
       r.source,
-      r.began_ts,
-      s.every_ms,
-      LEAD(r.began_ts) OVER (PARTITION BY r.source ORDER BY r.began_ts NULLS FIRST) AS next_ts
+      r.due_ts,
+      r.next_ts,
+      MIN(r.began_ts) OVER (
+        PARTITION BY r.source
+        ORDER BY r.ts NULLS FIRST
+        RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
+      ) AS came_ts
     FROM (
       SELECT
         source,
-        began_ts
-      FROM ended
+        due_ts AS ts,
+        due_ts,
+        next_ts,
+        TRY_CAST(NULL AS BIGINT) AS began_ts
+      FROM due_instants
       UNION ALL
       SELECT
         source,
-        since_ts AS began_ts
-      FROM scheduled
+        began_ts AS ts,
+        TRY_CAST(NULL AS BIGINT) AS due_ts,
+        TRY_CAST(NULL AS BIGINT) AS next_ts,
+        began_ts
+      FROM ended
     ) AS r
-    JOIN scheduled AS s
-      ON r.source = s.source
-    WHERE
-      r.began_ts >= s.since_ts
-  ) AS w
-), days AS (
-  SELECT
-    UNNEST(GENERATE_SERIES($now_ms // 86400000 - $days + 1, $now_ms // 86400000)) AS day
+  ) AS e
+  WHERE
+    NOT e.due_ts IS NULL AND COALESCE(e.came_ts >= e.next_ts, TRUE)
 ), counted AS (
   SELECT
     e.source,
@@ -105,25 +78,14 @@ WITH ended AS (
     f."at" // 86400000000 > $now_ms // 86400000 - $days
   UNION ALL
   SELECT
-    w.source,
-    d.day,
+    m.source,
+    m.day,
     0 AS ended,
     0 AS failed,
-    LEAST(w.missed, (
-      (
-        d.day + 1
-      ) * 86400000 - 1 - w.began_ts
-    ) // w.every_ms) - GREATEST(d.day * 86400000 - 1 - w.began_ts, 0) // w.every_ms AS missed,
+    1 AS missed,
     TRY_CAST(NULL AS BIGINT) AS duration_ms,
     0 AS bytes
-  FROM waits AS w
-  JOIN days AS d
-    ON (
-      d.day + 1
-    ) * 86400000 > w.began_ts
-    AND d.day * 86400000 <= w.began_ts + w.missed * w.every_ms
-  WHERE
-    w.missed > 0
+  FROM missed AS m
 )
 SELECT
   source,
