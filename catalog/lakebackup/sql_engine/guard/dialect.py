@@ -47,8 +47,9 @@ def named(tree: exp.Expr) -> None:
     Each engine would invent another. A name that the text has already would change what that means, so it
     gets an underscore.
     """
-    taken = {name.name.lower() for name in tree.find_all(exp.Identifier)}
-    for select in tree.find_all(exp.Select):
+    written = {name.name.lower() for name in tree.find_all(exp.Identifier)}
+    for select in list(tree.find_all(exp.Select)):
+        taken = set(written)
         for one in select.expressions:
             if isinstance(one, _NAMED) or one.is_star or one.find(*_SEVERAL):
                 continue
