@@ -29,7 +29,8 @@ _NAMED = (exp.Alias, exp.Aliases, exp.Column, exp.Dot)
 #: Functions that make several columns or name them.
 _SEVERAL = (exp.UDTF, exp.Explode, exp.Inline, exp.Columns)
 _LONGEST_NAME = 60
-_DATES = (exp.CurrentDate, exp.TsOrDsToDate, exp.StrToDate, exp.LastDay)
+_DATES = (exp.AddMonths, exp.CurrentDate, exp.LastDay, exp.NextDay, exp.StrToDate, exp.TsOrDsToDate)
+_DATES_BY_NAME = frozenset({"date_add", "date_from_unix_date", "date_sub", "make_date", "trunc"})
 _DAYS = frozenset({"DAY", "WEEK", "MONTH", "QUARTER", "YEAR"})
 _OTHERS = frozenset(macro.partition("(")[0] for macro in MACROS)
 
@@ -146,6 +147,8 @@ def _is_date(node: exp.Expr) -> bool:
             and _is_date(date)
             for date, interval in pairs
         )
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower().removeprefix(OTHER) in _DATES_BY_NAME
     return isinstance(node, _DATES) or (isinstance(node, exp.Cast) and node.to.is_type("date"))
 
 
