@@ -156,6 +156,9 @@ def _by_name(node: exp.Anonymous) -> exp.Expr | None:
     name, given = node.name.lower(), node.expressions
     if name in ("datediff", "date_diff") and len(given) == 3:
         return exp.func("datesub", exp.Literal.string(given[0].name), *given[1:])
+    if name == "date_add" and len(given) == 3:
+        added = exp.Interval(this=exp.paren(given[1]), unit=exp.var(given[0].name))
+        return exp.paren(exp.Add(this=exp.cast(given[2], "timestamp"), expression=added))
     if f"{OTHER}{name}" in _OTHERS:
         node.set("this", f"{OTHER}{name}")
         return None
