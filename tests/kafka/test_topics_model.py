@@ -297,9 +297,10 @@ class Topics(RuleBasedStateMachine):
         truth.until(reached, f"{wanted} is stable")
 
     @precondition(lambda self: self.model.backups)
-    @rule(chosen=some, data=st.data(), into_kafka=st.integers(0, 4))
-    def restore(self, chosen: list[str], data: st.DataObject, into_kafka: int) -> None:
-        to_ts = data.draw(st.none() | st.sampled_from(self.times()), label="to_ts")
+    @rule(chosen=some, when=st.none() | st.integers(0, 1000), into_kafka=st.integers(0, 4))
+    def restore(self, chosen: list[str], when: int | None, into_kafka: int) -> None:
+        times = self.times()  # how many there are depends on the clock
+        to_ts = None if when is None else times[when % len(times)]
         expected = {name: self.model.restored(name, to_ts) for name in chosen}
         refused = {outcome for outcome in expected.values() if isinstance(outcome, type)}
         real = [self.real(name) for name in chosen]
