@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import dropwhile, islice, pairwise, takewhile
+from itertools import count, dropwhile, islice, pairwise, takewhile
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -58,18 +58,18 @@ class Schedule:
 
     def next(self, after: int) -> int:
         """The first instant later than `after`, both in ms since 1970 UTC."""
-        if self.cron is None:
-            return (after // self.period_ms + 1) * self.period_ms
-        minute = datetime.fromtimestamp(after // MINUTE_MS * 60, self.zone)
-        return next(at for at in map(_ms, CronSim(self.cron, minute)) if at > after)
+        return next(self._later(after))
 
     def between(self, after: int, until: int) -> Iterator[int]:
         """The instants later than `after` and not later than `until`, both in ms since 1970 UTC."""
+        return takewhile(until.__ge__, self._later(after))
+
+    def _later(self, after: int) -> Iterator[int]:
+        """All instants later than `after`."""
         if self.cron is None:
-            return iter(range(self.next(after), until + 1, self.period_ms))
+            return count((after // self.period_ms + 1) * self.period_ms, self.period_ms)
         minute = datetime.fromtimestamp(after // MINUTE_MS * 60, self.zone)
-        later = dropwhile(after.__ge__, map(_ms, CronSim(self.cron, minute)))
-        return takewhile(until.__ge__, later)
+        return dropwhile(after.__ge__, map(_ms, CronSim(self.cron, minute)))
 
     @property
     def every_ms(self) -> int:

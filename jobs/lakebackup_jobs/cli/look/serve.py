@@ -90,12 +90,12 @@ def metrics(
         curl http://127.0.0.1:9464/metrics
     """
     from lakebackup.store.reader import CatalogReader
-    from lakebackup_jobs.logs.control.metrics import of_destination, serve
+    from lakebackup_jobs.logs.control.metrics import of_destination, serve, url_of
 
     CatalogReader.require(*call.places)
     _warn_if_open(call, host)
     with serve(of_destination(*call.places), host, port) as listening:
-        _ready(call, f"http://{f'[{host}]' if ':' in host else host}:{listening}/metrics")
+        _ready(call, f"{url_of(host, listening)}/metrics")
         _until_stopped(lambda: True)
 
 

@@ -18,7 +18,7 @@ from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup.storage import open_storage
 from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.http_gate import Gate, answer_errors
-from lakebackup_jobs.logs.control.metrics import of_destination
+from lakebackup_jobs.logs.control.metrics import of_destination, url_of
 from lakebackup_jobs.logs.control.status import statuses
 from lakebackup_jobs.logs.task import TaskSettings
 
@@ -126,8 +126,7 @@ def serving(app: FastAPI, host: str, port: int) -> Iterator[tuple[str, Callable[
         thread = threading.Thread(target=server.run, args=([listening],), name="http", daemon=True)
         thread.start()
         try:
-            at = f"[{host}]" if ":" in host else host
-            yield f"http://{at}:{listening.getsockname()[1]}", thread.is_alive
+            yield url_of(host, listening.getsockname()[1]), thread.is_alive
         finally:
             server.should_exit = True
             thread.join()

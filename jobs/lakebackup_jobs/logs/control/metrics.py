@@ -101,6 +101,11 @@ def of_destination(destination: str, catalog: str | None) -> CollectorRegistry:
     return registry(LogCollector(destination, catalog), of_catalog(destination, catalog))
 
 
+def url_of(host: str, port: int) -> str:
+    """Where a server answers that listens there."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 @contextmanager
 def serve(metrics: CollectorRegistry, host: str, port: int) -> Iterator[int]:
     """Metrics at http://host:port/metrics while the block runs; gives the port.

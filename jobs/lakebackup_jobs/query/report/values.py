@@ -6,7 +6,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import UsageProblem
-from lakebackup.rules.schedule import parse
+from lakebackup.rules.schedule import DAY_MS, parse
 from lakebackup.sql_engine import CLOCK, clock_at
 from lakebackup.sql_engine.delta.log import folder_of
 from lakebackup_jobs.query.report.findings import findings, verdict
@@ -24,8 +24,6 @@ MOST = 100
 CHAINS, TOPICS, DAYS, STEPS = 24, 12, 91, 400
 """Of each source: chains, topics with gaps in their chart, days of runs; marks side by side in a chart."""
 _STAGES = {"covered": "report_covered", "unusable": "report_unusable", "protected": "report_protected"}
-
-_DAY_MS = 86_400_000
 
 # The tables of a summary: the facts that each takes its rows from, and its columns, as `shown=fact` where the
 # two have other names.
@@ -48,7 +46,7 @@ _TABLES = {
 def calendar(reader: CatalogReader, now_ms: int, days: int) -> list[dict[str, Any]]:
     """What became of the runs of each source on each of the `days` up to `now_ms`: query `report_runs`. The
     reader has the relation `unusable`."""
-    first_ms = (now_ms // _DAY_MS - days + 1) * _DAY_MS
+    first_ms = (now_ms // DAY_MS - days + 1) * DAY_MS
     reader.give("due_instants", _due_instants(reader.rows("report_schedules"), first_ms, now_ms))
     return reader.rows("report_runs", now_ms=now_ms, days=days)
 

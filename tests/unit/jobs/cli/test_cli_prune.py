@@ -81,5 +81,6 @@ def test_only_what_is_too_large_is_planned_on_spark(tmp_path: Path, monkeypatch:
     assert (by(spark), by(spark, "spark"), by(spark, error=full)) == ("duckdb", "spark", "spark")
     with pytest.raises(TooLarge):
         by(spark, "duckdb", full)
+    assert (by(spark, "duckdb"), by(None)) == ("duckdb", "duckdb")
     with pytest.raises(EnvironmentProblem, match="S3 does not answer"):
         by(spark, error=EnvironmentProblem("S3 does not answer."))
