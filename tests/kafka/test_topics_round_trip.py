@@ -263,6 +263,11 @@ def test_into_a_delta_table(kept: Kept, spark: SparkSession, tmp_path: Path) -> 
     assert found == kept.rows[0] + kept.rows[1]
     with pytest.raises(Refused, match="there is a Delta table"):
         kept.lab.restore(kept.name, target=f"delta:{path}")
+    # What is added is counted, not what was there.
+    again: dict[str, Any] = {"target": f"delta:{path}", "maps": {kept.name: "renamed"}, "append": True}
+    early = sum(row.timestamp <= OLD + 1 for rows in kept.rows.values() for row in rows)
+    assert kept.lab.restore(kept.name, to_ts=OLD + 1, **again)["entries"] == early
+    assert spark.read.format("delta").load(str(path)).count() == len(table) + early
 
 
 def test_a_backup_moved_to_another_place_still_restores_and_verifies(lab: Lab, topic: Make) -> None:

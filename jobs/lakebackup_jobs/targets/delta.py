@@ -98,13 +98,17 @@ class DeltaTarget(Target):
 
     def _commits(self) -> Iterator[dict[str, Any]]:
         """What the commits of the table record of themselves, the newest first."""
+        for _, action in self._actions():
+            if "commitInfo" in action:
+                yield action["commitInfo"]
+
+    def _actions(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The path below the table of each commit with each of its actions, the newest commit first."""
         storage = open_storage(self._path, private=False)
         names = [found.path for found in storage.list(f"{FOLDER}/") if found.path.endswith(".json")]
         for name in sorted((name for name in names if Path(name).stem.isdigit()), reverse=True):
             for line in storage.get(name).splitlines():
-                action = json.loads(line)
-                if "commitInfo" in action:
-                    yield action["commitInfo"]
+                yield name, json.loads(line)
 
     def metrics(self) -> dict[str, str]:
         """What the newest commit counted."""
@@ -114,6 +118,19 @@ class DeltaTarget(Target):
     def read(self, spark: SparkSession) -> DataFrame:
         """Its rows."""
         return spark.read.format("delta").load(self._path)
+
+    def added(self, spark: SparkSession, app_id: str) -> DataFrame | None:
+        """The rows added by the commit whose `txnAppId` this is; None: there is no such commit."""
+        from pyspark.sql import functions as sf
+
+        actions = self._actions()
+        name = next((name for name, action in actions if action.get("txn", {}).get("appId") == app_id), None)
+        if name is None:
+            return None
+        then = spark.read.format("delta").option("versionAsOf", int(Path(name).stem)).load(self._path)
+        files = spark.read.schema("add STRUCT<path: STRING>").json(f"{self._path}/{name}")
+        names = files.where("add IS NOT NULL").select(sf.substring_index("add.path", "/", -1).alias("file"))
+        return then.withColumn("file", sf.col("_metadata.file_name")).join(names, "file", "left_semi")
 
     def write(self, content: Content[Written]) -> Written:
         """One commit: a new table, more rows of it, or a merge into it."""

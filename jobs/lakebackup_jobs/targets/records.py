@@ -77,16 +77,15 @@ class Records:
         raise NotImplementedError  # a restore of records is not continued by another
 
     def in_table(self, table: DeltaTarget) -> list[RegionOutcome]:
-        """What the table has of the restored topics."""
+        """What the restore added to the table."""
         from pyspark.sql import functions as sf
 
-        if not self.plan.files:
+        added = table.added(self.spark, self.commit["txnAppId"]) if self.plan.files else None
+        if added is None:
             return []
         scopes = {t.target: t.scope for t in self.plan.topics}
         counts = (
-            table.read(self.spark)
-            .where(sf.col("topic").isin(list(scopes)))
-            .groupBy("topic", "partition")
+            added.groupBy("topic", "partition")
             .agg(sf.count("*").alias("entries"), (sf.max("offset") + 1).alias("position"))
             .collect()  # one row a partition
         )
