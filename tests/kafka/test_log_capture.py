@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.support import kafka_truth as truth
 from tests.support import made_up
 from tests.support.catalogs import backup_id, made_backup
 from tests.support.change_feed import ChangeFeed, produce
@@ -370,6 +371,20 @@ def test_an_event_that_cannot_be_read_leaves_nothing(capture: Capture) -> None:
     assert not [path for path in left if "/000001" in path]
     named = {row.path for row in read_part(capture.storage, layout.parts_path("task", job.backup_id, 0))}
     assert {path for path in left if "/log/" in path} == named
+
+
+def test_a_topic_recreated_after_the_plan_is_not_taken_for_the_planned_one(capture: Capture) -> None:
+    """Its offsets start at 0 again: a flush got events of the new one, as if they were the old one's."""
+    bootstrap = capture.client["bootstrap.servers"]
+    lively().send(bootstrap, capture.topic)
+    job, before = capture.job(), everything(capture)
+    truth.delete_topic(bootstrap, capture.topic)
+    truth.create_topic(bootstrap, capture.topic, 2)
+    lively().send(bootstrap, capture.topic)
+    for task in range(2):
+        with pytest.raises(EnvironmentProblem, match=f"{capture.topic} was deleted and recreated"):
+            job.run(task)
+    assert everything(capture) == before
 
 
 def big() -> ChangeFeed:

@@ -194,18 +194,25 @@ class Cluster:
             for name, topic in sorted(described.items())
         ]
 
-    def recreated(self, epochs: Mapping[str, str]) -> list[str]:
-        """Those of the topics (name -> id) that have another id now; one that is gone is none of them."""
+    def require_same(self, epochs: Mapping[str, str]) -> None:
+        """Raise EnvironmentProblem when a topic (name -> id) that was read is another one by now; one that is
+        gone was there until then.
+
+        The other one's offsets start at 0 again, and brokers are asked by the topic's name, so its records
+        would be stored as those of the deleted topic.
+        """
         if not epochs:
-            return []
+            return
         futures = self._admin.describe_topics(TopicCollection(sorted(epochs)))
-        found = []
         for name, future in futures.items():
             with suppress(NotFound):
                 topic = self._wait(future, f"describe topics ({name})")
                 if _hex(topic.topic_id) != epochs[name]:
-                    found.append(name)
-        return found
+                    raise EnvironmentProblem(
+                        f"Topic {name} was deleted and recreated while it was backed up; nothing of this run "
+                        "is visible.",
+                        hint="Run it again: it backs up the new one.",
+                    )
 
     def positions(self, topics: Iterable[TopicState], isolation: str) -> tuple[int, list[RegionState]]:
         """Where every partition begins and ends, and the instant (ms) before which all of it was written.

@@ -21,6 +21,7 @@ from lakebackup.formats.logs.events import META_TABLE, WRITE
 from lakebackup.formats.logs.logfile import LogFileWriter, LogPlace, Scratch
 from lakebackup.sql_engine.pace import spend
 from lakebackup.storage import Storage, open_storage
+from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.consume import reader
 from lakebackup_jobs.kafka.format.arrow import records_of
 from lakebackup_jobs.lifecycle.tasks.part import Parts
@@ -112,6 +113,7 @@ class _Attempt:
                 for part_of_feed in self._job.tasks[self._task]:
                     self._capture(part_of_feed, spool)
                 spool.finish()
+            Cluster(self._job.client).require_same({of.topic: of.epoch for of in self._job.tasks[self._task]})
             return self._rows()
         except BaseException:
             self.discard(set())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
 from lakebackup.formats.queues.headers import NAMES
+from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.consume import Progress, reader
 from lakebackup_jobs.kafka.format.key_filter import KeyFilters, hashes_of
 from lakebackup_jobs.kafka.format.records import OFFSET, Block
@@ -75,7 +76,7 @@ class QueueCopyJob(OffsetsTask):
                     self._scan(span, look, done)
                 scan.flush()
                 ranges.append(scan.range(span.start, span.end))
-            self.require_same({span.scope: span.epoch for span in self.tasks[task]})
+            Cluster(self.client).require_same({span.scope: span.epoch for span in self.tasks[task]})
             keys.commit()
             writer.commit(ranges)
         return rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import EnvironmentProblem
 from lakebackup.rules import layout
 from lakebackup.sql_engine.pace import spend_of
 from lakebackup.storage import AlreadyExists, ObjectWriter, Storage
@@ -124,21 +123,6 @@ class OffsetsTask(PartTask):
             for writer in writers:
                 writer.__exit__(None, None, None)
 
-    def require_same(self, epochs: Mapping[str, str]) -> None:
-        """Raise EnvironmentProblem when a topic (name -> id) that was read is another one by now.
-
-        Its offsets start at 0 again, and brokers are asked by the topic's name, so its records would be
-        stored as those of the deleted topic.
-        """
-        from lakebackup_jobs.kafka.admin.cluster import Cluster
-
-        if again := Cluster(self.client).recreated(epochs):
-            raise EnvironmentProblem(
-                f"Topic {again[0]} was deleted and recreated while it was backed up; nothing of this run is "
-                "visible.",
-                hint="Run it again: it backs up the new one.",
-            )
-
 
 @dataclass(frozen=True, kw_only=True)
 class CopyJob(OffsetsTask):
@@ -148,12 +132,13 @@ class CopyJob(OffsetsTask):
     rolls: Mapping[str, int]
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
+        from lakebackup_jobs.kafka.admin.cluster import Cluster
         from lakebackup_jobs.kafka.format.key_filter import KeyFilters
 
         done = self.counter(storage, task)
         with KeyFilters(storage, self.source, self.backup_id, task) as keys:
             rows = [row for split in self.tasks[task] for row in self._copy(storage, split, keys, done)]
-            self.require_same({split.scope: split.epoch for split in self.tasks[task]})
+            Cluster(self.client).require_same({split.scope: split.epoch for split in self.tasks[task]})
             keys.commit()
         return rows
 
