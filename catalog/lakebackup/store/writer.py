@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from lakebackup.store.delta_append import RowSource
     from lakebackup.store.manifest import Manifest
 
+    Recorded = Policy | PolicyTopics | Hold | LogTask | QueueRestore | Drill
     Session = SparkSession | Callable[[], SparkSession] | None
 
 #: Tables whose rows are stored completely in the audit log: action -> table.
@@ -341,11 +342,21 @@ class CatalogWriter(Catalog):
         self._store_audit(entry, audit_id)
         self.append([entry], f"audit-{entry.at}-{audit_id}")
 
-    def record(self, row: Policy | PolicyTopics | Hold | LogTask | QueueRestore | Drill) -> None:
+    def record(self, row: Recorded) -> None:
         """Record a policy, a hold, a log task, an engine's restore or a drill: in the audit log, for
         rebuilds, and as a row."""
-        self.append_audit(_entry(row))
-        self.append([row])
+        self.record_next(lambda: row)
+
+    def record_next(self, make: Callable[[], Recorded | None]) -> None:
+        """As `record`, for the row that `make` returns under the catalog's lease, so that what it reads
+        cannot change before the row is there; None: nothing is recorded."""
+        with self._lease():
+            row = make()
+            if row is not None:
+                entry, name = _entry(row), secrets.token_hex(4)
+                self._store_audit(entry, name)
+                append(self._storage, "audit", [entry], f"audit-{entry.at}-{name}")
+                append(self._storage, table_of(type(row)), [row], name)
 
     def record_once(self, rows: Sequence[QueueRestore], name: str) -> None:
         """As `record`, for several rows; once for each `name`."""
@@ -451,7 +462,7 @@ def _run_in_threads(*tasks: Callable[[], object]) -> None:
             done.result()
 
 
-def _entry(row: Policy | PolicyTopics | Hold | LogTask | QueueRestore | Drill) -> Audit:
+def _entry(row: Recorded) -> Audit:
     """The audit entry that contains a complete row."""
     table = table_of(type(row))
     action = next(action for action, held in ROWS_IN_AUDIT.items() if held == table)

@@ -137,17 +137,25 @@ def record(
     state: State,
     settings: TaskSettings,
     detail: str | None = None,
+    *,
+    asked: Task | None = None,
 ) -> Task:
-    """Record what a task is to do from now on; returns it. The row is the last, whatever the clocks are."""
-    reader = CatalogReader.open(destination, catalog)
-    last = reader.one("log_task", source=layout.check_source(name)) if reader else None
-    row = LogTask(
-        source=name,
-        at=max(time.time_ns() // 1000, last["at"] + 1 if last else 0),
-        actor=holder(),
-        state=state,
-        settings=settings_text(settings),
-        detail=detail,
-    )
-    CatalogWriter(None, destination, catalog).record(row)
-    return Task(name, state, row.at, row.actor, settings, detail)
+    """Record what a task is to do from now on, as its last row whatever the clocks are; returns it.
+
+    `asked`: the task as the caller knows it. Where it was changed since, nothing is recorded, and the task as
+    it is now is returned.
+    """
+    found: list[Task] = []
+
+    def make() -> LogTask | None:
+        last = find(CatalogReader.open(destination, catalog), name)
+        if asked and last and last.at != asked.at:
+            found.append(last)
+            return None
+        at, actor = max(time.time_ns() // 1000, last.at + 1 if last else 0), holder()
+        found.append(Task(name, state, at, actor, settings, detail))
+        text = settings_text(settings)
+        return LogTask(source=name, at=at, actor=actor, state=state, settings=text, detail=detail)
+
+    CatalogWriter(None, destination, catalog).record_next(make)
+    return found[0]

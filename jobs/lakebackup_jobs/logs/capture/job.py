@@ -226,8 +226,8 @@ class LogJob:
 
     def record(self, state: State, detail: str | None = None, *, asked: Task | None = None) -> None:
         """Record the state of the task, unless it has ended or was changed since `asked`."""
-        now = self.task()
-        if not now.over and (asked is None or now.at == asked.at):
-            request = self.request
-            task.record(request.destination, request.catalog, now.name, state, now.settings, detail)
+        now, request = self.task(), self.request
+        if not now.over:
+            where = (request.destination, request.catalog, now.name)
+            task.record(*where, state, now.settings, detail, asked=asked or now)
             self.watch.forget()

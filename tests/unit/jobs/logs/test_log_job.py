@@ -131,11 +131,11 @@ def test_trouble_is_known_at_once_and_the_catalog_knows_as_soon_as_it_can_be(
 ) -> None:
     record, full, seen = task.record, [EnvironmentProblem("No space left")] * 2, list[Any]()
 
-    def recorded(*arguments: Any) -> Any:
+    def recorded(*arguments: Any, **named: Any) -> Any:
         seen.append(job.last_error.text)
         if full:
             raise full.pop()
-        return record(*arguments)
+        return record(*arguments, **named)
 
     monkeypatch.setattr(run.task, "record", recorded)
     job.pause(EnvironmentProblem("No space left for the flush"))
@@ -148,6 +148,21 @@ def test_a_task_that_was_stopped_meanwhile_stays_stopped(root: str, job: LogJob)
     task.record(root, None, "prod", "stopped", SETTINGS)
     job.pause(Damaged("no event"))
     assert (at(root).state, at(root).detail) == ("stopped", None)
+
+
+@pytest.mark.parametrize("asked", ["stopped", "running"])
+def test_what_a_person_asks_while_the_job_records_a_pause_counts(
+    root: str, job: LogJob, monkeypatch: pytest.MonkeyPatch, asked: State
+) -> None:
+    record = task.record
+
+    def late(*arguments: Any, **named: Any) -> Any:
+        record(root, None, "prod", asked, SETTINGS)  # the job has looked, and not written yet
+        return record(*arguments, **named)
+
+    monkeypatch.setattr(run.task, "record", late)
+    job.pause(Damaged("no event"))
+    assert (at(root).state, at(root).detail) == (asked, None)
 
 
 def test_one_job_a_task(root: str, job: LogJob, stop: Stop) -> None:
