@@ -145,13 +145,13 @@ def plan_restore(
     reader: CatalogReader,
     *,
     whole_from: int | None = None,
-    base_filters: Sequence[str] | None = None,
+    base: tuple[int, Sequence[str]] | None = None,
     leave_uncovered: bool = False,
 ) -> LogRestorePlan:
     """Plan a restore. Writes nothing.
 
     `whole_from`: the ts from which the log must have every change of each table; None: the start of the span.
-    `base_filters`: the filters of the restore that this one continues; None: it continues none.
+    `base`: up to which ts the target was restored, and by which filters; None: it holds nothing.
     `leave_uncovered`: leave out tables that lack earlier changes, with a note, instead of Refused. Raises
     NotFound (no such log, no table by the filters), Refused (a span that the log does not cover, a table that
     the base lacks), UsageProblem.
@@ -162,7 +162,8 @@ def plan_restore(
     start_ts = log.start(end_ts, full)
     if whole_from is None:
         whole_from = 0 if request.on_full else start_ts
-    tables = log.tables(start_ts, end_ts, whole_from, base_filters, leave_uncovered=leave_uncovered)
+    continued = base[1] if base and base[0] == start_ts else None
+    tables = log.tables(start_ts, end_ts, whole_from, continued, leave_uncovered=leave_uncovered)
     span: dict[str, Any] = {"source": log.source, "start_ts": start_ts, "end_ts": end_ts}
     parameters = {
         **span,

@@ -70,7 +70,7 @@ def run(
         plan_restore,
         request,
         whole_from=base.from_ts if base else None,
-        base_filters=base.filters if base and base.to_ts == request.start_ts else None,
+        base=(base.to_ts, base.filters) if base else None,
     )
     made = planned(reader, request, spark, reporter, plan)
     after = Held.after(base, made, request)

@@ -76,11 +76,7 @@ class Log:
         self.made.add(filled(Floor, source="shop", low_position=ts, **place))
 
     def plan(self, **asked: Any) -> LogRestorePlan:
-        more = {
-            name: asked.pop(name)
-            for name in ("whole_from", "base_filters", "leave_uncovered")
-            if name in asked
-        }
+        more = {name: asked.pop(name) for name in ("whole_from", "base", "leave_uncovered") if name in asked}
         return plan_restore(replace(ASKED, **asked), self.made.planner(), **more)
 
 
@@ -169,10 +165,13 @@ def test_a_table_that_came_into_the_filter_later(log: Log) -> None:
 
 def test_a_table_that_was_renamed_since_is_not_in_what_it_continues_from(log: Log) -> None:
     log.table(2, "orders2", 250, "rename", covered_from=4)
-    wanted = {"start_ts": 200, "filters": ("shop.orders*",), "base_filters": ("shop.orders*",)}
+    wanted = {"start_ts": 200, "filters": ("shop.orders*",), "base": (200, ("shop.orders*",))}
     with pytest.raises(Refused, match=r"shop\.items is shop\.orders2 by now"):
         log.plan(whole_from=0, **wanted)
     assert log.plan(whole_from=0, end_ts=240, **wanted).only == (1,)
+    log.cut(200)  # where the log begins now, a restore starts without --startts
+    with pytest.raises(Refused, match=r"shop\.items is shop\.orders2 by now"):
+        log.plan(whole_from=0, **wanted | {"start_ts": None})
 
 
 def test_a_table_that_came_back_is_there_with_all_its_rows(log: Log) -> None:
@@ -190,7 +189,7 @@ def test_what_was_made_while_a_table_was_dropped_does_not_hold_it(log: Log) -> N
     while_gone = log.backup(None, 100, "full")
     for held in ((), ("shop.*",)):
         with pytest.raises(Refused, match=r"shop\.orders was dropped"):
-            log.plan(start_ts=100, filters=held, base_filters=held, whole_from=0)
+            log.plan(start_ts=100, filters=held, base=(100, held), whole_from=0)
     assert log.plan(start_ts=100).only is None  # what was committed since, upon nothing
     plan = log.plan(on_full=True)
     assert (plan.full, plan.start_ts) == (None, 0)
@@ -205,8 +204,8 @@ def test_a_table_that_was_written_to_before_it_had_a_name(log: Log) -> None:
     log.file(backup_id(1), 7, "write", 10, 90)
     log.table(7, "late", 150)
     with pytest.raises(Refused, match=r"shop\.late had no name"):
-        log.plan(start_ts=100, filters=("shop.*",), base_filters=("shop.*",), whole_from=0)
-    assert log.plan(start_ts=100, base_filters=(), whole_from=0).changed == (7,)
+        log.plan(start_ts=100, filters=("shop.*",), base=(100, ("shop.*",)), whole_from=0)
+    assert log.plan(start_ts=100, base=(100, ()), whole_from=0).changed == (7,)
     assert 7 in [table.table_id for table in log.plan(filters=("shop.*",)).tables]
     assert "1 tables without a name" in log.plan(end_ts=100, filters=("shop.*",)).notes[0]
     assert not log.plan(end_ts=100).notes
