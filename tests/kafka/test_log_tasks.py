@@ -21,7 +21,7 @@ from tests.support.change_feed import ChangeFeed, produce
 from tests.support.chosen import chosen
 from tests.support.command_line import quiet
 from tests.support.faults import Killed, _InWorker, expire_leases, watched
-from tests.support.kafka_truth import contents
+from tests.support.kafka_truth import contents, delete_topic
 from tests.support.log_tasks import LogTask, busy, captured, sent
 from tests.support.made_changes import MadeChanges, delete, named, put, truncated
 
@@ -481,6 +481,21 @@ def test_a_record_a_key_and_what_goes_on(topics: Topics) -> None:
     topics.made.flush([truncated(1, 35)], 40)
     with pytest.raises(Refused, match="emptied"):
         topics.restore(start_ts=30, end_ts=40)
+
+
+def test_topics_that_were_deleted_are_not_taken_for_restored(topics: Topics) -> None:
+    topics.restore()
+    delete_topic(topics.broker.bootstrap, f"{topics.prefix}shop.orders")
+    with pytest.raises(Refused, match=r"deleted or recreated: p\w+\.shop\.orders"):
+        topics.restore()
+    delete_topic(topics.broker.bootstrap, f"{topics.prefix}shop.items")
+    topics.made.flush([put(1, b"b", 25, b"4")], 30)
+    with pytest.raises(Refused, match="filled up to 20 were deleted"):
+        topics.restore(start_ts=20, end_ts=30)
+    topics.restore(end_ts=30)
+    assert [row[:2] for row in topics.held("orders")] == [(b"a", b"3"), (b"c", None), (b"b", b"4")]
+    assert topics.held("items") == [(b"", b"", b"16", 16)]
+    assert topics.restore(end_ts=30)["done_before"]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from lakebackup_jobs.targets import Held, Target
 from lakebackup_jobs.targets.replay_task import ANY, PARTITIONER, TRANSACTION_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -79,8 +79,17 @@ class ChangeTopics(Target):
         self.place = f"kafka://{servers}" + (f"?prefix={self._prefix}" if self._prefix else "")
 
     def held(self) -> Held | None:
-        """What earlier restores from this destination brought under the prefix."""
-        return Held.read(json.dumps(self._kept().get("held")))
+        """What earlier restores from this destination brought under the prefix, and is still there."""
+        kept = self._kept()
+        held = Held.read(json.dumps(kept.get("held")))
+        if held is None or not self._gone(kept.get("topics", {})):
+            return held
+        if self._request.start_ts == held.to_ts:
+            raise Refused(
+                f"The topics that restores filled up to {held.to_ts} were deleted.",
+                hint="Leave out --startts, to restore them from the beginning.",
+            )
+        return None
 
     def write(self, content: Changes) -> dict[str, int]:
         """Stage the changes, once, and produce them from where the topics have them."""
@@ -90,7 +99,11 @@ class ChangeTopics(Target):
         folder, group = layout.restore_folder(f"log-{name}"), f"lakebackup-log-{name}"
         topics = self._topics(content.plan)
         ours = json.loads(after.text())
-        doing = self._kept().get("doing") or {"held": ours}
+        kept = self._kept()
+        doing = kept.get("doing") or {"held": ours}
+        if self._gone(doing.get("topics", {})):
+            doing = {"held": ours}
+            self._clear(folder, group, len(self._staged(folder) or ()))
         if doing["held"] != ours:
             held = doing["held"]
             raise Refused(
@@ -103,15 +116,18 @@ class ChangeTopics(Target):
             if files is None:
                 self._refuse(topics, content)
                 files = self._stage(content, folder)
-            self._keep(doing=doing)
             self._make(topics)
+            doing = {"topics": self._ids(topics), **doing}
+            self._keep(doing=doing)
             entries = self._produce(content, files, topics[0], group)
             doing = {**doing, "entries": entries, "files": len(files)}
             self._keep(doing=doing)
         # Until it is recorded as done, whoever resumes it clears what was staged.
         self._clear(folder, group, doing["files"])
-        ids = {state.scope: state.epoch for state in self._cluster.describe(topics)}
-        self._keep(held=ours, topics={**self._kept().get("topics", {}), **ids}, doing=None)
+        before = kept.get("topics", {}) if content.before else {}
+        # A restore that an older version began did not note them.
+        ids = doing.get("topics") or self._ids(topics)
+        self._keep(held=ours, topics={**before, **ids}, doing=None)
         return {"entries": doing["entries"], "topics": len(topics)}
 
     def _produce(self, content: Changes, files: Sequence[str], topic: str, group: str) -> int:
@@ -169,6 +185,24 @@ class ChangeTopics(Target):
                 hint="Restore under another prefix (?prefix=TEXT). To resume a restore that was cut off, "
                 "give the same --startts and --endts.",
             )
+
+    def _ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The ids of those of the topics that are there."""
+        there = set(self._cluster.topic_names())
+        return {s.scope: s.epoch for s in self._cluster.describe([t for t in topics if t in there])}
+
+    def _gone(self, filled: Mapping[str, str]) -> bool:
+        """Whether the topics (name -> id) that a restore filled were deleted. Refused when only some were."""
+        ids = self._ids(filled)
+        lost = [topic for topic, epoch in filled.items() if ids.get(topic) != epoch]
+        if 0 < len(lost) < len(filled):
+            raise Refused(
+                f"Topics that a restore filled were deleted or recreated: {', '.join(lost[:_SHOWN])}"
+                f"{' and others' if len(lost) > _SHOWN else ''}.",
+                hint="Delete the others that it filled too and restore from the beginning, or restore under "
+                "another prefix (?prefix=TEXT).",
+            )
+        return bool(lost)
 
     def _make(self, topics: Sequence[str]) -> None:
         there, copies = set(self._cluster.topic_names()), min(_COPIES, self._cluster.brokers())
