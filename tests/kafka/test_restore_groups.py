@@ -172,19 +172,27 @@ def test_continuing_is_refused_where_it_could_not_be_right(lab: Lab, topic: Make
     lab.restore(name, continued=True, maps={name: copy}, to_ts=START + 4)
     with pytest.raises(Refused, match="records after that were left out"):
         lab.restore(name, continued=True, maps={name: copy})
+    part, newest = f"{copy}-part", f"SELECT * FROM files WHERE scope = '{name}' AND start_position > 0"
+    truth.produce(lab.bootstrap, name, rows(2, first=10))
+    lab.backup(name)
+    lab.restore(select=newest, partial=True, maps={name: part})
+    with pytest.raises(Refused, match="in part: some records were left out"):
+        lab.restore(name, continued=True, maps={name: part})
     whole = f"{copy}-whole"
-    assert lab.restore(name, continued=True, maps={name: whole})["entries"] == 10
+    assert lab.restore(name, continued=True, maps={name: whole})["entries"] == 12
+    with pytest.raises(Refused, match="--from-time would leave out"):
+        lab.restore(name, continued=True, maps={name: whole}, from_ts=START)
     assert lab.restore(name, continued=True, maps={name: whole})["entries"] == 0
-    truth.produce(lab.bootstrap, name, rows(4, first=10))
+    truth.produce(lab.bootstrap, name, rows(4, first=12))
     lab.backup(name)
     shown = lab.restore(name, continued=True, maps={name: whole}, dry_run=True)
     assert shown["entries_in_files"] == 4
     assert lab.restore(name, continued=True, maps={name: whole})["entries"] == 4
     # A new chain holds all records again; only those that are new are brought.
-    truth.produce(lab.bootstrap, name, rows(2, first=14))
+    truth.produce(lab.bootstrap, name, rows(2, first=16))
     lab.backup(name, mode="full")
     assert lab.restore(name, continued=True, maps={name: whole})["entries"] == 2
-    assert translated.assert_exact(lab, name, whole) == 16
+    assert translated.assert_exact(lab, name, whole) == 18
     truth.delete_topic(lab.bootstrap, name)
     truth.create_topic(lab.bootstrap, name, retention_ms="-1")
     truth.produce(lab.bootstrap, name, rows(2))

@@ -75,6 +75,10 @@ class SchemaRecord(Row):
     log_ts: int
 
 
+#: In place of the instant up to which a topic was restored.
+IN_PART = -1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation(Row):
     """Where a run of restored records went: source offsets to target offsets.
@@ -82,7 +86,8 @@ class Translation(Row):
     A group at source offset p in `[from_position, to_position)` moves to `target_position + greatest(0, p -
     first_position)`: the positions before `first_position` held no record that was restored.
     `target_position` is UNKNOWN where others wrote in between, or where records were spread by key. A row
-    without positions is for a group that has read all before it.
+    without positions is for a group that has read all before it. `to_ts`: the instant after which records
+    were left out; IN_PART: others were, too.
     """
 
     restore_id: str

@@ -9,7 +9,7 @@ import numpy as np
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.rows.base import UNKNOWN
-from lakebackup.rows.topics import Translation
+from lakebackup.rows.topics import IN_PART, Translation
 from lakebackup.storage import open_storage
 from lakebackup.store.translations import object_path, put_rows
 from lakebackup_jobs.targets import Target, open_target
@@ -125,6 +125,8 @@ class KafkaTarget(Target):
         from lakebackup_jobs.targets.replay_task import ReplayJob, producer_of
 
         plan, splits, group = content.plan, content.splits, group_of(content.restore_id)
+        asked = self._request
+        holes = asked.partial or (asked.append and plan.from_ts is not None)
         into = self.into(plan)
         identities = {
             t.scope: Translation(
@@ -142,7 +144,7 @@ class KafkaTarget(Target):
                 first_position=0,
                 to_position=0,
                 target_position=0,
-                to_ts=plan.to_ts,
+                to_ts=IN_PART if holes and plan.to_ts is None else plan.to_ts,
             )
             for t in plan.topics
             if self._request.records is None  # rows of a SELECT have no source offsets

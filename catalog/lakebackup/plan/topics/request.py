@@ -28,6 +28,7 @@ from lakebackup.plan.topics.restore import (
     refuse_outside,
 )
 from lakebackup.rows.base import TOPICS, pick
+from lakebackup.rows.topics import IN_PART
 from lakebackup.rules import patterns, topic_settings
 from lakebackup.rules.kinds import only_one, require_kind, require_kind_of, require_source
 from lakebackup.rules.times import format_ts
@@ -407,8 +408,8 @@ def plan_rest(
     `into`: source topic -> id of its target topic in `cluster`, of those that are there. `restore_id`: of the
     run that this one resumes, which does not count.
 
-    Raises Refused when an earlier restore did not end, left out records after some time, or brought
-    another history of the topic, or one that was cut back; or when the rest may lack deletions.
+    Raises Refused when an earlier restore did not end, left records out, or brought another history of the
+    topic, or one that was cut back; or when the rest may lack deletions, or would lack what is before a time.
     """
     reader = made.chosen.reader
     names = {topic.scope: topic.target for topic in made.topics}
@@ -436,10 +437,17 @@ def plan_rest(
                 hint="Restore into another topic with --map.",
             )
         if row["to_ts"] is not None:
+            some = row["to_ts"] == IN_PART
+            how = "in part: some records" if some else f"to {format_ts(row['to_ts'])}: records after that"
             raise Refused(
-                f"Topic {names[scope]} was restored to {format_ts(row['to_ts'])}: records after that were "
-                "left out between others, and cannot be inserted any more.",
+                f"Topic {names[scope]} was restored {how} were left out between others, and cannot be "
+                "inserted any more.",
                 hint="Restore into another topic with --map.",
+            )
+        if made.from_ts is not None:
+            raise Refused(
+                f"--from-time would leave out what lies between it and what topic {names[scope]} holds.",
+                hint="Leave it out: --continue begins where earlier restores ended.",
             )
         until[scope, row["region"]] = row["position"]
     _refuse_lost_deletions(made, parameters)

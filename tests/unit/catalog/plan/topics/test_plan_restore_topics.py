@@ -24,7 +24,7 @@ from lakebackup.plan.topics.request import (
 from lakebackup.plan.topics.restore import PartRead, RestorePlan, between, require_restorable
 from lakebackup.rows.backups import DataFile, Floor, Removal, Scope
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
-from lakebackup.rows.topics import Translation
+from lakebackup.rows.topics import IN_PART, Translation
 from lakebackup.rows.upkeep import Restore
 from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.store.reader import CatalogReader
@@ -163,6 +163,27 @@ def test_what_continues_a_compacted_topic_does_not_lack_deletions(tmp_path: Path
         plan_rest(plan, "c", {"orders": "id-1"}, None)
     plain = replace(plan, topics=(replace(topic, settings=TopicSettings({})),))
     assert plan_rest(plain, "c", {"orders": "id-1"}, None).until == {("orders", "0"): 4}
+
+
+def test_what_is_continued_has_no_hole(tmp_path: Path) -> None:
+    made = MadeBackups(tmp_path)
+    made.backup([[Record(0, 1)]])
+    reader = made.planner()
+    plan = plan_restore(RestoreRequest(str(tmp_path), "kafka://b:1", topics=("orders",)), reader)
+    there = {"scope": "orders", "epoch": EPOCH, "region": "0", "target_epoch": "id-1", "to_position": 1}
+
+    def rest(to_ts: int | None = None, **changes: Any) -> Any:
+        row = filled(Translation, source="prod", cluster="c", restore_id="r1", at=1, to_ts=to_ts, **there)
+        reader.give("translations", pa.Table.from_pylist([as_row(row)], ARROW_SCHEMAS["translations"]))
+        return plan_rest(replace(plan, **changes), "c", {"orders": "id-1"}, None)
+
+    assert rest().until == {("orders", "0"): 1}
+    with pytest.raises(Refused, match="restored in part: some records were left out"):
+        rest(to_ts=IN_PART)
+    with pytest.raises(Refused, match=r"restored to 2020.*: records after that were left out"):
+        rest(to_ts=1_600_000_000_000)
+    with pytest.raises(Refused, match="--from-time would leave out what lies between"):
+        rest(from_ts=5)
 
 
 def test_what_is_added_to_a_restore_that_did_not_end_would_come_twice(tmp_path: Path) -> None:
