@@ -121,6 +121,22 @@ def test_a_full_starts_over_and_leaves_nothing(lab: Lab, name: str, tmp_path: Pa
     ]
 
 
+def test_a_full_that_was_cut_off_at_its_very_end_is_not_all_of_the_next(
+    lab: Lab, name: str, tmp_path: Path
+) -> None:
+    """Tonight's run has what came since last night's, whose marker was not there yet."""
+    truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20))
+    cut_off(lab, name, "put complete", tmp_path / "1", mode="full")
+    full = lab.backup(name, mode="full")
+    assert (full["kind"], full["entries"]) == ("full", 80)
+    cut_off(lab, name, "put complete", tmp_path / "2", mode="full")
+    truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20, start=20))
+    done = lab.backup(name, mode="full")
+    assert (done["ended"]["kind"], done["ended"]["entries"]) == ("full", 80)
+    assert (done["parent"], done["entries"]) == (done["ended"]["backup_id"], 80)
+    assert not (lab.folder / "lab/begun.json").exists()
+
+
 def test_what_was_not_read_and_is_gone_is_not_gone_on_with(lab: Lab, name: str, tmp_path: Path) -> None:
     truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20))
     lab.backup(name, parallelism=4)

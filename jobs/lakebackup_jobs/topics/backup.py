@@ -72,8 +72,6 @@ def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) ->
         topics = TopicsBackup(work, request, cluster, writer.prepare())
         life = Life(topics, lease)
         ended = life.settle()
-        if ended and request.mode == "full":
-            return ended
         if ended:
             topics.reader = work.reader()
             # What came in since the positions of then; a cumulative one would read all again.
