@@ -17,7 +17,7 @@ from tests.support.looks import seen
 from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put, rollback, truncated
 from tests.support.processes import Run
 
-from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
+from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.cipher import Cipher
 from lakebackup.formats.logs.logfile import read_log_file
 from lakebackup.plan.logs.restore import LogRestoreRequest
@@ -451,6 +451,28 @@ def test_names_follow_tables(feed: Log) -> None:
         feed.restore("then", start_ts=30)
     with pytest.raises(Refused, match=r"in \(0, 30\]"):
         feed.restore("all", start_ts=21, end_ts=25)
+
+
+def test_a_restore_that_stalled_writes_nothing_over_a_later_one(
+    feed: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed.made.flush([put(1, b"a", 10, b"1")], 20)
+    feed.restore(end_ts=20)
+    feed.made.flush([put(1, b"a", 25, b"2")], 30)
+    feed.made.flush([put(1, b"a", 35, b"3")], 40)
+    onto = Changes.onto
+
+    def late(changes: Changes, held: Any) -> Any:
+        monkeypatch.undo()
+        for start, end in ((20, 30), (30, 40)):
+            expire_leases(feed.root)
+            feed.restore(start_ts=start, end_ts=end)
+        return onto(changes, held)
+
+    monkeypatch.setattr(Changes, "onto", late)
+    with pytest.raises(Busy, match="Another restore has written to the table"):
+        feed.restore(start_ts=20, end_ts=30)
+    assert [row["value"] for row in feed.rows()] == [b"3"]
 
 
 def test_keys_and_spans_into_a_folder(either: Log) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import Refused
+from lakebackup.errors import Busy, Refused
 from lakebackup.sql_engine.delta.log import FOLDER
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
@@ -149,6 +149,11 @@ class DeltaTarget(Target):
             rows = self.read(spark)
             content.onto(rows).createOrReplaceTempView("log_changes")
             rows.createOrReplaceTempView("log_target")
+            if self.held() != content.before:  # this run stalled, and lost its lease
+                raise Busy(
+                    f"Another restore has written to the table at {self._path} meanwhile.",
+                    hint="Nothing of this one is in it. Run it again: it begins where the table is by then.",
+                )
             with _metadata(spark, content.commit["userMetadata"]):
                 spark.sql(load("changes", "log_continue"))
             for view in ("log_changes", "log_target"):
