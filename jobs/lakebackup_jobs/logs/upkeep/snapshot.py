@@ -19,7 +19,7 @@ from lakebackup.rows.base import CHANGES
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.lease import is_held
-from lakebackup_jobs.lifecycle.run import Life
+from lakebackup_jobs.lifecycle.run import Life, mark_complete
 from lakebackup_jobs.lifecycle.tasks.part import parts_of
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 from lakebackup_jobs.lifecycle.tasks.totals import Totals
@@ -98,15 +98,18 @@ def _lease_name(backup_id: str) -> str:
 
 
 def sweep(work: Workspace) -> None:
-    """Delete what is left of fulls that were interrupted before they existed."""
+    """Delete what is left of fulls that were interrupted before they existed, and mark those that were
+    interrupted after it: a rebuilt catalog would not restore them."""
     source = work.source
     for backup_id in list(work.storage.folders(layout.fulls_folder(source))):
         # In this order: a run writes the marker before it releases its lease.
-        if (
-            is_held(work.storage, _lease_name(backup_id))
-            or work.storage.exists(layout.marker_path(source, backup_id, "complete"))
-            or work.reader().rows("show_backup", backup_id=backup_id)
+        if is_held(work.storage, _lease_name(backup_id)) or work.storage.exists(
+            layout.marker_path(source, backup_id, "complete")
         ):
+            continue
+        if there := work.reader().rows("show_backup", backup_id=backup_id):
+            if there[0]["state"] == "complete":
+                mark_complete(work, backup_id)
             continue
         work.reporter.note(f"deleting what full {backup_id} left, which was interrupted")
         # The manifest first: without it no rebuilt catalog takes it for a full.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.support.catalogs import backup_id
+from tests.support.catalogs import backup_id, made_backup
 from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups
 from tests.support.made_changes import MadeChanges, commit, prewrite, put, rollback
@@ -94,10 +94,16 @@ def test_what_leaves_the_log_is_listed_with_the_number_of_the_compaction(tmp_pat
 def test_of_what_killed_fulls_left_only_what_nobody_works_on_and_no_catalog_knows_goes(
     tmp_path: Path,
 ) -> None:
+    """One that is in the catalog gets its marker, without which a rebuilt catalog would not restore it."""
     made = MadeBackups(tmp_path, "shop")
     storage = made.storage
-    killed, marked, at_work = (backup_id(number) for number in (1, 2, 3))
-    for name in (killed, marked, at_work):
+    killed, marked, at_work, known, doubtful = (backup_id(number) for number in range(1, 6))
+    made.add(
+        made_backup(4, source="shop", destination=made.destination),
+        made_backup(5, source="shop", destination=made.destination, state="unconfirmed"),
+    )
+    made.flush()
+    for name in (killed, marked, at_work, known, doubtful):
         storage.put(f"{layout.full_folder('shop', name)}_delta_log/0.json", b"{}")
         storage.put(f"{layout.full_folder('shop', name)}part.parquet", b"rows")
         storage.put(f"{layout.backup_folder('shop', name)}listing/000000.objects.arrow", b"objects")
@@ -106,5 +112,6 @@ def test_of_what_killed_fulls_left_only_what_nobody_works_on_and_no_catalog_know
     with Lease.acquire(storage, f"full-{at_work}", "me"):
         sweep(Workspace(request, "shop", quiet()))
     left = {found.path for folder in ("fulls", "backups") for found in storage.list(f"shop/{folder}/")}
-    assert {path.split("/")[2] for path in left} == {marked, at_work}
-    assert len(left) == 7
+    assert {path.split("/")[2] for path in left} == {marked, at_work, known, doubtful}
+    assert len(left) == 14
+    assert {path.split("/")[2] for path in left if path.endswith("/complete")} == {marked, known}
