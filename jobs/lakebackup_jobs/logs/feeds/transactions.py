@@ -55,7 +55,8 @@ SEEN = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("seq",
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """In commit order. `next`: the first offset of the topic (id `epoch`) that was not read.
+    """In commit order. `next`: the first offset of the topic (id `epoch`) that was not read; `leader_epoch`: of
+    its leader then, None: not known.
 
     `begin`: where rows of the first snapshot belong, just before the first transaction; None before there was
     one. `begun`: by key, ts of those that began and have not ended. `places`: by `topic/partition`, (ts, seq,
@@ -70,6 +71,7 @@ class Transactions:
     begun: Mapping[str, int] = field(default_factory=dict)
     places: Mapping[str, Sequence[int]] = field(default_factory=dict)
     forgot: int = -1
+    leader_epoch: int | None = None
 
     @classmethod
     def none(cls, epoch: str) -> Transactions:
@@ -186,7 +188,7 @@ class Transactions:
 
     def write(self, storage: Storage, path: str) -> None:
         """Put it, perhaps in place of the same by another attempt."""
-        names = ("epoch", "next", "begin", "begun", "places", "forgot")
+        names = ("epoch", "next", "begin", "begun", "places", "forgot", "leader_epoch")
         state = {name: getattr(self, name) for name in names}
         schema = self.rows.schema.with_metadata({"feed": json.dumps(state)})
         write_rows(storage, path, schema, self.rows.to_batches())
