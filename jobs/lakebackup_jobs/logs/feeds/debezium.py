@@ -150,7 +150,8 @@ class DebeziumFeed:
         resolved_ts: int | None,
     ) -> int | None:
         """See Feed. Writes to the flush's folder what the next flush must know."""
-        known = Transactions.read(storage, context["transactions"]).counted(finished, storage)
+        reports = list(finished)
+        known = Transactions.read(storage, context["transactions"]).counted(reports, storage)
         known.kept().write(storage, carried(context["folder"]))
-        reached = known.checkpoint()
+        reached = known.checkpoint([one["waits"] for one in reports if one.get("waits") is not None])
         return resolved_ts if reached is None else max(reached, resolved_ts or 0)

@@ -182,6 +182,22 @@ def test_the_checkpoint_waits_for_every_event_of_a_transaction(storage: Storage)
     assert third.checkpoint(1005) == 1008
 
 
+def test_the_checkpoint_waits_for_a_transaction_whose_end_was_lost(storage: Storage) -> None:
+    """Those that were committed after it are whole, in other partitions."""
+    first = Flush(storage, known(end(5, 1005, 1), end(7, 1400, 1), end(8, 1500, 1)))
+    messages = event("c", {"id": 1}, {}, 5), event("c", {"id": 2}, {}, 6, ts_ms=1300)
+    [found] = first.decode(A, batch(*messages))
+    first.decode(B, batch(*(event("c", {"id": tx}, {}, tx, table="b") for tx in (7, 8))))
+    assert (found.upto, first.checkpoint()) == (1, 1299)
+    second = first.next(end(9, 1600, 1))
+    second.decode(A, batch(messages[1]))  # it has nothing but what it waits for
+    second.decode(B, batch(event("c", {"id": 9}, {}, 9, table="b")))
+    assert second.checkpoint(1299) == 1299
+    third = second.next(end(6, 1700, 1), folder="shop/backups/d/")
+    third.decode(A, batch(messages[1]))
+    assert third.checkpoint(1299) == 1699
+
+
 def test_what_was_captured_whole_comes_again_and_counts_once(storage: Storage) -> None:
     first = Flush(storage, known(end(5, 1005, 1), end(6, 1006, 1)))
     first.decode(A, batch(event("c", {"id": 1}, {}, 5), event("u", {"id": 1}, {}, 6)))
