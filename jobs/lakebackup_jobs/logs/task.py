@@ -86,6 +86,11 @@ def settings_text(settings: TaskSettings) -> str:
     return _SETTINGS.dump_json(settings).decode()
 
 
+def settings_of(text: str) -> TaskSettings:
+    """What `settings_text` made JSON text of."""
+    return _SETTINGS.validate_json(text)
+
+
 def lease_name(name: str) -> str:
     """The lease that the job of a task holds as long as it is there."""
     return f"log-{name}"
@@ -109,7 +114,7 @@ def keys_of(name: str, keys_file: str | None) -> LogKeys:
 
 def task_of(row: dict[str, Any]) -> Task:
     """A row of log_task."""
-    settings = _SETTINGS.validate_json(row["settings"])
+    settings = settings_of(row["settings"])
     return Task(row["source"], row["state"], row["at"], row["actor"], settings, row["detail"])
 
 

@@ -28,7 +28,7 @@ from lakebackup_jobs.lifecycle.tasks.rows import write_rows
 from lakebackup_jobs.logs.capture.flush_task import CaptureJob
 from lakebackup_jobs.logs.capture.fold_task import FoldJob
 from lakebackup_jobs.logs.feeds import ISOLATION, Range, feed_of
-from lakebackup_jobs.logs.task import keys_of, settings_text
+from lakebackup_jobs.logs.task import keys_of, settings_of, settings_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -247,6 +247,12 @@ def chosen_tables(filters: Sequence[str], names: Sequence[Mapping[str, Any]]) ->
     """Ids of the tables with a name in the filter; `names`: rows of log_names."""
     tables = TableFilter(filters)
     return {row["table_id"] for row in names if tables.takes(row["db"], row["name"])}
+
+
+def is_wanted(request: LogRequest, flush: Flush) -> bool:
+    """Whether a flush was planned with the task's present settings. Else another one takes its place: it may
+    have left out what the task is to capture now, or have captured what later flushes leave out."""
+    return all(settings_of(scope.settings) == request.settings for scope in flush.scopes)
 
 
 def capture_job(request: LogRequest, flush: Flush) -> CaptureJob:

@@ -47,7 +47,7 @@ class FlushPlanner(Planner[Flush]):
     def job(self, draft: Flush) -> tuple[Job, int] | None:
         request = self._request
         reader = CatalogReader(request.destination, request.catalog)
-        if latest_number(reader, request.name) + 1 != draft.number:
+        if latest_number(reader, request.name) + 1 != draft.number or not flushes.is_wanted(request, draft):
             return None
         return flushes.capture_job(request, draft), len(draft.tasks)
 
@@ -71,7 +71,7 @@ class Capture(Stream[Flush]):
 
     def publish(self, draft: Flush, rows: list[Row], totals: Totals, lease: Lease, batch: DataFrame) -> None:
         request, ends = self._request, publish.ends_of([row.ends for row in rows])
-        if publish.idle(draft, ends):
+        if not flushes.is_wanted(request, draft) or publish.idle(draft, ends):
             return
         fold = flushes.fold_job(request, draft)
         last = run_all(fold, range(1), batch.sparkSession)

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebackup.errors import Refused, UsageProblem
+from lakebackup.plan.topics.forks import BackupEnd, cut_back
 from lakebackup.rules.patterns import compile_pattern
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.consume import reader
+from lakebackup_jobs.kafka.client.epochs import Logs
 from lakebackup_jobs.kafka.format.arrow import records_of
 from lakebackup_jobs.logs.feeds import ISOLATION
 from lakebackup_jobs.logs.feeds.debezium_decoder import DebeziumDecoder
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakebackup.formats.logs.events import Domain
+    from lakebackup.plan.partitions import RegionState
     from lakebackup.storage import Storage
     from lakebackup_jobs.logs.feeds import Range
 
@@ -90,9 +93,10 @@ class DebeziumFeed:
                 f"{topic} does not hold the transactions from offset {known.next} on any more.",
                 hint="Its retention.ms must be -1. Start a new task, after a new snapshot of the connector.",
             )
+        self._check_cut(known, place)
         if before:
             tidy(storage, before)
-        known = self._read_ends(known, topic, place.end)
+        known = self._read_ends(replace(known, leader_epoch=place.leader_epoch), topic, place.end)
         path = prepared(folder)
         known.write(storage, path)
         return {"folder": folder, "transactions": path}
@@ -105,6 +109,17 @@ class DebeziumFeed:
                 f"Topic {lost.scope}, partition {lost.region}, begins at offset {lost.low}: transactions "
                 "that lost an event are never whole, and the log would end before them.",
                 hint="Start with a connector with a new topic.prefix, whose topics have retention.ms=-1.",
+            )
+
+    def _check_cut(self, known: Transactions, place: RegionState) -> None:
+        read = BackupEnd(0, *place.place, known.next, known.leader_epoch)
+        cut = cut_back([read], {read.where: place}, Logs(self.client, lambda _: {}))
+        if cut or known.next > place.end:
+            raise Refused(
+                f"{place.scope} was cut back behind offset {known.next}, up to which it was read, as by an "
+                "unclean election of its leader: ends of transactions were lost.",
+                hint="Start a new task on a connector with a new topic.prefix, which takes a new snapshot; "
+                "what this one captured stays restorable.",
             )
 
     def _read_ends(self, known: Transactions, topic: str, end: int) -> Transactions:
@@ -135,7 +150,8 @@ class DebeziumFeed:
         resolved_ts: int | None,
     ) -> int | None:
         """See Feed. Writes to the flush's folder what the next flush must know."""
-        known = Transactions.read(storage, context["transactions"]).counted(finished, storage)
+        reports = list(finished)
+        known = Transactions.read(storage, context["transactions"]).counted(reports, storage)
         known.kept().write(storage, carried(context["folder"]))
-        reached = known.checkpoint()
+        reached = known.checkpoint([one["waits"] for one in reports if one.get("waits") is not None])
         return resolved_ts if reached is None else max(reached, resolved_ts or 0)

@@ -43,6 +43,7 @@ class DebeziumDecoder:
         self._runs: list[pa.Table] = []
         self._tables: dict[int, list[Any]] = {}
         self._any = False
+        self._waits: int | None = None
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See Decoder. Raises Damaged for what is no change event, Refused for what cannot be restored."""
@@ -64,11 +65,14 @@ class DebeziumDecoder:
         return Decoded(self._records(changed), self._marks(events), upto)
 
     def finish(self) -> Mapping[str, Any] | None:
-        """See Decoder. `tables`: [id, db, name, least ts] of the tables that occurred."""
-        if not self._any:
+        """See Decoder. `tables`: [id, db, name, least ts] of the tables that occurred.
+
+        `waits`: the time (ms) of the change that waits for the end of its transaction, None: none does.
+        """
+        if not self._any and self._waits is None:
             return None
         runs = pa.concat_tables([SEEN.empty_table(), *self._runs])
-        report: dict[str, Any] = {"place": self._place, "last": list(self._last)}
+        report: dict[str, Any] = {"place": self._place, "last": list(self._last), "waits": self._waits}
         if len(runs) > _FEW_RUNS:
             report["path"] = put_seen(self._storage, self._folder, runs)
         else:
@@ -108,6 +112,8 @@ class DebeziumDecoder:
             found = pc.index(waits, True).as_py()
         if found < 0:
             return events, None
+        if self._begin is not None:
+            self._waits = events["source_ms"][found].as_py()
         return events.slice(0, found), events["offset"][found].as_py()
 
     def _in_order(self, events: pa.Table) -> tuple[Any, Any, Any]:

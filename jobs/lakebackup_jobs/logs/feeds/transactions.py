@@ -60,7 +60,7 @@ class Transactions:
     `begin`: where rows of the first snapshot belong, just before the first transaction; None before there was
     one. `begun`: by key, ts of those that began and have not ended. `places`: by `topic/partition`, (ts, seq,
     sub) of the last change that was captured. `forgot`: the greatest ts of those that are not in `rows` any
-    more.
+    more. `leader_epoch`: of the topic's leader when it was read up to `next`, None: not known.
     """
 
     rows: pa.Table
@@ -70,6 +70,7 @@ class Transactions:
     begun: Mapping[str, int] = field(default_factory=dict)
     places: Mapping[str, Sequence[int]] = field(default_factory=dict)
     forgot: int = -1
+    leader_epoch: int | None = None
 
     @classmethod
     def none(cls, epoch: str) -> Transactions:
@@ -165,14 +166,18 @@ class Transactions:
         for row in self.rows.filter(self.rows["seen"].is_valid()).select(["seq", "seen"]).to_pylist():
             yield _runs([[row["seq"], *row["seen"][i : i + 2]] for i in range(0, len(row["seen"]), 2)])
 
-    def checkpoint(self) -> int | None:
-        """Up to which ts all is captured: another transaction may still end at that of the newest one."""
+    def checkpoint(self, waits: Sequence[int] = ()) -> int | None:
+        """Up to which ts all is captured: another transaction may still end at that of the newest one.
+
+        `waits`: when changes were made whose transactions have not ended. An end that was lost never comes,
+        though those of later transactions do.
+        """
         if not len(self.rows):
             return None
         done = self.rows["done"].to_numpy()
         open_ones = np.flatnonzero(~done)
         at = int(open_ones[0]) if len(open_ones) else len(done) - 1
-        return int(self.rows["ts"][at].as_py()) - 1
+        return min([int(self.rows["ts"][at].as_py()), *waits]) - 1
 
     def kept(self) -> Transactions:
         """Those that the next flush must know."""
@@ -186,7 +191,7 @@ class Transactions:
 
     def write(self, storage: Storage, path: str) -> None:
         """Put it, perhaps in place of the same by another attempt."""
-        names = ("epoch", "next", "begin", "begun", "places", "forgot")
+        names = ("epoch", "next", "begin", "begun", "places", "forgot", "leader_epoch")
         state = {name: getattr(self, name) for name in names}
         schema = self.rows.schema.with_metadata({"feed": json.dumps(state)})
         write_rows(storage, path, schema, self.rows.to_batches())

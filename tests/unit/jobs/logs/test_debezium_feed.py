@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
+from lakebackup.plan.partitions import RegionState, TopicState
+from lakebackup.plan.topics.forks import BackupEnd, EpochEnd
 from lakebackup.storage import Storage, open_storage
-from lakebackup_jobs.logs.feeds import Decoded, Range, feed_of
+from lakebackup_jobs.lifecycle.tasks.rows import write_rows
+from lakebackup_jobs.logs.feeds import Decoded, Range, debezium, feed_of
 from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
 from lakebackup_jobs.logs.feeds.debezium_decoder import region_of, table_id
 from lakebackup_jobs.logs.feeds.debezium_json import ENDS, ask
 from lakebackup_jobs.logs.feeds.transactions import (
     AGAIN_MS,
+    SCHEMA,
     Transactions,
     carried,
     prepared,
     tidy,
 )
 from lakebackup_jobs.logs.task import TaskSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 FEED = DebeziumFeed({}, ("shop",))
 FOLDER = "shop/backups/b/"
@@ -173,6 +180,22 @@ def test_the_checkpoint_waits_for_every_event_of_a_transaction(storage: Storage)
     third = second.next(folder="shop/backups/d/")
     third.decode(A, batch(event("c", {"id": 9}, {}, 6, 2)))
     assert third.checkpoint(1005) == 1008
+
+
+def test_the_checkpoint_waits_for_a_transaction_whose_end_was_lost(storage: Storage) -> None:
+    """Those that were committed after it are whole, in other partitions."""
+    first = Flush(storage, known(end(5, 1005, 1), end(7, 1400, 1), end(8, 1500, 1)))
+    messages = event("c", {"id": 1}, {}, 5), event("c", {"id": 2}, {}, 6, ts_ms=1300)
+    [found] = first.decode(A, batch(*messages))
+    first.decode(B, batch(*(event("c", {"id": tx}, {}, tx, table="b") for tx in (7, 8))))
+    assert (found.upto, first.checkpoint()) == (1, 1299)
+    second = first.next(end(9, 1600, 1))
+    second.decode(A, batch(messages[1]))  # it has nothing but what it waits for
+    second.decode(B, batch(event("c", {"id": 9}, {}, 9, table="b")))
+    assert second.checkpoint(1299) == 1299
+    third = second.next(end(6, 1700, 1), folder="shop/backups/d/")
+    third.decode(A, batch(messages[1]))
+    assert third.checkpoint(1299) == 1699
 
 
 def test_what_was_captured_whole_comes_again_and_counts_once(storage: Storage) -> None:
@@ -362,3 +385,56 @@ def test_topics_are_those_of_one_connector() -> None:
         DebeziumFeed({}, ("other",)).topics(there)
     with pytest.raises(UsageProblem, match="several"):
         DebeziumFeed({}, (".*",)).topics([*there, "other.transaction"])
+
+
+class Cluster:
+    """One with the topic of the transactions, whose leader is of epoch 4; the one before was of epoch 3."""
+
+    def __init__(self, end: int, cut_at: int) -> None:
+        self.end, self.cut_at = end, cut_at
+
+    def topic_names(self) -> list[str]:
+        return ["shop.public.a", "shop.transaction"]
+
+    def describe(self, _: list[str]) -> list[TopicState]:
+        return [TopicState("shop.transaction", "e", 1, 1, {})]
+
+    def positions(self, *_: Any) -> tuple[int, list[RegionState]]:
+        return 1, [RegionState("shop.transaction", "e", "0", 0, self.end, self.end, 4)]
+
+    def ends(self, asked: Collection[BackupEnd]) -> dict[BackupEnd, EpochEnd]:
+        return {one: EpochEnd(3, self.cut_at) for one in asked}
+
+
+def prepare(storage: Storage, monkeypatch: pytest.MonkeyPatch, end: int, cut_at: int) -> Transactions:
+    """What is known before the second flush; FOLDER has what the first one left."""
+    cluster = Cluster(end, cut_at)
+    monkeypatch.setattr(debezium, "Cluster", lambda _: cluster)
+    monkeypatch.setattr(debezium, "Logs", lambda *_: cluster)
+    monkeypatch.setattr(DebeziumFeed, "_read_ends", lambda _, known, *__: known)
+    context = FEED.prepare(storage, "shop/backups/c/", FOLDER, None)
+    return Transactions.read(storage, context["transactions"])
+
+
+@pytest.mark.parametrize(("end", "cut_at"), [(5, 5), (10, 5), (20, 5), (5, 10)])
+def test_ends_of_transactions_that_were_cut_back_are_missed_however_many_came_since(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, end: int, cut_at: int
+) -> None:
+    Transactions(SCHEMA.empty_table(), "e", 10, leader_epoch=3).write(storage, carried(FOLDER))
+    with pytest.raises(Refused, match=r"shop\.transaction was cut back behind offset 10"):
+        prepare(storage, monkeypatch, end, cut_at)
+
+
+def test_a_new_leader_that_has_all_ends_goes_on(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    Transactions(SCHEMA.empty_table(), "e", 10, leader_epoch=3).write(storage, carried(FOLDER))
+    assert prepare(storage, monkeypatch, 20, 10).leader_epoch == 4
+
+
+def test_what_a_flush_of_an_earlier_version_left_is_read(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = {"epoch": "e", "next": 10, "begin": 1, "begun": {}, "places": {}, "forgot": -1}
+    write_rows(storage, carried(FOLDER), SCHEMA.with_metadata({"feed": json.dumps(state)}), [])
+    assert prepare(storage, monkeypatch, 20, 5).leader_epoch == 4
+    with pytest.raises(Refused, match="cut back behind offset 10"):
+        prepare(storage, monkeypatch, 5, 5)

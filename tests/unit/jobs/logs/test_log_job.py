@@ -24,11 +24,13 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
+from lakebackup_jobs.lifecycle.tasks.totals import Totals
 from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.capture import flush
 from lakebackup_jobs.logs.capture import job as run
 from lakebackup_jobs.logs.capture.flush import LogRequest, Planner
 from lakebackup_jobs.logs.capture.job import LogJob
+from lakebackup_jobs.logs.capture.stream import Capture, FlushPlanner
 from lakebackup_jobs.logs.control.verbs import Place, _check_continues, _launched
 from lakebackup_jobs.logs.task import LastError, State, Task, TaskSettings, keys_of, settings_text
 
@@ -355,3 +357,20 @@ def test_a_new_leader_is_asked_once_where_the_records_of_the_one_before_end(feed
     planner = Planner(LogRequest(empty, "prod", SETTINGS, {}))
     assert [planner.plan(), planner.plan()] == [None, None]
     assert feed.asked == 1
+
+
+@pytest.mark.parametrize("now", [{}, {"filters": ("*.*",)}, {"filters": ("a.b",)}, {"endts": 900}])
+def test_a_flush_that_was_interrupted_goes_on_unless_the_task_has_other_settings(
+    feed: Feed, empty: str, now: dict[str, Any]
+) -> None:
+    """Tasks of it have left out what these take, or have captured what these leave out."""
+    feed.end, feed.epoch, feed.cut_at = 140, 4, 50
+    was = replace(SETTINGS, filters=("a.*",), allow_gaps=True)
+    planner = FlushPlanner(LogRequest(empty, "prod", was, {}), now=False)
+    draft = planner.DRAFT.validate_json(planner.DRAFT.dump_json(planner.plan()))
+    request = LogRequest(empty, "prod", replace(was, **now), {})
+    assert (FlushPlanner(request, now=False).job(draft) is None) == bool(now)
+    if now:
+        capture = Capture.__new__(Capture)
+        capture._request = request
+        capture.publish(draft, [], Totals(), None, None)  # type: ignore[arg-type]  # without a session it can do nothing
