@@ -275,7 +275,7 @@ def test_a_policy_that_an_older_version_took_stops_no_other_and_can_be_repaired(
         )
     )
     writer.record(filled(Hold, backup_id=backup_id(1), source="prod", at=1, until_ts=99_999_999_999_999_999))
-    said(capsys, "policy", "set", "prod", "--full", "every 1h")
+    said(capsys, "policy", "set", "prod", "--full", "every 900d")
     assert [row["until_time"] for row in said(capsys, "sql", "SELECT until_time FROM holds")] == [None]
     assert said(capsys, "sql", "SELECT source FROM status WHERE source = 'prod'")
     code, out, err = Commands(capsys).run("due", "--json")
