@@ -13,7 +13,7 @@ from lakebackup.plan.upkeep.prune import KEEP_RULES
 from lakebackup.rows.base import CHANGES, QUEUES, TOPICS
 from lakebackup.rows.upkeep import Hold, Policy, PolicyTopics
 from lakebackup.rules import schedule
-from lakebackup.rules.kinds import KINDS, kind_of
+from lakebackup.rules.kinds import KINDS, kind_of, require_known
 from lakebackup.rules.patterns import compile_pattern, is_internal, owned_patterns
 from lakebackup.rules.times import format_ts
 from lakebackup.storage import open_storage
@@ -222,11 +222,14 @@ def due(
     drills.
 
     `unreadable` gets what is wrong with a stored schedule, and the others are due all the same. Raises
-    UsageProblem without it.
+    UsageProblem without it; NotFound for a `source` that nothing schedules: none of it would ever be due.
     """
     backups: dict[str, Due] = {}
     drills: list[Due] = []
-    for row in reader.rows("policy_runs", source=source):  # full sorts before incremental
+    rows = reader.rows("policy_runs", source=source)
+    if source is not None and not rows:
+        _require_scheduled(reader, source)
+    for row in rows:  # full sorts before incremental
         name, run = row["source"], row["run"]
         if row["due_ts"] is None:
             problem = _unreadable(row)
@@ -252,6 +255,19 @@ def due(
         else:
             backups[name] = found
     return [*backups.values(), *drills]
+
+
+def _require_scheduled(reader: CatalogReader, source: str) -> None:
+    """Raises NotFound: there is no such source, or its policy has no schedule."""
+    policy = _policy(reader, source)
+    if any(getattr(policy, f"{run}_schedule") for run in _SCHEDULES):
+        return
+    if policy.at == 0:
+        require_known(reader, source)
+    raise NotFound(
+        f"No policy says when {source} is backed up.",
+        hint=f"Set it: lakebackup policy set {source} --full WHEN",
+    )
 
 
 def _unreadable(row: Mapping[str, Any]) -> UsageProblem:

@@ -195,6 +195,10 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
             "does not go with the other backups of prod",
         ),
         (("policy", "remove", "prod"), 3, "prod has no policy"),
+        (("policy", "show", "nosuch"), 3, "There is no source 'nosuch'."),
+        (("due", "--source", "nosuch"), 3, "There is no source 'nosuch'."),
+        (("due", "--run", "--source", "nosuch"), 3, "There is no source 'nosuch'."),
+        (("due", "--run", "--source", "prod"), 3, "No policy says when prod is backed up."),
         (("hold", "2026", "--reason", "x"), 2, "Missing --until, --forever or --release"),
         (("hold", backup_id(1), "--until", "-2h", "--reason", "x"), 2, "is past"),
         (("hold", backup_id(1), "--release", "--reason", "x"), 3, "is not held"),
@@ -252,6 +256,17 @@ def test_what_is_due(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> No
     assert (missed["run"], often["run"]) == ("full", "incremental")
     assert 0 < missed["missed"] < often["missed"]
     assert 0 < often["lag_ms"] <= missed["lag_ms"]
+
+
+def test_a_source_with_a_schedule_or_a_backup_is_known(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(capsys, "policy", "show", "prod") == []
+    said(capsys, "policy", "set", "new", "--command", "snapshot /x", "--drill", "weekly")
+    assert said(capsys, "due", "--source", "new")[0]["due"] == []  # no drill before its first backup
+    said(capsys, "policy", "set", "new", "--drill", "none")
+    (error,) = said(capsys, "due", "--source", "new", code=3)
+    assert error["hint"] == "Set it: lakebackup policy set new --full WHEN"
 
 
 def test_a_policy_that_an_older_version_took_stops_no_other_and_can_be_repaired(
