@@ -94,6 +94,14 @@ def test_an_unknown_zone_is_named() -> None:
             parse("daily", name)
 
 
+@pytest.mark.parametrize("name", ["localtime", "posix/Europe/Berlin", "right/UTC", "posixrules", "Mars"])
+def test_a_zone_that_only_this_machine_knows_is_refused(name: str) -> None:
+    with pytest.raises(UsageProblem, match="time zone"):
+        schedule.require_time_zone(name)
+    for known in (None, "UTC", "Europe/Berlin"):
+        schedule.require_time_zone(known)
+
+
 def test_how_often() -> None:
     assert parse("daily 02:30", "Europe/Berlin").every_ms == 25 * HOUR_MS
     assert parse("0 9-17 * * mon-fri").every_ms == 64 * HOUR_MS

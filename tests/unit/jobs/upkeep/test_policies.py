@@ -182,7 +182,17 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
             "--until '99999999999999999' lies beyond the year 9999.",
         ),
         (("policy", "set", "prod", "--drill", "0 0 31 2 *"), 2, "is not a schedule: Bad day-of-month"),
-        (("policy", "set", "prod", "--time-zone", "Mars/Base"), 2, "'Mars/Base' is not a time zone"),
+        (
+            ("policy", "set", "prod", "--time-zone", "Mars/Base"),
+            2,
+            "--time-zone 'Mars/Base' is not a time zone",
+        ),
+        (
+            ("policy", "set", "prod", "--time-zone", "localtime"),
+            2,
+            "--time-zone 'localtime' is not a time zone",
+        ),
+        (("policy", "set", "../x", "--command", "snapshot /x"), 2, "'../x' cannot be the name of a source"),
         (("policy", "set", "new", "--command", "topics a"), 2, "does not begin with queue or snapshot"),
         (("policy", "set", "new", "--command", "snapshot '/x"), 2, "cannot be read: No closing quotation"),
         (("policy", "set", "new", "--command", "snapshot /x --mdoe full"), 2, "No such option: --mdoe"),
