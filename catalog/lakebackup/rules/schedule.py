@@ -3,8 +3,9 @@
     hourly  hourly:MM  daily HH:MM  weekly DAY HH:MM  monthly D HH:MM  every 6h  or a cron expression
 
 Times of day are those of a time zone. As with cron, a time that a clock change skips is due right after it,
-and one that comes twice is due the first time. `every` counts from 1970-01-01 UTC; the default time of day is
-00:00, the default days are Monday and the first of the month.
+and one that comes twice is due the first time; expressions whose minutes or hours begin with `*` follow the
+clock, and are due as often as it shows their times. `every` counts from 1970-01-01 UTC; the default time of
+day is 00:00, the default days are Monday and the first of the month.
 """
 
 from __future__ import annotations
