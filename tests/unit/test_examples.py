@@ -41,7 +41,7 @@ def require_known(*words: str) -> None:
 
 # Exit code 0 has the result on standard output; `status` that is not OK an error too.
 QUIET = {
-    "due": "",
+    "due": "/dev/null",
     "verify": "/dev/null",
     "prune": "/dev/null",
     "report": "/dev/null",
@@ -50,7 +50,7 @@ QUIET = {
 
 
 def require_cron(command: str, program: str) -> None:
-    """cron runs the command and mails nothing but errors."""
+    """cron runs the command and mails nothing but errors and warnings."""
     command, _, output = command.partition(" >")
     name, *words = shlex.split(command)
     assert name == program

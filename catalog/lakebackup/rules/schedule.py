@@ -3,8 +3,9 @@
     hourly  hourly:MM  daily HH:MM  weekly DAY HH:MM  monthly D HH:MM  every 6h  or a cron expression
 
 Times of day are those of a time zone. As with cron, a time that a clock change skips is due right after it,
-and one that comes twice is due the first time. `every` counts from 1970-01-01 UTC; the default time of day is
-00:00, the default days are Monday and the first of the month.
+and one that comes twice is due the first time; expressions whose minutes or hours begin with `*` follow the
+clock, and are due as often as it shows their times. `every` counts from 1970-01-01 UTC; the default time of
+day is 00:00, the default days are Monday and the first of the month.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count, dropwhile, islice, pairwise, takewhile
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from cronsim import CronSim, CronSimError
 
@@ -115,10 +116,20 @@ def time_zone(name: str | None) -> tzinfo:
     try:
         return ZoneInfo(name) if name else UTC
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise UsageProblem(
-            f"{name!r} is not a time zone.",
-            hint="Name one of the IANA database, such as Europe/Berlin or UTC.",
-        ) from None
+        raise _no_zone(name) from None
+
+
+def require_time_zone(name: str | None) -> None:
+    """Raises UsageProblem unless SQL knows it too: this machine's files have names of their own (`localtime`,
+    `posix/…`). It reads the folder of the database."""
+    if name and (name == "localtime" or name not in available_timezones()):
+        raise _no_zone(name)
+
+
+def _no_zone(name: str | None) -> UsageProblem:
+    return UsageProblem(
+        f"{name!r} is not a time zone.", hint="Name one of the IANA database, such as Europe/Berlin or UTC."
+    )
 
 
 def _ms(instant: datetime) -> int:

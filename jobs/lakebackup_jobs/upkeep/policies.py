@@ -13,7 +13,8 @@ from lakebackup.plan.upkeep.prune import KEEP_RULES
 from lakebackup.rows.base import CHANGES, QUEUES, TOPICS
 from lakebackup.rows.upkeep import Hold, Policy, PolicyTopics
 from lakebackup.rules import schedule
-from lakebackup.rules.kinds import KINDS, kind_of
+from lakebackup.rules.kinds import KINDS, kind_of, require_known
+from lakebackup.rules.layout import check_source
 from lakebackup.rules.patterns import compile_pattern, is_internal, owned_patterns
 from lakebackup.rules.times import format_ts
 from lakebackup.storage import open_storage
@@ -67,8 +68,8 @@ def set_policy(destination: str, catalog: str | None, name: str, change: Change)
     """Change the policy of a source, or of the one that has a topic of that name; returns it as it is then.
 
     A source that has no backup yet is one that the change says what to back up of. Raises NotFound (no such
-    source or topic), UsageProblem (several have it, no schedule or time zone, or what does not apply to its
-    backups).
+    source or topic), UsageProblem (several have it, no name for a source, no schedule or time zone, or what
+    does not apply to its backups).
     """
     reader = CatalogReader.require(destination, catalog)
     source = _source(reader, name, new=bool(change.patterns or change.command))
@@ -222,11 +223,14 @@ def due(
     drills.
 
     `unreadable` gets what is wrong with a stored schedule, and the others are due all the same. Raises
-    UsageProblem without it.
+    UsageProblem without it; NotFound for a `source` that nothing schedules: none of it would ever be due.
     """
     backups: dict[str, Due] = {}
     drills: list[Due] = []
-    for row in reader.rows("policy_runs", source=source):  # full sorts before incremental
+    rows = reader.rows("policy_runs", source=source)
+    if source is not None and not rows:
+        _require_scheduled(reader, source)
+    for row in rows:  # full sorts before incremental
         name, run = row["source"], row["run"]
         if row["due_ts"] is None:
             problem = _unreadable(row)
@@ -252,6 +256,19 @@ def due(
         else:
             backups[name] = found
     return [*backups.values(), *drills]
+
+
+def _require_scheduled(reader: CatalogReader, source: str) -> None:
+    """Raises NotFound: there is no such source, or its policy has no schedule."""
+    policy = _policy(reader, source)
+    if any(getattr(policy, f"{run}_schedule") for run in _SCHEDULES):
+        return
+    if policy.at == 0:
+        require_known(reader, source)
+    raise NotFound(
+        f"No policy says when {source} is backed up.",
+        hint=f"Set it: lakebackup policy set {source} --full WHEN",
+    )
 
 
 def _unreadable(row: Mapping[str, Any]) -> UsageProblem:
@@ -314,7 +331,7 @@ def _source(reader: CatalogReader, name: str, *, new: bool = False) -> str:
         return name
     having = [row["source"] for row in known if row["scope"] == name]
     if new and not having:
-        return name
+        return check_source(name)
     if len(having) > 1:
         raise UsageProblem(
             f"Several sources have a topic {name}: {', '.join(having)}.",
@@ -342,7 +359,10 @@ def _changed(before: Policy, change: Change, source: str) -> Policy:
 
     made: dict[str, Any] = {"source": source, "removed": False}
     zone = before.time_zone if change.time_zone is None else given("--time-zone", change.time_zone)
-    schedule.time_zone(zone)
+    try:
+        schedule.require_time_zone(zone)
+    except UsageProblem as problem:
+        raise UsageProblem(f"--time-zone {problem.message}", hint=problem.hint) from None
     for name, flag in _SCHEDULES.items():
         text = getattr(change, name)
         wanted = getattr(before, f"{name}_schedule") if text is None else given(flag, text)

@@ -15,10 +15,10 @@ def config(call: Call) -> None:
         lakebackup config
         LAKEBACKUP_CODEC=snappy lakebackup config --json
     """
+    from json import dumps
+
     shown = call.settings.shown()
     if call.json:
-        from json import dumps
-
         typer.echo(dumps(shown))
         return
     for name, value in shown.items():
@@ -29,4 +29,4 @@ def config(call: Call) -> None:
         )
         for key, item in table.items():
             if item is not None:
-                typer.echo(f"{key} = {item}" if isinstance(item, int | float) else f'{key} = "{item}"')
+                typer.echo(f"{key} = {dumps(item, ensure_ascii=False)}")  # TOML writes these values alike

@@ -25,7 +25,7 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
 
     Examples:
         lakebackup due --repo ./backups
-        */5 * * * *  /usr/local/bin/lakebackup due --run --config /etc/lakebackup.toml    # in a crontab
+        */5 * * * *  /usr/local/bin/lakebackup due --run --config /etc/lakebackup.toml >/dev/null   # for cron
     """
     import shlex
     import time

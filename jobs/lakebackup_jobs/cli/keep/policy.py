@@ -161,10 +161,15 @@ def show(
     Examples:
         lakebackup policy show --repo ./backups
     """
+    from lakebackup.rules.kinds import require_known
     from lakebackup_jobs.cli.output.rows import Brief
 
+    reader = call.reader()
+    found = reader.query("list_policies", source=source).read_all()
+    if source and not found.num_rows:
+        require_known(reader, source)
     brief = Brief(COLUMNS, ("time", "actor", "incremental_kind", "level", "note", "min_redundancy"))
-    call.write(call.reader().query("list_policies", source=source), brief=brief)
+    call.write(found.to_reader(), brief=brief)
 
 
 @verb(options.REPO)

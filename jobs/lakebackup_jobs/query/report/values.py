@@ -52,7 +52,7 @@ def calendar(reader: CatalogReader, now_ms: int, days: int) -> list[dict[str, An
 
 
 def _due_instants(policies: Iterable[Mapping[str, Any]], first_ms: int, now_ms: int) -> pa.Table:
-    """When each source's schedule had a run due, since it has a policy, and when the next after that."""
+    """When each source's schedule had a run due, since it has that one, and when the next after that."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -80,6 +80,12 @@ def test_between_is_one_next_after_the_other(text: str, zone: str, after: int, s
         ("daily 02:30", "2026-10-25T02:30+02:00", "2026-10-26T02:30+01:00"),  # nor does it come twice
         ("hourly", "2026-10-25T02:10+02:00", "2026-10-25T02:00+01:00"),
         ("hourly", "2026-10-25T02:10+01:00", "2026-10-25T03:00+01:00"),
+        (
+            "30 */2 * * *",
+            "2026-10-25T02:30+02:00",
+            "2026-10-25T02:30+01:00",
+        ),  # follows the clock, as cron does
+        ("30 */2 * * *", "2026-03-29T00:30+01:00", "2026-03-29T04:30+02:00"),
         ("weekly sun 02:00", "2026-07-01T00:00+02:00", "2026-07-05T02:00+02:00"),
     ],
 )
@@ -92,6 +98,14 @@ def test_an_unknown_zone_is_named() -> None:
     for name in ("Europe/Atlantis", "../etc/passwd", "Mars"):
         with pytest.raises(UsageProblem, match="time zone"):
             parse("daily", name)
+
+
+@pytest.mark.parametrize("name", ["localtime", "posix/Europe/Berlin", "right/UTC", "posixrules", "Mars"])
+def test_a_zone_that_only_this_machine_knows_is_refused(name: str) -> None:
+    with pytest.raises(UsageProblem, match="time zone"):
+        schedule.require_time_zone(name)
+    for known in (None, "UTC", "Europe/Berlin"):
+        schedule.require_time_zone(known)
 
 
 def test_how_often() -> None:

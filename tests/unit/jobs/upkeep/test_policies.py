@@ -182,7 +182,17 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
             "--until '99999999999999999' lies beyond the year 9999.",
         ),
         (("policy", "set", "prod", "--drill", "0 0 31 2 *"), 2, "is not a schedule: Bad day-of-month"),
-        (("policy", "set", "prod", "--time-zone", "Mars/Base"), 2, "'Mars/Base' is not a time zone"),
+        (
+            ("policy", "set", "prod", "--time-zone", "Mars/Base"),
+            2,
+            "--time-zone 'Mars/Base' is not a time zone",
+        ),
+        (
+            ("policy", "set", "prod", "--time-zone", "localtime"),
+            2,
+            "--time-zone 'localtime' is not a time zone",
+        ),
+        (("policy", "set", "../x", "--command", "snapshot /x"), 2, "'../x' cannot be the name of a source"),
         (("policy", "set", "new", "--command", "topics a"), 2, "does not begin with queue or snapshot"),
         (("policy", "set", "new", "--command", "snapshot '/x"), 2, "cannot be read: No closing quotation"),
         (("policy", "set", "new", "--command", "snapshot /x --mdoe full"), 2, "No such option: --mdoe"),
@@ -195,6 +205,10 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
             "does not go with the other backups of prod",
         ),
         (("policy", "remove", "prod"), 3, "prod has no policy"),
+        (("policy", "show", "nosuch"), 3, "There is no source 'nosuch'."),
+        (("due", "--source", "nosuch"), 3, "There is no source 'nosuch'."),
+        (("due", "--run", "--source", "nosuch"), 3, "There is no source 'nosuch'."),
+        (("due", "--run", "--source", "prod"), 3, "No policy says when prod is backed up."),
         (("hold", "2026", "--reason", "x"), 2, "Missing --until, --forever or --release"),
         (("hold", backup_id(1), "--until", "-2h", "--reason", "x"), 2, "is past"),
         (("hold", backup_id(1), "--release", "--reason", "x"), 3, "is not held"),
@@ -252,6 +266,17 @@ def test_what_is_due(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> No
     assert (missed["run"], often["run"]) == ("full", "incremental")
     assert 0 < missed["missed"] < often["missed"]
     assert 0 < often["lag_ms"] <= missed["lag_ms"]
+
+
+def test_a_source_with_a_schedule_or_a_backup_is_known(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(capsys, "policy", "show", "prod") == []
+    said(capsys, "policy", "set", "new", "--command", "snapshot /x", "--drill", "weekly")
+    assert said(capsys, "due", "--source", "new")[0]["due"] == []  # no drill before its first backup
+    said(capsys, "policy", "set", "new", "--drill", "none")
+    (error,) = said(capsys, "due", "--source", "new", code=3)
+    assert error["hint"] == "Set it: lakebackup policy set new --full WHEN"
 
 
 def test_a_policy_that_an_older_version_took_stops_no_other_and_can_be_repaired(

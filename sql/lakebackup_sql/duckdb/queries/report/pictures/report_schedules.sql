@@ -1,20 +1,34 @@
--- e5fc960dcc21f561 policies raw_policies
+-- f36bb83dee212204 policies raw_policies
 SELECT
-  p.source,
-  COALESCE(p.incremental_schedule, p.full_schedule) AS schedule,
-  p.time_zone,
-  f.since_ts
-FROM policies AS p
-JOIN (
+  s.source,
+  s.schedule,
+  s.time_zone,
+  MIN(s."at") // 1000 AS since_ts
+FROM (
   SELECT
-    source,
-    MIN("at") // 1000 AS since_ts
-  FROM raw_policies
-  GROUP BY
-    source
-) AS f
-  ON p.source = f.source
+    p.source,
+    COALESCE(p.incremental_schedule, p.full_schedule) AS schedule,
+    p.time_zone,
+    r."at",
+    MAX(
+      CASE
+        WHEN r.removed
+        OR COALESCE(r.incremental_schedule, r.full_schedule, '') <> COALESCE(p.incremental_schedule, p.full_schedule)
+        OR COALESCE(r.time_zone, 'UTC') <> COALESCE(p.time_zone, 'UTC')
+        THEN r."at"
+      END
+    ) OVER (PARTITION BY r.source) AS other_at
+  FROM policies AS p
+  JOIN raw_policies AS r
+    ON p.source = r.source
+  WHERE
+    NOT COALESCE(p.incremental_schedule, p.full_schedule) IS NULL
+) AS s
 WHERE
-  NOT COALESCE(p.incremental_schedule, p.full_schedule) IS NULL
+  COALESCE(s."at" > s.other_at, TRUE)
+GROUP BY
+  s.source,
+  s.schedule,
+  s.time_zone
 ORDER BY
-  p.source NULLS FIRST
+  s.source NULLS FIRST
