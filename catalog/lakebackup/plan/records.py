@@ -125,6 +125,8 @@ def _narrowed(found: Wanted, condition: exp.Expr, names: set[str]) -> Wanted:
     """`found`, narrowed by one condition when it is understood."""
     from sqlglot import exp
 
+    if condition.args.get("negate") or condition.args.get("symmetric"):  # NOT LIKE, BETWEEN SYMMETRIC
+        return found
     this, kind = condition.this, type(condition).__name__
     if isinstance(condition, (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE)):
         value = condition.expression
