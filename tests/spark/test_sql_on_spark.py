@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,6 +143,23 @@ def test_what_is_allowed_runs_on_spark(case: dict[str, Any], session: SparkSessi
         row[:] = [float(value) if isinstance(value, Decimal) else value for value in row]
     if "rows" in case:
         assert rows == case["rows"]
+
+
+def test_columns_of_one_name_and_times_are_as_spark_has_them(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark makes times of the machine's zone, and has one value for each name."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        sql = "SELECT 1 AS n, 2 AS n, TIMESTAMP '2026-01-01' AS t, array(TIMESTAMP '2026-01-01') AS several"
+        rows = streamed(spark.sql(sql)).read_all()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    instant = datetime(2026, 1, 1, tzinfo=UTC)
+    assert rows.schema.names == ["n", "n", "t", "several"]
+    assert [column.to_pylist() for column in rows.columns] == [[1], [2], [instant], [[instant]]]
 
 
 def test_a_plan_on_spark_has_a_row_for_each_line(session: SparkSession) -> None:

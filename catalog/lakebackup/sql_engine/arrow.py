@@ -1,10 +1,18 @@
-"""pyarrow without pandas, which it would load to make its first array."""
+"""What is particular about pyarrow: pandas, which it would load to make its first array, and values that
+neither pandas nor JSON has."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
-from typing import Any, cast
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from lakebackup.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
 
 
 def leave_pandas_out() -> None:
@@ -24,3 +32,47 @@ def leave_pandas_out() -> None:
                 pa.array([1])
     finally:
         del modules["pandas"]
+
+
+@contextmanager
+def python_values() -> Iterator[None]:
+    """Around what makes Python's values of rows. Raises UsageProblem for a time that it has none for."""
+    try:
+        yield
+    except OverflowError as error:
+        raise UsageProblem(
+            "A time of the result is outside of the years 1 to 9999.", hint="Cast it to STRING to see it."
+        ) from error
+
+
+def durations(schema: pa.Schema) -> pa.Schema:
+    """A schema with durations in the place of intervals, see `as_durations`."""
+    import pyarrow as pa
+
+    for number, field in enumerate(schema):
+        if pa.types.is_interval(field.type):
+            schema = schema.set(number, field.with_type(pa.duration("us")))
+    return schema
+
+
+def as_durations(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch with durations in the place of intervals: pandas knows no others. Raises ValueError for one of
+    months, which differ."""
+    import pyarrow as pa
+
+    schema = durations(batch.schema)
+    if schema is batch.schema:
+        return batch
+
+    def duration(value: Any) -> int | None:
+        if value is not None and value.months:
+            raise ValueError("an interval of months has no length: add it to a time")
+        return None if value is None else value.days * 86_400_000_000 + value.nanoseconds // 1000
+
+    columns = [
+        pa.array(map(duration, values.to_pylist()), pa.duration("us"))
+        if pa.types.is_interval(values.type)
+        else values
+        for values in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -43,6 +43,7 @@ from lakebackup.sql_engine import (
     to_duckdb,
     view_text,
 )
+from lakebackup.sql_engine.arrow import as_durations, durations
 from lakebackup.sql_engine.delta.as_of import open_then, open_version, require_then
 from lakebackup.sql_engine.delta.dataset import small_or_dataset
 from lakebackup.sql_engine.delta.log import folder_of, prefetch, until_fork
@@ -260,7 +261,7 @@ class DuckEngine(SqlEngine):
             reader = found.to_arrow_reader(10_000)
         batches = self._batches(reader, checked)
         _unread.add(batches)
-        return pa.RecordBatchReader.from_batches(reader.schema, batches)
+        return pa.RecordBatchReader.from_batches(durations(reader.schema), batches)
 
     def _prepare(self, needs: Sequence[str]) -> None:
         """Register what a statement reads."""
@@ -322,7 +323,8 @@ class DuckEngine(SqlEngine):
     def _batches(self, reader: pa.RecordBatchReader, checked: Checked | None) -> Generator[pa.RecordBatch]:
         try:
             with self._explained(checked):
-                yield from reader
+                for batch in reader:
+                    yield as_durations(batch)
         except GeneratorExit:
             _cut_short.set()
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 # A table that is part of the plan has no more rows.
 _FEW_ROWS = 10_000
 _ROWS_AT_ONCE = 10_000
+# In a schema as JSON.
+_TIMESTAMPS = re.compile(r'"((?:t|elementT|keyT|valueT)ype)":"timestamp"')
 _LIST = re.compile(r"ARRAY_CONTAINS\(SPLIT\(:(\w+), ','\), ([\w.]+)\)")
 
 
@@ -313,15 +316,28 @@ def streamed(frame: DataFrame, given: str | None = None) -> pa.RecordBatchReader
     """The rows of a DataFrame, some at a time. `given`: the person's SELECT whose rows they are, see
     `select_errors`."""
     import pyarrow as pa
+    from pyspark.sql import functions as sf
     from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
 
     schema = to_arrow_schema(frame.schema)
+    names = [f"c{number}" for number in range(len(schema))]  # several columns may have one name
+    by_number = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
+    # PySpark would make times of this machine's zone of them.
+    without_zone = StructType.fromJson(
+        json.loads(_TIMESTAMPS.sub(r'"\1":"timestamp_ntz"', frame.schema.json()))
+    )
+    columns = [
+        sf.col(name).cast(field.dataType).alias(name)
+        for name, field in zip(names, without_zone.fields, strict=True)
+    ]
 
     def batches() -> Iterator[pa.RecordBatch]:
         with task_errors() if given is None else select_errors(given):
-            rows = frame.toLocalIterator()
+            rows = frame.toDF(*names).select(columns).toLocalIterator()
             while some := [row.asDict(recursive=True) for row in islice(rows, _ROWS_AT_ONCE)]:
-                yield pa.RecordBatch.from_pylist(some, schema)
+                batch = pa.RecordBatch.from_pylist(some, by_number)
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 

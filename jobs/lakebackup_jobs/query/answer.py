@@ -8,6 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup.sql_engine.arrow import python_values
 from lakebackup_jobs.runtime.terminal_table import table
 from lakebackup_jobs.runtime.terminal_text import visible
 
@@ -54,7 +55,9 @@ class Answer:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rows, column name -> value, read while they are taken."""
         for batch in self.batches():
-            yield from batch.to_pylist()
+            with python_values():
+                rows = batch.to_pylist()
+            yield from rows
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows, column name -> value."""
@@ -66,7 +69,8 @@ class Answer:
 
     def df(self) -> pd.DataFrame:
         """All rows as a pandas DataFrame."""
-        found: pd.DataFrame = self.arrow().to_pandas()
+        with python_values():
+            found: pd.DataFrame = self.arrow().to_pandas()
         return found
 
     def pl(self) -> pl.DataFrame:
@@ -99,10 +103,9 @@ class Answer:
             pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
             for kind in found.schema.types
         ]
-        lines = [
-            ["" if value is None else visible(str(value)) for value in row.values()]
-            for row in found.slice(0, rows).to_pylist()
-        ]
+        with python_values():
+            first = found.slice(0, rows).to_pylist()
+        lines = [["" if value is None else visible(str(value)) for value in row.values()] for row in first]
         names = [*map(visible, found.schema.names)]
         sys.stdout.writelines(table(names, lines, numbers=numbers))
         if found.num_rows > rows:

@@ -81,7 +81,8 @@ def select(
     import pyarrow as pa
 
     names = {name: rows.schema.names for name, rows in more.items()}
-    checked = check_select(sql, {**reader.relations(), **names}, records=True)
+    known = reader.relations()  # with types, which a copy lacks
+    checked = check_select(sql, {**known, **names} if names else known, records=True)
     relations = [Records(reader, replace(plan, paths=paths)) for plan in plans(reader, checked)]
     for name, rows in more.items():
         reader.give(name, rows)

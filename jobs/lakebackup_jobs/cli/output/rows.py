@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import time
@@ -16,6 +17,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import UsageProblem
+from lakebackup.sql_engine.arrow import python_values
 from lakebackup_jobs.cli.output.columns import NOT_PRINTABLE_ASCII, Form, joined, pieces, texts, whole
 from lakebackup_jobs.cli.output.pager import paged
 from lakebackup_jobs.lifecycle.progress import display, reader_may_leave
@@ -71,7 +73,7 @@ def write(
     if as_json and as_csv:
         raise UsageProblem("--json and --csv exclude each other.")
     screen = screen_of(sys.stdout, wide=wide)
-    with paged() if pages else nullcontext(), reader_may_leave():
+    with paged() if pages else nullcontext(), reader_may_leave(), python_values():
         if as_json:
             _json(rows)
         elif as_csv:
@@ -104,7 +106,22 @@ def _plain(value: Any) -> str | int:
     return str(value)
 
 
-_as_json = json.JSONEncoder(default=_plain).encode
+_encode = json.JSONEncoder(default=_plain, allow_nan=False).encode
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return _encode(value)
+    except ValueError:  # JSON has no NaN and no infinity
+        return _encode(_finite(value))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:

@@ -79,7 +79,7 @@ class Shell:
                     self.run(line)
                     continue
                 waiting += line
-                if ";" in line:
+                if any(sign in line for sign in (";", "--", "*/")):  # a comment alone is no statement
                     statements, waiting = split(waiting)
                     for statement in statements:
                         self._answer(statement)
@@ -162,13 +162,18 @@ class Shell:
     def _schema(self, table: str = "") -> None:
         from lakebackup.reference import meanings
         from lakebackup.sql_engine import shown_views
-        from lakebackup.sql_engine.duck import view_types
+        from lakebackup.sql_engine.duck import SPARK_NAMES, view_types
 
         if table and table not in shown_views():
             raise UsageProblem(f"There is no table {table}.", hint="`.tables` shows all.")
         self._list(
             [
-                {"table": view, "column": column, "type": kind, "meaning": meanings(view).get(column, "")}
+                {
+                    "table": view,
+                    "column": column,
+                    "type": SPARK_NAMES.get(kind, kind),
+                    "meaning": meanings(view).get(column, ""),
+                }
                 for view in ([table] if table else shown_views())
                 for column, kind in view_types(view).items()
             ]

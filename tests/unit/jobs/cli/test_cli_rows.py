@@ -111,6 +111,12 @@ HOSTILE_TABLES = [
 ]  # fmt: skip
 
 
+def test_json_has_no_number_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = pa.table({"a": [math.nan, 1.5], "b": [[{"c": -math.inf}], []]})
+    write(reader(rows, 3), as_json=True)
+    assert capsys.readouterr().out == '{"a": null, "b": [{"c": null}]}\n{"a": 1.5, "b": []}\n'
+
+
 @pytest.mark.parametrize("hostile", HOSTILE_TABLES, ids=lambda table: "+".join(table.schema.names)[:20])
 @pytest.mark.parametrize("size", [3, 1000])
 def test_columns_are_written_as_python_would(

@@ -79,6 +79,12 @@ def test_standard_input_is_run_up_to_the_first_error(
     two = "SELECT number AS n -- not; here\nFROM backups WHERE number = 1;\n.mode csv\nSELECT 2 AS n"
     assert run(two) == (0, "n\n1\nn\n2\n", "")
     assert run("SELECT 1 AS n;SELECT 2 AS n;", "--json") == (0, '{"n": 1}\n{"n": 2}\n', "")
+    assert run("-- what follows\n.mode csv\n/* and\n; that */\n.timing off\nSELECT 1 AS n;") == (
+        0,
+        "n\n1\n",
+        "",
+    )
+    assert run("DESCRIBE drills;", "--json")[1].startswith('{"name": "drill_id", "type": "STRING"}\n')
     assert run(".mode vertical\nSELECT 1 AS a, NULL AS bcd;") == (0, "-[ row 1 ]-\na   | 1\nbcd | \n", "")
     code, out, err = run("SELECT 1 AS n;\nSELECT bites FROM files;\nSELECT 3 AS n;")
     assert (code, out) == (UsageProblem.exit_code, "n\n1\n")
@@ -97,7 +103,9 @@ def test_tables_and_their_columns_are_described(
         shell.run(".tables")
         assert "backups,Every committed backup" in capsys.readouterr().out
         shell.run(".schema rpo")
-        assert "rpo,lag_ms,BIGINT," in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert "rpo,lag_ms,BIGINT," in shown
+        assert "rpo,scope,STRING," in shown
         with pytest.raises(UsageProblem, match="no table nothing"):
             shell.run(".schema nothing")
 

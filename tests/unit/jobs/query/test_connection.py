@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -58,6 +58,21 @@ def test_columns_of_one_name_are_all_there(made: MadeBackups) -> None:
     with lakebackup.connect(str(made.folder)) as con:
         rows = con.sql("SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a").rows()
     assert rows == [{"a": 1, "a_2": 2, "a_1": 3, "a_3": 4}]
+
+
+def test_a_difference_of_times_is_a_duration(made: MadeBackups) -> None:
+    """pyarrow has none of another kind for pandas, and ended the process."""
+    con = lakebackup.connect(str(made.folder))
+    answer = con.sql("SELECT TIMESTAMP '2026-01-03' - TIMESTAMP '2026-01-01 12:00:00' AS took")
+    assert answer.rows() == [{"took": timedelta(days=1, hours=12)}]
+    assert [*answer.df()["took"]] == [timedelta(days=1, hours=12)]
+    with pytest.raises(UsageProblem, match="months"):
+        con.sql("SELECT INTERVAL 1 MONTH AS m").rows()
+
+
+def test_a_time_that_python_has_no_value_for(made: MadeBackups) -> None:
+    with pytest.raises(UsageProblem, match="outside of the years 1 to 9999"):
+        lakebackup.connect(str(made.folder)).sql("SELECT CAST('10000-01-01' AS DATE) AS day").rows()
 
 
 def test_polars_is_named_where_it_is_missing(made: MadeBackups, monkeypatch: pytest.MonkeyPatch) -> None:
