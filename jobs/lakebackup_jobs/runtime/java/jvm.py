@@ -244,6 +244,8 @@ def end(seconds: float = 5) -> None:
     """End the JVM that this process started, if it did. After that the process can use Spark no more."""
     if _running is not None:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would report each closed connection
+        # A thread of py4j tells the JVM of objects that are gone, and reports a lost connection as nobody's.
+        logging.getLogger().addFilter(lambda record: record.msg != "Exception while sending command.")
         atexit.unregister(class_data.make_later)  # whoever ends it does not want more to start
         with suppress(OSError):  # the pipe may be broken
             _running.end(seconds)
