@@ -131,7 +131,7 @@ def _prune(asker: Asker) -> int:
 
     now = asker.facts["last_ts"]
     reader = asker.reader.apart()
-    reader.give("policies", window_of(SOURCE, now=now, days=14, min_redundancy=1))
+    reader.give("policies", window_of(SOURCE, now=now, days=14))
     backups = tuple(Leaving(**row) for row in reader.rows("prune_backups", source=SOURCE))
     return plan_prune(asker.reader, SOURCE, backups=backups, now=now).gone_files
 

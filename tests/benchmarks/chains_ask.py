@@ -61,7 +61,7 @@ class Ours:
         from lakebackup.store.reader import CatalogReader
 
         reader = CatalogReader(str(self._folder))
-        reader.give("policies", window_of(SOURCE, now=now, days=WINDOW_DAYS, min_redundancy=1))
+        reader.give("policies", window_of(SOURCE, now=now, days=WINDOW_DAYS))
         backups = tuple(Leaving(**row) for row in reader.rows("prune_backups", source=SOURCE))
         made = plan_prune(self._engine, SOURCE, backups=backups, now=now)
         made.give(self._engine)

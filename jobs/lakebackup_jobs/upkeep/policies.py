@@ -272,15 +272,20 @@ def _require_scheduled(reader: CatalogReader, source: str) -> None:
 
 
 def _unreadable(row: Mapping[str, Any]) -> UsageProblem:
-    """What is wrong with a stored schedule: an older version took some that this one refuses."""
-    source, run, wrong = row["source"], row["run"], ""
+    """What is wrong with a stored schedule: an older version took some that this one refuses, or this
+    machine lacks its time zone."""
+    source, run, wrong, again = row["source"], row["run"], "", f"{_SCHEDULES[row['run']]} WHEN"
     try:
         _schedule(run, row["schedule"], row["time_zone"])
     except UsageProblem as problem:
         wrong = problem.message
+    try:
+        schedule.time_zone(row["time_zone"])
+    except UsageProblem as problem:
+        wrong, again = f"--time-zone {problem.message}", "--time-zone ZONE"
     return UsageProblem(
         f"The policy of {source} cannot be read: {wrong}",
-        hint=f"Set it again: lakebackup policy set {source} {_SCHEDULES[run]} WHEN",
+        hint=f"Set it again: lakebackup policy set {source} {again}",
     )
 
 

@@ -70,7 +70,7 @@ _WHOLE = {name: kind.whole for name, kind in KINDS.items() if kind.whole}
 class PruneRequest(Request):
     """Flags of a prune: no topics means all, and whole backups; without `delete` it is a preview.
 
-    `days`: a recovery window in place of the policy's.
+    `days`: a recovery window in place of the policy's window and redundancy.
     """
 
     topics: tuple[str, ...] = ()
@@ -223,10 +223,9 @@ def judged(
 ) -> tuple[tuple[Leaving, ...], tuple[str, ...]]:
     """The backups that go whole, dependants first, and the ids of those kept for their own sake."""
     if request.days is not None:
-        found = reader.apart().one("policy_in_force", source=source)
-        least = found["min_redundancy"] if found else 1
+        policy = reader.apart().one("policy_in_force", source=source)
         now = time.time_ns() // 1_000_000
-        reader.give("policies", window_of(source, now=now, days=request.days, min_redundancy=least))
+        reader.give("policies", window_of(source, now=now, days=request.days, policy=policy))
     kept = tuple(row["backup_id"] for row in reader.rows("prune_kept", source=source))
     if request.topics or request.patterns:
         return (), kept

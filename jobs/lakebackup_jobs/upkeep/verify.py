@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup.errors import Busy, Damaged, LakebackupError, NotFound, Refused
+from lakebackup.errors import Busy, Damaged, Incomplete, LakebackupError, NotFound, Refused
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.requests import Request
 from lakebackup.rows.base import QUEUES
@@ -84,8 +84,8 @@ class VerifyRequest(Request):
 def run(request: VerifyRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
     """Check, and return the totals and the first findings.
 
-    Raises NotFound (no catalog, no such backup, none that counts). Findings are no error here: the command
-    line ends with the exit code of Damaged when there are any but orphans; see `require_whole`.
+    Raises NotFound (no catalog, no such backup, none that counts). Findings are no error here, nor are trial
+    restores that fail: see `require_whole`.
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
@@ -118,6 +118,7 @@ class _Check:
         self.roots = reader.destinations()
         self.common = self.check_id, self.at, self.roots
         self.folder = f"checks/{self.check_id}/"
+        self.failed: list[dict[str, str]] = []
 
     def run(self) -> dict[str, Any]:
         """Every requested check; the totals and the first findings."""
@@ -257,11 +258,12 @@ class _Check:
             },
             "filters_lost": filters_lost,
             "findings": list(found.rows("check_findings", check_id=self.check_id)),
+            **({"failed": self.failed} if self.failed else {}),
         }
 
     def _trials(self) -> Iterator[Check]:
         """Restore the newest backup of each source (or the backups named) into a folder, and report how it
-        went."""
+        went. One that fails for another reason, such as a full disk, says nothing of the backup: no row."""
         means = Means(self.request, self.request.keys_file, self.work.session, self.reporter)
         for row in self.reader.rows("trial_targets", backup_ids=self.ids):
             outcome: Literal["ok", "damaged"] = "ok"
@@ -274,8 +276,11 @@ class _Check:
             except Busy as busy:
                 self.reporter.warning(f"no trial restore of backup {row['backup_id']}: {busy.message}")
                 continue
-            except LakebackupError as error:
+            except Damaged as error:
                 outcome, detail = "damaged", error.message
+            except LakebackupError as error:
+                self.failed.append({"backup_id": row["backup_id"], "detail": error.message})
+                continue
             yield Check(
                 check_id=self.check_id,
                 at=self.at,
@@ -295,13 +300,17 @@ def _with_snapshots(reader: CatalogReader, ids: Sequence[str]) -> list[str]:
 
 
 def require_whole(result: Mapping[str, Any]) -> None:
-    """Raises Damaged when a check found something that a restore may need to be missing or changed."""
+    """Raises Damaged when a check found something that a restore may need to be missing or changed,
+    Incomplete when a trial restore failed otherwise."""
     wrong = {name: result[name] for name in ("missing", "changed", "damaged") if result[name]}
     if wrong:
         raise Damaged(
             "Not whole: " + ", ".join(f"{count} {name}" for name, count in wrong.items()) + ".",
             hint=f"The view `checks` lists them under check_id {result['check_id']}.",
         )
+    if failed := result.get("failed"):
+        texts = "; ".join(f"{one['backup_id']}: {one['detail']}" for one in failed)
+        raise Incomplete(f"Trial restores failed: {texts}", hint="Remove the cause, then verify again.")
 
 
 def _proved(roots: Roots, reporter: Reporter) -> Iterator[tuple[str, Storage]]:

@@ -14,7 +14,7 @@ from lakebackup.rules import patterns, topic_settings
 from lakebackup.rules.retention import AS_SET, History, Limits, Rule, rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -232,13 +232,14 @@ class QueuesPrune(PrunePlan):
         )
 
 
-def window_of(source: str, *, now: int, days: int, min_redundancy: int) -> pa.Table:
+def window_of(source: str, *, now: int, days: int, policy: Mapping[str, Any] | None = None) -> pa.Table:
     """A relation that stands in for the view `policies`: a recovery window in place of a policy's window and
-    redundancy; the minimum is a promise of its own and holds whatever the window. `now` in ms."""
+    redundancy; its other rules are promises of their own and hold whatever the window. `now` in ms."""
     import pyarrow as pa
 
-    row = {"source": source, "window_days": days, "window_from_ts": now - days * DAY_MS}
-    return pa.Table.from_pylist([{**row, "min_redundancy": min_redundancy}], in_force_schema())
+    row = {**(policy or {"min_redundancy": 1}), "source": source}
+    row |= {"window_days": days, "window_from_ts": now - days * DAY_MS, "redundancy": None}
+    return pa.Table.from_pylist([row], in_force_schema())
 
 
 def plan_prune(

@@ -39,7 +39,7 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
     reader = CatalogReader.require(*call.places)
     unreadable: list[UsageProblem] = []
     backups = policies.due(reader, source, time.time_ns() // 1_000_000, unreadable.append)
-    call.notifies = False  # each backup does
+    call.notifies = run and bool(unreadable)  # each backup does by itself
     if not backups and not unreadable and not call.json:
         # Not on standard output with --run: cron would mail it.
         call.report.note("No backup is due.") if run else typer.echo("No backup is due.")
@@ -76,4 +76,4 @@ def _require_good(failed: Sequence[tuple[str, int]], unreadable: Sequence[UsageP
     texts = [f"What was due of {names} failed."] if failed else []
     hint = unreadable[0].hint if unreadable else "See the errors above. Backups stay due."
     error = error_of(codes.pop()) if len(codes) == 1 else Incomplete
-    raise error("\n".join([*texts, *(problem.message for problem in unreadable)]), hint=hint)
+    raise error("\n".join([*texts, *dict.fromkeys(problem.message for problem in unreadable)]), hint=hint)

@@ -15,7 +15,8 @@ def prune(
     call: Call,
     topics: list[str] | None = argument(
         "DAYS|TOPIC",
-        "A recovery window in days instead of the policy's, or names of topics.",
+        "A recovery window in days instead of the policy's window and redundancy (its other rules still "
+        "count), or names of topics.",
         show_default="by policy, and all topics of the newest backup",
     ),
     patterns: list[str] | None = options.PATTERN,

@@ -27,7 +27,8 @@ def verify(
 ) -> None:
     """Check stored files against the catalog, both ways: existence, size and sha256.
 
-    Findings are kept as rows (checks, storage_objects). Exit code 7: something is wrong.
+    Findings are kept as rows (checks, storage_objects). Exit code 7: something is wrong. 4: a trial restore
+    failed for another reason, such as a full disk, which says nothing of the backup.
 
     Examples:
         lakebackup verify --repo ./backups

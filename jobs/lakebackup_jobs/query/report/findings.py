@@ -85,6 +85,8 @@ def _trouble(row: Mapping[str, Any]) -> tuple[str, str]:
             return "has", "a failed drill"
         case "FAILED":
             return "has", counted(row["failed_runs"], "failed run")
+        case "LATE" if row["late_ms"] is None and row["unreadable"]:
+            return "has", "a schedule that cannot be read"
         case "LATE" if row["late_ms"] is None:
             return "has", "a log task that paused itself"
         case "LATE":
@@ -128,6 +130,8 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
 def _of_runs(found: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Finding]:
     source, due = row["source"], ["due", "--run", "--source", row["source"]]
     late = "" if row["late_ms"] is None else f"due for {span(row['late_ms'])}."
+    if row["unreadable"]:
+        yield "bad", source, f"A schedule of {source} cannot be read: nothing runs by it.", due[:1] + due[2:]
     if row["failed_runs"]:
         what = _UPKEEP.get(row["failed_run"], "run")
         text = f"The last {what} of {source} failed: {_sentence(row['failure'])}"
@@ -138,7 +142,7 @@ def _of_runs(found: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Findi
         yield "bad", source, text, due if late else _again(found, row)
     elif late:
         yield "bad", source, f"A run of {source} has been {late}", due
-    elif row["status"] == "LATE":
+    elif row["status"] == "LATE" and not row["unreadable"]:
         yield "bad", source, f"The log task of {source} paused itself.", ["log", "resume", source]
 
 

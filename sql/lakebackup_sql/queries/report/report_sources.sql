@@ -1,9 +1,11 @@
 -- Each source: its status (the view `status`), the worst first, its policy, how much there is, and how many of its
 -- topics cannot be restored at all (`protected`).
+-- unreadable: a schedule of its policy cannot be read
 -- late_ms: for how long a run has been due; null: none is; drill_late_ms: as that, a drill. Times in ms, but for those that end in `_at`.
 SELECT
   r.source, r.source_kind, r.status,
   CASE WHEN r.missed > 0 THEN (SELECT now_ms FROM clock) - r.due_ts END AS late_ms,
+  x.source IS NOT NULL AS unreadable,
   r.damaged, r.unprotected, COALESCE(t.lost, 0) AS lost, r.backup_id, r.finished_at, r.duration_ms,
   COALESCE(UNIX_MILLIS(r.restorable_time), r.restorable_ts) AS restorable_ts,
   (SELECT now_ms FROM clock) - COALESCE(UNIX_MILLIS(r.restorable_time), r.restorable_ts) AS lag_ms,
@@ -20,6 +22,7 @@ SELECT
   p.keep, p.time_zone, p.patterns, p.command
 FROM status AS r
 LEFT JOIN policies AS p ON r.source = p.source
+LEFT JOIN (SELECT DISTINCT source FROM due_runs WHERE due_ts IS NULL) AS x ON r.source = x.source
 LEFT JOIN (SELECT source, COUNT(*) AS backups FROM backups WHERE state <> 'deleted' GROUP BY source) AS b
   ON r.source = b.source
 LEFT JOIN (SELECT source, finished_at AS full_at FROM last_success WHERE kind = 'full') AS l ON r.source = l.source

@@ -7,7 +7,8 @@
 -- backup_id: the newest backup; null: there is none
 -- last_ts: when that read the source; without one, when the policy was set: ms since 1970 UTC
 -- last_time: last_ts, in UTC
--- due_ts: the first time of the schedule after that; without a backup, when the policy was set: ms since 1970 UTC
+-- due_ts: the first time of the schedule after that; without a backup, when the policy was set: ms since 1970 UTC;
+--   null: the schedule cannot be read
 -- due_time: due_ts, in UTC
 -- missed: how many runs should have been since then, at least
 -- late_ms: how long ago the first of them should have been; null: none

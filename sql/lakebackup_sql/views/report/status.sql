@@ -1,7 +1,8 @@
 -- Each source, and whether somebody has to look after it.
 -- status: the first of these that is true of it: DAMAGED (backups that no restore can use: `unusable_backups`, or
 --   a drill found a difference, and none was good since: `drills`), UNPROTECTED (nothing can be restored), FAILED (a run
---   ended in an error, and none like it has ended well since: `failures`, or drills failed since the last good one), LATE (a run of its policy is missed, or its log task paused itself), UNPROTECTED
+--   ended in an error, and none like it has ended well since: `failures`, or drills failed since the last good one),
+--   LATE (a run of its policy is missed, a schedule of it cannot be read, or its log task paused itself), UNPROTECTED
 --   (`unprotected_topics` has topics of it), UNVERIFIED (verify never looked at all that its newest backup needs), OK
 -- rank: the place of that in the list, 1 is the worst
 -- detail: all that is true of it, the worst first; null: it is OK
@@ -13,7 +14,8 @@
 -- restorable_ts: the newest instant to which all topics that it still has can be restored; null: there is none
 -- restorable_time: restorable_ts, in UTC
 -- lag_ms: from that instant to the present
--- due_ts: when the next run of its policy is due, or was, ms since 1970 UTC; null: no policy schedules one
+-- due_ts: when the next run of its policy is due, or was, ms since 1970 UTC; null: no policy schedules one, or its
+--   schedule cannot be read
 -- due_time: due_ts, in UTC
 -- missed: runs of its policy that were missed
 -- verified_at: until when verify has looked at all that the newest backup needs, microseconds since 1970 UTC; null:
@@ -26,7 +28,7 @@
 -- drill_age_ms: from then to the present
 -- drill_predicted_ms: how long that drill's restore was expected to take; null: nothing was known then
 -- drill_real_ms: how long it took
--- drill_due_ts: when the next drill of its policy is due, or was, ms since 1970 UTC; null: no policy schedules one
+-- drill_due_ts: when the next drill of its policy is due, or was, ms since 1970 UTC; null: as in due_ts
 -- drill_due_time: drill_due_ts, in UTC
 -- drill_failures: drills that failed or found a difference since then
 -- drill_outcome: that of the last of them, of those that found a difference if there are any; null: there are none
@@ -106,7 +108,7 @@ found AS (
     s.source, s.source_kind, n.backup_id, n.started_at, n.finished_at, n.bytes, r.restorable_ts, r.restorable_time, r.lag_ms,
     m.due_ts, COALESCE(m.missed, 0) AS missed, v.at AS verified_at, COALESCE(u.damaged, 0) AS damaged,
     COALESCE(t.topics, 0) AS unprotected, COALESCE(g.held_bytes, 0) AS held_bytes,
-    COALESCE(k.state = 'paused' AND k.detail IS NOT NULL, FALSE) AS paused,
+    COALESCE(k.state = 'paused' AND k.detail IS NOT NULL, FALSE) AS paused, x.source IS NOT NULL AS unreadable,
     e.at AS drilled_at, e.predicted_ms AS drill_predicted_ms, e.real_ms AS drill_real_ms,
     i.due_ts AS drill_due_ts, COALESCE(h.failures, 0) AS drill_failures, h.outcome AS drill_outcome,
     h.backup_id AS drill_backup_id, h.detail AS drill_failure,
@@ -147,6 +149,7 @@ found AS (
   LEFT JOIN (SELECT source, MAX_BY(held_bytes, day) AS held_bytes FROM growth GROUP BY source) AS g ON s.source = g.source
   LEFT JOIN drilled AS e ON s.source = e.source
   LEFT JOIN (SELECT source, due_ts FROM due_runs WHERE run = 'drill') AS i ON s.source = i.source
+  LEFT JOIN (SELECT DISTINCT source FROM due_runs WHERE due_ts IS NULL) AS x ON s.source = x.source
   LEFT JOIN not_good AS h ON s.source = h.source
   LEFT JOIN failed AS w ON s.source = w.source
 ),
@@ -157,7 +160,7 @@ ranked AS (
       WHEN f.damaged > 0 OR f.drill_outcome = 'different' THEN 1
       WHEN f.backup_id IS NULL THEN 2
       WHEN f.failed_runs > 0 OR f.drill_outcome = 'failed' THEN 3
-      WHEN f.missed > 0 OR f.paused THEN 4
+      WHEN f.missed > 0 OR f.unreadable OR f.paused THEN 4
       WHEN f.unprotected > 0 THEN 5
       WHEN f.verified_at IS NULL THEN 6
       ELSE 7
@@ -183,6 +186,7 @@ SELECT
       END,
       CASE WHEN drill_outcome = 'failed' THEN CONCAT_WS(': ', 'the last drill failed', drill_failure) END,
       CASE WHEN missed > 0 THEN CONCAT('missed runs: ', CAST(missed AS STRING)) END,
+      CASE WHEN unreadable THEN 'a schedule of its policy cannot be read: lakebackup due' END,
       CASE WHEN paused THEN 'its log task paused itself' END,
       CASE WHEN unprotected > 0 THEN CONCAT('topics without a backup: ', CAST(unprotected AS STRING)) END,
       CASE WHEN backup_id IS NOT NULL AND verified_at IS NULL THEN 'never verified' END

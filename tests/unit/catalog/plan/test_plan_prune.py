@@ -12,7 +12,7 @@ from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.errors import NotFound, UsageProblem
-from lakebackup.plan.upkeep.prune import plan_prune
+from lakebackup.plan.upkeep.prune import plan_prune, window_of
 from lakebackup.rows.backups import Backup, Scope
 from lakebackup.rows.upkeep import Policy
 from lakebackup.rules.topic_settings import TopicSettings
@@ -104,3 +104,11 @@ def test_a_topic_that_overrides_nothing_is_kept_as_long_as_its_brokers_keep_it()
         plan = plan_prune(asked, "prod", now=9000)
         assert [rule.cutoff_ts for rule in plan.rules] == cutoffs
         assert [reason for _, reason in plan.left_alone] == why
+
+
+def test_a_window_in_place_of_the_policys_leaves_its_other_rules_and_their_zone() -> None:
+    rules = {"keep_monthly": 12, "min_redundancy": 2, "time_zone": "Asia/Kolkata"}
+    policy = {"source": "prod", "window_days": 1, "window_from_ts": 1, "redundancy": 4, **rules}
+    (row,) = window_of("prod", now=15 * 86_400_000, days=14, policy=policy).to_pylist()
+    left = {name: value for name, value in row.items() if value is not None}
+    assert left == {"source": "prod", "window_days": 14, "window_from_ts": 86_400_000, **rules}

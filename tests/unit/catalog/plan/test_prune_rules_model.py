@@ -1,7 +1,8 @@
 """Policies, holds, retention and generations together: no prune takes what a kept restore point needs.
 
 Lives of a source are made up as rows, and a prune of them is planned by the queries that a real one asks.
-What must stay is worked out here from the promises alone: the recovery window, the redundancy and the holds.
+What must stay is worked out here from the promises alone: the recovery window, the redundancy, the keep
+rules and the holds.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -27,6 +29,11 @@ DAY_MS = 86_400_000
 REGIONS = 2
 TOPICS = ("plain", "keyed", "both")
 POLICIES = {"plain": "delete", "keyed": "compact", "both": "compact,delete"}
+# The period of each keep rule that an instant is in.
+PERIODS = {
+    "last": "{:%c.%f}", "hourly": "{:%Y %j %H}", "daily": "{:%Y %j}", "weekly": "{:%G %V}",
+    "monthly": "{:%Y %m}", "yearly": "{:%Y}",
+}  # fmt: skip
 
 
 @dataclass
@@ -40,6 +47,7 @@ class Life:
     held: set[int] = field(default_factory=set)
     window: int | None = None
     redundancy: int | None = None
+    keep: dict[str, int] = field(default_factory=dict)
 
     def rows(self) -> list[Row]:
         rows: list[Row] = [*self.backups]
@@ -48,15 +56,16 @@ class Life:
             Hold(source="prod", backup_id=backup_id(number), at=1, actor="me", reason="law")
             for number in sorted(self.held)
         ]
-        if self.window is not None or self.redundancy is not None:
+        if self.window is not None or self.redundancy is not None or self.keep:
             promised = {"window_days": self.window, "redundancy": self.redundancy}
+            promised |= {f"keep_{rule}": count for rule, count in self.keep.items()}
             rows.append(Policy(source="prod", at=1, actor="me", **promised))
         return rows
 
     def kept(self) -> set[int]:
         """The backups that were promised to be restorable, by number."""
         fulls = [b.number for b in self.backups if b.parent is None]
-        by_window, by_redundancy = set(), set()
+        by_window, by_redundancy, by_rules = set(), set(), set()
         if self.window is not None:
             begins = self.now - self.window * DAY_MS
             before = [b.number for b in self.backups if b.end_ts <= begins]
@@ -66,7 +75,10 @@ class Life:
         if self.redundancy is not None:
             first = fulls[-self.redundancy] if len(fulls) >= self.redundancy else 0
             by_redundancy = {b.number for b in self.backups if b.number >= first}
-        return self.held | by_window | by_redundancy
+        for rule, count in self.keep.items():
+            newest = {PERIODS[rule].format(instant(b.end_ts)): b.number for b in self.backups}
+            by_rules |= set(sorted(newest.values())[-count:])
+        return self.held | by_window | by_redundancy | by_rules
 
     def needs(self, number: int) -> tuple[set[int], set[str]]:
         """The backups and the files that a restore of all topics of a backup reads."""
@@ -76,6 +88,10 @@ class Life:
         return set(chain), {
             row.path for n in chain for row in self.files[n] if row.generation == of.get(row.scope)
         }
+
+
+def instant(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def life(random: Random) -> Life:
@@ -112,6 +128,8 @@ def life(random: Random) -> Life:
         made.scopes[number], made.files[number] = scopes, files
         if random.random() < 0.05:
             made.held.add(number)
+    rules = random.sample(sorted(PERIODS), random.choice([0, 0, 1, 2]))
+    made.keep = {rule: random.randint(1, 5) for rule in rules}
     return made
 
 
@@ -156,7 +174,7 @@ def check(seed: int, folder: Path) -> int:
     return len(gone)
 
 
-@pytest.mark.parametrize("seed", [0, 3, 11])
+@pytest.mark.parametrize("seed", [0, 1, 3, 11])
 def test_a_few_lives(seed: int, tmp_path: Path) -> None:
     check(seed, tmp_path)
 
@@ -168,7 +186,7 @@ def test_many_lives(tmp_path: Path) -> None:
 
 def test_without_a_promise_retention_and_generations_are_cut(tmp_path: Path) -> None:
     """The model must not pass because nothing ever goes."""
-    made = replace(life(Random(2)), window=None, redundancy=None, held=set())
+    made = replace(life(Random(2)), window=None, redundancy=None, keep={}, held=set())
     plan = planned(reader_of(tmp_path, made.rows()), made.now)
     assert {portion.reason for portion in plan.portions} == {"time", "generation"}
     assert plan.bound == ()

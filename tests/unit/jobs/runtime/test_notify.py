@@ -19,9 +19,11 @@ from typing import Any
 import pytest
 from tests.support.command_line import Commands
 from tests.support.given_snapshots import Given, GivenSnapshots
+from tests.support.rows import filled
 
 from lakebackup.config import NotifyOptions, load
 from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
+from lakebackup.rows.upkeep import Policy
 from lakebackup_jobs.runtime import notify
 from lakebackup_jobs.runtime.notify import Event, send, without_secrets
 
@@ -374,6 +376,12 @@ def test_due_leaves_it_to_the_backups_that_it_takes(
     assert hook.got == []
     commands.fails(NotFound.exit_code, "due", "--run", *gone)
     assert [(event["verb"], event["outcome"]) for event in hook.events()] == [("due", "NotFound")]
+    schedules = {"full_schedule": "daily", "incremental_schedule": "hourly", "time_zone": "Mars"}
+    made.writer.record(filled(Policy, source="mars", at=1, **schedules))
+    said = commands.fails(UsageProblem.exit_code, "due", "--run", "--config", file)
+    assert said.count("The policy of mars cannot be read: --time-zone 'Mars' is not a time zone.") == 1
+    assert "lakebackup policy set mars --time-zone ZONE" in said
+    assert [(event["verb"], event["outcome"]) for event in hook.events()[1:]] == [("due", "UsageProblem")]
 
 
 def test_a_test_event_goes_everywhere(

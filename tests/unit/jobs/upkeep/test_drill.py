@@ -234,6 +234,19 @@ def test_a_disk_that_is_full_in_the_middle_is_one_too(lab: Lab, monkeypatch: pyt
     assert not list(lab.scratch.iterdir())
 
 
+def test_a_trial_of_verify_that_fails_so_is_no_damage(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise EnvironmentProblem("Cannot write 1.sst: No space left on device.")
+
+    monkeypatch.setattr(restore_snapshot, "_write", full)
+    said = Commands(capsys).fails(Incomplete.exit_code, "verify", "--restore", "--repo", lab.folder)
+    assert f"Trial restores failed: {lab.backups[1]}: Cannot write 1.sst: No space left on device." in said
+    assert lab.rows("SELECT * FROM checks WHERE mode = 'restore'") == []
+    assert lab.rows("SELECT status FROM status") == [{"status": "OK"}]
+
+
 def test_ctrl_c_leaves_nothing_behind(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     def pressed(*_: Any, **__: Any) -> None:
         assert list(lab.scratch.iterdir())

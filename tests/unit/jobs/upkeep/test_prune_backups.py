@@ -66,6 +66,13 @@ def test_a_look_names_them_and_deletes_nothing(root: Path) -> None:
     assert run(root, topics=("orders",))["backups"] == []
 
 
+def test_days_in_place_of_the_window_leave_the_other_rules(root: Path) -> None:
+    CatalogWriter(None, str(root)).record(
+        Policy(source="prod", at=3, actor="me", window_days=1, redundancy=3, keep_last=2)
+    )
+    assert [b["backup_id"] for b in run(root, days=7)["backups"]] == [backup_id(n) for n in (3, 2, 1)]
+
+
 def test_what_goes_is_gone_on_record(root: Path, session: SparkSession | None) -> None:
     before = data(root)
     done = run(root, session, delete=True)

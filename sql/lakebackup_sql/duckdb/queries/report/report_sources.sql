@@ -1,4 +1,4 @@
--- 78e827b8bf9f624a backups clock last_success policies protected status
+-- fcc1289f6725171e backups clock due_runs last_success policies protected status
 SELECT
   r.source,
   r.source_kind,
@@ -8,6 +8,7 @@ SELECT
       now_ms
     FROM clock
   ) - r.due_ts END AS late_ms,
+  NOT x.source IS NULL AS unreadable,
   r.damaged,
   r.unprotected,
   COALESCE(t.lost, 0) AS lost,
@@ -60,6 +61,14 @@ SELECT
 FROM status AS r
 LEFT JOIN policies AS p
   ON r.source = p.source
+LEFT JOIN (
+  SELECT DISTINCT
+    source
+  FROM due_runs
+  WHERE
+    due_ts IS NULL
+) AS x
+  ON r.source = x.source
 LEFT JOIN (
   SELECT
     source,

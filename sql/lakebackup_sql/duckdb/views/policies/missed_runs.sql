@@ -1,4 +1,4 @@
--- 9de9c7e1c6df4218 clock due_runs newest_runs
+-- 321645fac2f10b84 clock due_runs newest_runs
 SELECT
   s.source,
   s.run,

@@ -1,4 +1,4 @@
--- 7068e183e6b642c6 backups clock compactions due_runs growth log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unusable_backups
+-- 2355d376355c6f1b backups clock compactions due_runs growth log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unusable_backups
 WITH newest AS (
   SELECT
     n.source,
@@ -152,6 +152,7 @@ WITH newest AS (
     COALESCE(t.topics, 0) AS unprotected,
     COALESCE(g.held_bytes, 0) AS held_bytes,
     COALESCE(k.state = 'paused' AND NOT k.detail IS NULL, FALSE) AS paused,
+    NOT x.source IS NULL AS unreadable,
     e."at" AS drilled_at,
     e.predicted_ms AS drill_predicted_ms,
     e.real_ms AS drill_real_ms,
@@ -260,6 +261,14 @@ WITH newest AS (
       run = 'drill'
   ) AS i
     ON s.source = i.source
+  LEFT JOIN (
+    SELECT DISTINCT
+      source
+    FROM due_runs
+    WHERE
+      due_ts IS NULL
+  ) AS x
+    ON s.source = x.source
   LEFT JOIN not_good AS h
     ON s.source = h.source
   LEFT JOIN failed AS w
@@ -274,7 +283,7 @@ WITH newest AS (
       THEN 2
       WHEN f.failed_runs > 0 OR f.drill_outcome = 'failed'
       THEN 3
-      WHEN f.missed > 0 OR f.paused
+      WHEN f.missed > 0 OR f.unreadable OR f.paused
       THEN 4
       WHEN f.unprotected > 0
       THEN 5
@@ -321,6 +330,10 @@ SELECT
         THEN CONCAT_WS(': ', 'the last drill failed', drill_failure)
       END,
       CASE WHEN missed > 0 THEN 'missed runs: ' || TRY_CAST(missed AS TEXT) END,
+      CASE
+        WHEN unreadable
+        THEN 'a schedule of its policy cannot be read: lakebackup due'
+      END,
       CASE WHEN paused THEN 'its log task paused itself' END,
       CASE
         WHEN unprotected > 0

@@ -12,9 +12,9 @@ from lakebackup_jobs.query.report.findings import findings, state_words, verdict
 
 HOUR = 3_600_000
 SOURCE: dict[str, Any] = {
-    "source": "orders", "source_kind": "kafka", "status": "OK", "late_ms": None, "damaged": 0,
-    "unprotected": 0, "lost": 0, "backup_id": "b9", "restorable_ts": 1000, "verified_at": 1, "topics": 2,
-    "has_policy": True, "patterns": None, "command": None, "failed_runs": 0, "failed_run": None,
+    "source": "orders", "source_kind": "kafka", "status": "OK", "late_ms": None, "unreadable": False,
+    "damaged": 0, "unprotected": 0, "lost": 0, "backup_id": "b9", "restorable_ts": 1000, "verified_at": 1,
+    "topics": 2, "has_policy": True, "patterns": None, "command": None, "failed_runs": 0, "failed_run": None,
     "failure": None, "drill_outcome": None, "drill_backup_id": None, "drill_failure": None,
     "drill_late_ms": None,
 }  # fmt: skip
@@ -119,6 +119,11 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         found(wrong("FAILED", source_kind="couchbase", failed_runs=1, failure="E: x.")),
         "The last run of orders failed: E: x.",
         """sql "SELECT * FROM failures WHERE source = 'orders'\"""",
+    ),
+    "a schedule cannot be read": (
+        found(wrong("LATE", unreadable=True)),
+        "A schedule of orders cannot be read: nothing runs by it.",
+        "due --source orders",
     ),
     "a log task paused": (
         found(wrong("LATE", source_kind="changes")),

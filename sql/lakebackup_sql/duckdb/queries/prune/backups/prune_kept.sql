@@ -1,10 +1,10 @@
--- 80a00f7ff4d04fb9 obsolete_backups
+-- 991709f5046d5a12 obsolete_backups
 SELECT
   o.backup_id
 FROM obsolete_backups AS o
 WHERE
   o.source = $source
-  AND o.reason IN ('held', 'inherited', 'window', 'redundancy', 'minimum')
-  AND o.status <> 'OBSOLETE'
+  AND o.status IN ('VALID', 'KEEP')
+  AND NOT o.reason IN ('needed', 'no_limit', 'unconfirmed')
 ORDER BY
   o.backup_id NULLS FIRST
