@@ -161,7 +161,9 @@ def _described(sql: str, name: str, relations: Mapping[str, Sequence[str]], *, r
 
 def _texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
     """The text for each engine, and a function that it has not. The tree keeps what it is."""
-    from lakebackup.sql_engine.guard.dialect import Asked, for_duckdb, for_spark, named
+    from sqlglot import exp
+
+    from lakebackup.sql_engine.guard.dialect import Asked, for_duckdb, for_spark, is_explode, named
 
     _strict_casts(tree)
     named(tree)
@@ -180,6 +182,9 @@ def _texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
         foreign["spark"] = name
     for name in sorted(_called(duckdb, "duckdb") & ONLY_SPARK | own & ONLY_SPARK):
         foreign["duckdb"] = name
+    for view in tree.find_all(exp.Lateral):
+        if view.args.get("outer") and not is_explode(view):
+            foreign["duckdb"] = "outer"
     return spark, duckdb, foreign
 
 

@@ -29,6 +29,8 @@ _NAMED = (exp.Alias, exp.Aliases, exp.Column, exp.Dot)
 #: Functions that make several columns or name them.
 _SEVERAL = (exp.UDTF, exp.Explode, exp.Inline, exp.Columns)
 _LONGEST_NAME = 60
+_COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Between, exp.In)
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*[+-]\d\d(:?\d\d)?$")
 _DATES = (exp.AddMonths, exp.CurrentDate, exp.LastDay, exp.NextDay, exp.StrToDate, exp.TsOrDsToDate)
 _DATES_BY_NAME = frozenset({"date_add", "date_from_unix_date", "date_sub", "make_date", "trunc"})
 _DAYS = frozenset({"DAY", "WEEK", "MONTH", "QUARTER", "YEAR"})
@@ -93,11 +95,26 @@ def for_spark(tree: exp.Expr) -> exp.Expr:
 def for_duckdb(tree: exp.Expr) -> exp.Expr:
     """A copy of the tree with the same meaning on DuckDB."""
     tree = tree.copy()
+    for view in tree.find_all(exp.Lateral):
+        if view.args.get("outer") and is_explode(view):  # DuckDB leaves out rows without elements
+            rows = view.this.this
+            some = exp.GT(this=exp.func("len", rows.copy()), expression=exp.Literal.number(0))
+            none = exp.Array(expressions=[exp.null()])
+            rows.replace(exp.Case(ifs=[exp.If(this=some, true=rows.copy())], default=none))
     for node in reversed(list(tree.walk())):
-        made = _on_duckdb(node)
+        made = _with_type(node) or _on_duckdb(node)
         if made is not None:
             node.replace(made)
     return tree
+
+
+def _with_type(node: exp.Expr) -> exp.Expr | None:
+    """What DuckDB would take for something of another type."""
+    if isinstance(node, exp.Literal) and _is_instant(node):  # it would leave out the offset
+        return exp.cast(node.copy(), "timestamptz")
+    if isinstance(node, (exp.Add, exp.Sub)) and _is_date(node):  # which becomes a timestamp
+        return exp.cast(node.copy(), "date")
+    return None
 
 
 def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
@@ -106,8 +123,6 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
     ):  # which fails where Spark gives NULL for a text that is no JSON
         valid = exp.func("json_valid", node.this.copy())
         return exp.Case(ifs=[exp.If(this=valid, true=node.copy())])
-    if isinstance(node, (exp.Add, exp.Sub)) and _is_date(node):  # which becomes a timestamp
-        return exp.cast(node.copy(), "date")
     if isinstance(node, exp.TsOrDsAdd) and not node.args.get("unit"):
         return exp.func(f"{OTHER}date_add", node.this, node.expression)
     if isinstance(node, exp.Quantile):
@@ -133,6 +148,20 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
     if isinstance(node, exp.Any) and not isinstance(node.parent, exp.Binary):
         return exp.func("bool_or", node.this.unnest())
     return _by_name(node) if isinstance(node, exp.Anonymous) else None
+
+
+def is_explode(view: exp.Lateral) -> bool:
+    """Whether it makes a row of each element of a list, and no more of it."""
+    return type(view.this) is exp.Explode
+
+
+def _is_instant(node: exp.Literal) -> bool:
+    """Whether it is a text with a time and an offset from UTC, compared with a column of times."""
+    whole = node.parent
+    if not node.is_string or not _INSTANT.match(node.name) or not isinstance(whole, _COMPARED):
+        return False
+    others = [one for one in (whole.this, whole.expression) if isinstance(one, exp.Column)]
+    return any(one.name.lower() == "time" or one.name.lower().endswith("_time") for one in others)
 
 
 def _is_date(node: exp.Expr) -> bool:
