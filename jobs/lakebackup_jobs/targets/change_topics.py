@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
+    from lakebackup.plan.partitions import TopicState
     from lakebackup_jobs.logs.restore.apply import Changes
 
 # A key's last record is what counts; and whatever the database took is not too large.
@@ -173,8 +174,7 @@ class ChangeTopics(Target):
                 hint="Restore from the beginning under another prefix.",
             )
         mine = self._kept().get("topics", {})
-        there = set(self._cluster.topic_names())
-        states = self._cluster.describe([topic for topic in topics if topic in there])
+        states = self._present(topics)
         _, regions = self._cluster.positions(states, "read_uncommitted")
         full = {region.scope for region in regions if region.high > region.low}
         other = [s.scope for s in states if s.scope in full and not (before and mine.get(s.scope) == s.epoch)]
@@ -186,10 +186,14 @@ class ChangeTopics(Target):
                 "give the same --startts and --endts.",
             )
 
+    def _present(self, topics: Iterable[str]) -> list[TopicState]:
+        """Those of the topics that are there."""
+        there = set(self._cluster.topic_names())
+        return self._cluster.describe([topic for topic in topics if topic in there])
+
     def _ids(self, topics: Iterable[str]) -> dict[str, str]:
         """The ids of those of the topics that are there."""
-        there = set(self._cluster.topic_names())
-        return {s.scope: s.epoch for s in self._cluster.describe([t for t in topics if t in there])}
+        return {state.scope: state.epoch for state in self._present(topics)}
 
     def _gone(self, filled: Mapping[str, str]) -> bool:
         """Whether the topics (name -> id) that a restore filled were deleted. Refused when only some were."""

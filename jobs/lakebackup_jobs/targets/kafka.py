@@ -125,8 +125,7 @@ class KafkaTarget(Target):
         from lakebackup_jobs.targets.replay_task import ReplayJob, producer_of
 
         plan, splits, group = content.plan, content.splits, group_of(content.restore_id)
-        asked = self._request
-        holes = asked.partial or (asked.append and plan.from_ts is not None)
+        holes = self._request.partial or (self._request.append and plan.from_ts is not None)
         into = self.into(plan)
         identities = {
             t.scope: Translation(
