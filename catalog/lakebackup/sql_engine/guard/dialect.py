@@ -33,7 +33,7 @@ _NAMED = (exp.Alias, exp.Aliases, exp.Column, exp.Dot)
 _SEVERAL = (exp.UDTF, exp.Explode, exp.Inline, exp.Columns)
 _LONGEST_NAME = 60
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Between, exp.In)
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*[+-]\d\d(:?\d\d)?$")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*([+-]\d\d(:?\d\d)?| ?[A-Z]\w+/[\w/]+)$")
 _DATES = (exp.AddMonths, exp.CurrentDate, exp.LastDay, exp.NextDay, exp.StrToDate, exp.TsOrDsToDate)
 _DATES_BY_NAME = frozenset({"date_add", "date_from_unix_date", "date_sub", "make_date", "trunc"})
 _DAYS = frozenset({"DAY", "WEEK", "MONTH", "QUARTER", "YEAR"})
@@ -155,8 +155,8 @@ def _collect(call: exp.AggFunc) -> None:
 
 def _with_type(node: exp.Expr) -> exp.Expr | None:
     """What DuckDB would take for something of another type."""
-    if isinstance(node, exp.Literal) and _is_instant(node):  # it would leave out the offset
-        return exp.cast(node.copy(), "timestamptz")
+    if isinstance(node, exp.Literal) and (made := _instant(node)) is not None:
+        return made
     if isinstance(node, (exp.Add, exp.Sub)) and _is_date(node):  # which becomes a timestamp
         return exp.cast(node.copy(), "date")
     if _is_time(node) and isinstance(node.parent, (exp.DPipe, exp.Concat, exp.ConcatWs)):
@@ -221,18 +221,20 @@ def _cast(node: exp.Cast) -> exp.Expr | None:
     """A number is cut, not rounded, and a time has no offset."""
     operand = node.this.this if isinstance(node.this, exp.Neg) else node.this
     if node.to.is_type(*_WHOLE) and not (isinstance(operand, exp.Literal) and "." not in operand.name):
-        node.set("this", exp.func(f"{OTHER}{_typed(node)}", node.this.copy()))
+        node.set("this", exp.func(f"{OTHER}whole{_of(node.this)}", node.this.copy()))
     elif node.to.is_type("text", "varchar") and _is_time(node.this):
         node.set("this", exp.cast(node.this.copy(), "timestamp"))
     return None
 
 
-def _typed(node: exp.Cast) -> str:
-    """A column's type is known, so that an error can name it; that of an alias may be an aggregate's."""
+def _of(node: exp.Expr) -> str:
+    """The end of a macro's name: a column's type is known, so that an error can name it.
+
+    That of an alias may be an aggregate's.
+    """
     select = node.find_ancestor(exp.Select)
     aliases = {one.alias.lower() for one in select.expressions} if select else set()
-    column = isinstance(node.this, exp.Column) and node.this.name.lower() not in aliases
-    return "whole_of" if column else "whole"
+    return "_of" if isinstance(node, exp.Column) and node.name.lower() not in aliases else ""
 
 
 def _from_zero(node: exp.Lambda) -> exp.Expr | None:
@@ -277,13 +279,17 @@ def is_explode(view: exp.Lateral) -> bool:
     return type(view.this) is exp.Explode
 
 
-def _is_instant(node: exp.Literal) -> bool:
-    """Whether it is a text with a time and an offset from UTC, compared with a column of times."""
+def _instant(node: exp.Literal) -> exp.Expr | None:
+    """A text with a time and an offset or a zone, compared with a time: DuckDB would leave the offset out."""
     whole = node.parent
     if not node.is_string or not _INSTANT.match(node.name) or not isinstance(whole, _COMPARED):
-        return False
-    others = [one for one in (whole.this, whole.expression) if isinstance(one, exp.Column)]
-    return any(one.name.lower() == "time" or one.name.lower().endswith("_time") for one in others)
+        return None
+    other = whole.args.get("expression") if node.arg_key == "this" else whole.this
+    if other is None or isinstance(other, exp.Literal) or other.find(*_COMPARED):  # it is written twice
+        return None
+    if isinstance(other, exp.Column) and re.search("(^|_)time$", other.name.lower()):
+        return exp.cast(node.copy(), "timestamptz")
+    return exp.func(f"{OTHER}instant{_of(other)}", other.copy(), node.copy())
 
 
 def _is_number(node: exp.Expr) -> bool:

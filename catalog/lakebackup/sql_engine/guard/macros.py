@@ -46,6 +46,9 @@ _MACROS = r"""
     from_utc_timestamp(x, z) AS timezone(z, timezone('UTC', CAST(x AS TIMESTAMP)))
     get(a, i) AS CASE WHEN i >= 0 THEN a[i + 1] END
     hypot(x, y) AS sqrt(x * x + y * y)
+    spark_instant_of(x TIMESTAMP, y) AS CAST(y AS TIMESTAMPTZ), (x TIMESTAMPTZ, y) AS CAST(y AS TIMESTAMPTZ),
+        (x VARCHAR, y) AS y, (x DATE, y) AS CAST(left(y, 10) AS DATE)
+    spark_instant(x, y) AS list_transform([x], lambda spark_x: spark_instant_of(spark_x, y))[1]
     isnotnull(x) AS x IS NOT NULL
     spark_left(x, n) AS left(x, CASE WHEN n < 0 THEN 0 ELSE n END)
     localtimestamp() AS CAST(now() AS TIMESTAMP)
