@@ -124,7 +124,7 @@ def for_duckdb(tree: exp.Expr) -> exp.Expr:
             some = exp.GT(this=exp.func("len", rows.copy()), expression=exp.Literal.number(0))
             none = exp.Array(expressions=[exp.null()])
             rows.replace(exp.Case(ifs=[exp.If(this=some, true=rows.copy())], default=none))
-    for call in list(tree.find_all(exp.ArrayAgg, exp.ArrayUniqueAgg)):
+    for call in reversed(list(tree.find_all(exp.ArrayAgg, exp.ArrayUniqueAgg))):
         _collect(call)
     for node in reversed(list(tree.walk())):
         made = _with_type(node) or _counted(node) or _on_duckdb(node)
