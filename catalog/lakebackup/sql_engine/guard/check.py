@@ -162,13 +162,18 @@ def _described(sql: str, name: str, relations: Mapping[str, Sequence[str]], *, r
 def _texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
     """The text for each engine, and a function that it has not. The tree keeps what it is."""
     from sqlglot import exp
+    from sqlglot.errors import UnsupportedError
 
     from lakebackup.sql_engine.guard.dialect import Asked, for_duckdb, for_spark, is_explode, named
 
     _strict_casts(tree)
     named(tree)
-    spark, duckdb = _write(for_spark(tree), Asked), _write(for_duckdb(tree), "duckdb")
+    spark, duckdb = _write(for_spark(tree), Asked), ""
     foreign = {}
+    try:
+        duckdb = _write(for_duckdb(tree), "duckdb")
+    except UnsupportedError:
+        foreign["duckdb"] = _unsupported(tree, sql)
     own = _written(tree, sql)
     called = _called(spark, "spark") | _called(duckdb, "duckdb") | own
     for name in sorted(called | _unquoted(duckdb) & BARE):
@@ -180,12 +185,30 @@ def _texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
         if name not in _of_duckdb():
             raise wrong(sql, word(sql, name), f"There is no function {name[:60]}.", _near_function(name))
         foreign["spark"] = name
+    if foreign.get("spark") and not duckdb:
+        raise UnsupportedError
     for name in sorted(_called(duckdb, "duckdb") & ONLY_SPARK | own & ONLY_SPARK):
         foreign["duckdb"] = name
     for view in tree.find_all(exp.Lateral):
         if view.args.get("outer") and not is_explode(view):
             foreign["duckdb"] = "outer"
     return spark, duckdb, foreign
+
+
+def _unsupported(tree: exp.Expr, sql: str) -> str:
+    """The innermost function that cannot be written for DuckDB, as the person wrote it."""
+    from sqlglot import exp
+    from sqlglot.errors import UnsupportedError
+
+    from lakebackup.sql_engine.guard.dialect import for_duckdb
+
+    for call in reversed(list(tree.find_all(exp.Func))):
+        try:
+            _write(for_duckdb(call), "duckdb")
+        except UnsupportedError:
+            span = span_of(call) if "start" in call.meta else None
+            return sql[span[0] : span[1] + 1].lower() if span else call.sql_name().lower()
+    raise UnsupportedError
 
 
 def _called(text: str, dialect: str) -> set[str]:

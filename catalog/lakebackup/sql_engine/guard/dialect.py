@@ -10,6 +10,7 @@ import re
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.errors import UnsupportedError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.transforms import eliminate_qualify
 
@@ -21,6 +22,8 @@ _BY_NAME_TEXT = """
     UNIX_TIMESTAMP TO_UNIX_TIMESTAMP ANY SOME EVERY EXISTS LOCALTIMESTAMP FORMAT_STRING PERCENTILE_CONT
     PERCENTILE_DISC URL_ENCODE MAP_CONTAINS_KEY BIT_GET GETBIT TRY_ADD TRY_SUBTRACT TRY_MULTIPLY
     FROM_UTC_TIMESTAMP OCTET_LENGTH FROM_JSON TYPEOF UUID UNBASE64 UNHEX
+    ARRAY_CONTAINS ARRAY_EXCEPT ARRAY_INTERSECT ARRAY_POSITION ARRAY_REMOVE SEQUENCE TO_JSON DATE_FORMAT
+    FROM_UNIXTIME
 """
 _BY_NAME = frozenset(_BY_NAME_TEXT.split())
 
@@ -30,10 +33,30 @@ _NAMED = (exp.Alias, exp.Aliases, exp.Column, exp.Dot)
 _SEVERAL = (exp.UDTF, exp.Explode, exp.Inline, exp.Columns)
 _LONGEST_NAME = 60
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Between, exp.In)
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*[+-]\d\d(:?\d\d)?$")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*([+-]\d\d(:?\d\d)?| ?[A-Z]\w+/[\w/]+)$")
 _DATES = (exp.AddMonths, exp.CurrentDate, exp.LastDay, exp.NextDay, exp.StrToDate, exp.TsOrDsToDate)
 _DATES_BY_NAME = frozenset({"date_add", "date_from_unix_date", "date_sub", "make_date", "trunc"})
 _DAYS = frozenset({"DAY", "WEEK", "MONTH", "QUARTER", "YEAR"})
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_SECONDS = frozenset({"S", "SEC", "SECS", "SECOND", "SECONDS"})
+_FORMATS_TEXT = """
+    y=%Y yyyy=%Y yy=%y M=%-m MM=%m MMM=%b MMMM=%B d=%-d dd=%d D=%-j DDD=%j E=%a EE=%a EEE=%a EEEE=%A a=%p
+    H=%-H HH=%H h=%-I hh=%I m=%-M mm=%M s=%-S ss=%S SSS=%g SSSSSS=%f
+"""
+_FORMATS = dict(pair.split("=") for pair in _FORMATS_TEXT.split())
+_READ_BY = (exp.StrToTime, exp.StrToDate, exp.TsOrDsToDate)
+# A text in quotes, a quote, letters of one kind, and what else has a meaning.
+_FORMAT = re.compile(
+    r"'(?P<quoted>(?:[^']|'')+)'|(?P<quote>'')|(?P<letters>([A-Za-z])\4*)|(?P<other>['\[\]{}#%])"
+)
+# What DuckDB takes for what it is where a time is read; the rest it would take for plain text.
+_READ = re.compile(r"%-?[A-Za-z](?:strict)?|[^A-Za-z']")
+_AGGREGATES: dict[type[exp.Expr], str] = {
+    exp.ApproxQuantile: "quantile_disc",
+    exp.Quantile: "quantile_cont",
+    exp.Skewness: f"{OTHER}skewness",
+    exp.Kurtosis: "kurtosis_pop",
+}
 _OTHERS = frozenset(macro.partition("(")[0] for macro in MACROS)
 
 
@@ -101,19 +124,65 @@ def for_duckdb(tree: exp.Expr) -> exp.Expr:
             some = exp.GT(this=exp.func("len", rows.copy()), expression=exp.Literal.number(0))
             none = exp.Array(expressions=[exp.null()])
             rows.replace(exp.Case(ifs=[exp.If(this=some, true=rows.copy())], default=none))
+    for call in reversed(list(tree.find_all(exp.ArrayAgg, exp.ArrayUniqueAgg))):
+        _collect(call)
     for node in reversed(list(tree.walk())):
-        made = _with_type(node) or _on_duckdb(node)
+        made = _with_type(node) or _counted(node) or _on_duckdb(node)
         if made is not None:
             node.replace(made)
     return tree
 
 
+def _collect(call: exp.AggFunc) -> None:
+    """A list of what is not NULL, which is empty without rows: on DuckDB it would be NULL."""
+    once = isinstance(call, exp.ArrayUniqueAgg) or isinstance(call.this, exp.Distinct)
+    element = call.this.expressions[0] if isinstance(call.this, exp.Distinct) else call.this
+    known = exp.not_(exp.Is(this=exp.paren(element.copy()), expression=exp.null()))
+    made = exp.ArrayAgg(this=exp.Distinct(expressions=[element.copy()]) if once else element.copy())
+    whole = call.parent
+    if isinstance(whole, exp.Filter) and call.arg_key == "this":
+        whole.set("expression", exp.Where(this=exp.and_(whole.expression.this, known)))
+        call.replace(made)
+    else:
+        whole = exp.Filter(this=made, expression=exp.Where(this=known))
+        call.replace(whole)
+    while isinstance(whole.parent, exp.Window) and whole.arg_key == "this":
+        whole = whole.parent
+    found = exp.Coalesce(this=exp.null(), expressions=[exp.Array()])
+    whole.replace(found)
+    found.set("this", whole)
+
+
 def _with_type(node: exp.Expr) -> exp.Expr | None:
     """What DuckDB would take for something of another type."""
-    if isinstance(node, exp.Literal) and _is_instant(node):  # it would leave out the offset
-        return exp.cast(node.copy(), "timestamptz")
+    if isinstance(node, exp.Literal) and (made := _instant(node)) is not None:
+        return made
     if isinstance(node, (exp.Add, exp.Sub)) and _is_date(node):  # which becomes a timestamp
         return exp.cast(node.copy(), "date")
+    if _is_time(node) and isinstance(node.parent, (exp.DPipe, exp.Concat, exp.ConcatWs)):
+        return exp.cast(node.copy(), "timestamp")
+    return None
+
+
+def _counted(node: exp.Expr) -> exp.Expr | None:
+    """What DuckDB counts, rounds or writes otherwise."""
+    if isinstance(node, exp.Cast):
+        return _cast(node)
+    if isinstance(node, exp.Lambda) and isinstance(node.parent, (exp.Transform, exp.ArrayFilter)):
+        return _from_zero(node)
+    if isinstance(node, exp.Extract):
+        return _part(node.name, node.expression)
+    if name := _AGGREGATES.get(type(node)):
+        return exp.func(name, *list(node.iter_expressions())[:2])
+    if isinstance(node, (exp.Ln, exp.Log)):  # of 0 and less it is NULL on Spark
+        for number in [one for one in node.iter_expressions() if not _is_number(one)]:
+            number.replace(exp.func(f"{OTHER}logged", number.copy()))
+    if isinstance(node, (exp.Left, exp.Right, exp.Substring)):
+        given = [one for key in ("expression", "start", "length") if (one := node.args.get(key))]
+        name = f"{OTHER}{type(node).__name__.lower()}"
+        return None if all(map(_is_number, given)) else exp.func(name, node.this, *given)
+    if isinstance(node, _READ_BY) and _READ.sub("", node.text("format")):
+        raise UnsupportedError
     return None
 
 
@@ -125,8 +194,6 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
         return exp.Case(ifs=[exp.If(this=valid, true=node.copy())])
     if isinstance(node, exp.TsOrDsAdd) and not node.args.get("unit"):
         return exp.func(f"{OTHER}date_add", node.this, node.expression)
-    if isinstance(node, exp.Quantile):
-        return exp.func("quantile_cont", node.this, node.args["quantile"])
     if isinstance(node, exp.TimestampDiff) or (isinstance(node, exp.DateDiff) and node.args.get("unit")):
         return exp.func("datesub", exp.Literal.string(node.args["unit"].name), node.expression, node.this)
     if isinstance(node, exp.RegexpReplace):
@@ -150,18 +217,93 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
     return _by_name(node) if isinstance(node, exp.Anonymous) else None
 
 
+def _cast(node: exp.Cast) -> exp.Expr | None:
+    """A number is cut, not rounded, and a time has no offset."""
+    operand = node.this.this if isinstance(node.this, exp.Neg) else node.this
+    if node.to.is_type(*_WHOLE) and not (isinstance(operand, exp.Literal) and "." not in operand.name):
+        node.set("this", exp.func(f"{OTHER}whole{_of(node.this)}", node.this.copy()))
+    elif node.to.is_type("text", "varchar") and _is_time(node.this):
+        node.set("this", exp.cast(node.this.copy(), "timestamp"))
+    return None
+
+
+def _of(node: exp.Expr) -> str:
+    """The end of a macro's name: a column's type is known, so that an error can name it.
+
+    That of an alias may be an aggregate's.
+    """
+    select = node.find_ancestor(exp.Select)
+    aliases = {one.alias.lower() for one in select.expressions} if select else set()
+    return "_of" if isinstance(node, exp.Column) and node.name.lower() not in aliases else ""
+
+
+def _from_zero(node: exp.Lambda) -> exp.Expr | None:
+    """The second parameter is an element's place, which DuckDB counts from 1."""
+    place = node.expressions[1].name if len(node.expressions) == 2 else None
+    for name in list(node.this.find_all(exp.Identifier)) if place else []:
+        if (
+            name.name == place
+            and not isinstance(name.parent, _NAMED)
+            and not (isinstance(name.parent, exp.PropertyEQ) and name.arg_key == "this")
+        ):
+            name.replace(exp.paren(exp.Sub(this=name.copy(), expression=exp.Literal.number(1))))
+    return None
+
+
+def _part(unit: str, time: exp.Expr) -> exp.Expr | None:
+    """Those parts of a time that DuckDB counts otherwise."""
+    if unit.upper() in ("DOW", "DAYOFWEEK"):
+        return exp.func(f"{OTHER}dayofweek", time)
+    return exp.func(f"{OTHER}seconds", time) if unit.upper() in _SECONDS else None
+
+
+def _formatted(time: exp.Expr, pattern: exp.Expr) -> exp.Expr:
+    """A time as text. Raises UnsupportedError for what DuckDB cannot write."""
+
+    def written(found: re.Match[str]) -> str:
+        if quoted := found["quoted"]:
+            return quoted.replace("''", "'").replace("%", "%%")
+        if found["quote"] or found["other"] == "%":
+            return "'" if found["quote"] else "%%"
+        if (letters := found["letters"]) not in _FORMATS:
+            raise UnsupportedError
+        return _FORMATS[letters]
+
+    if not isinstance(pattern, exp.Literal):
+        raise UnsupportedError
+    return exp.func("strftime", time, exp.Literal.string(_FORMAT.sub(written, pattern.name)))
+
+
 def is_explode(view: exp.Lateral) -> bool:
     """Whether it makes a row of each element of a list, and no more of it."""
     return type(view.this) is exp.Explode
 
 
-def _is_instant(node: exp.Literal) -> bool:
-    """Whether it is a text with a time and an offset from UTC, compared with a column of times."""
+def _instant(node: exp.Literal) -> exp.Expr | None:
+    """A text with a time and an offset or a zone, compared with a time: DuckDB would leave the offset out."""
     whole = node.parent
     if not node.is_string or not _INSTANT.match(node.name) or not isinstance(whole, _COMPARED):
-        return False
-    others = [one for one in (whole.this, whole.expression) if isinstance(one, exp.Column)]
-    return any(one.name.lower() == "time" or one.name.lower().endswith("_time") for one in others)
+        return None
+    other = whole.args.get("expression") if node.arg_key == "this" else whole.this
+    if other is None or isinstance(other, exp.Literal) or other.find(*_COMPARED):  # it is written twice
+        return None
+    if isinstance(other, exp.Column) and re.search("(^|_)time$", other.name.lower()):
+        return exp.cast(node.copy(), "timestamptz")
+    return exp.func(f"{OTHER}instant{_of(other)}", other.copy(), node.copy())
+
+
+def _is_number(node: exp.Expr) -> bool:
+    """Whether it is a number above 0 that is written out."""
+    return isinstance(node, exp.Literal) and not node.is_string and float(node.name) > 0
+
+
+def _is_time(node: exp.Expr) -> bool:
+    """Whether it is an instant, as far as the text tells."""
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() == "now"
+    return isinstance(node, exp.CurrentTimestamp) or (
+        isinstance(node, exp.Cast) and node.to.is_type("timestamp", "timestamptz")
+    )
 
 
 def _is_date(node: exp.Expr) -> bool:
@@ -188,22 +330,37 @@ def _by_name(node: exp.Anonymous) -> exp.Expr | None:
     if name == "date_add" and len(given) == 3:
         added = exp.Interval(this=exp.paren(given[1]), unit=exp.var(given[0].name))
         return exp.paren(exp.Add(this=exp.cast(given[2], "timestamp"), expression=added))
+    if (made := _time_by_name(name, given)) is not None:
+        return made
+    if name == "to_json" and len(given) > 1:
+        raise UnsupportedError
     if f"{OTHER}{name}" in _OTHERS:
         node.set("this", f"{OTHER}{name}")
         return None
     if name in ("any", "some", "every") and len(given) == 1:
         return exp.func("bool_and" if name == "every" else "bool_or", *given)
     if name in ("exists", "forall") and len(given) == 2:
-        found = exp.func("len", exp.func("list_filter", *given))
-        return exp.Paren(
-            this=exp.EQ(this=found, expression=exp.func("len", given[0].copy()))
-            if name == "forall"
-            else exp.GT(this=found, expression=exp.Literal.number(0))
+        # Of elements that are NULL it is not known whether they are it.
+        found = exp.func(
+            f"{OTHER}array_contains", exp.func("list_transform", *given), exp.convert(name == "exists")
         )
+        return found if name == "exists" else exp.paren(exp.not_(found))
     if name in ("bigint", "tinyint", "smallint") and len(given) == 1:
-        return exp.cast(given[0], name)
+        made = exp.cast(given[0], name)
+        return _cast(made) or made
     if name == "isnull" and len(given) == 1:
         return exp.Paren(this=exp.Is(this=given[0], expression=exp.Null()))
     if name in ("percentile_cont", "percentile_disc") and isinstance(node.parent, exp.WithinGroup):
         return (exp.PercentileCont if name == "percentile_cont" else exp.PercentileDisc)(this=given[0])
+    return None
+
+
+def _time_by_name(name: str, given: list[exp.Expr]) -> exp.Expr | None:
+    if name == "date_format" and len(given) == 2:
+        return _formatted(exp.cast(given[0], "timestamp"), given[1])
+    if name == "from_unixtime" and given:
+        pattern = given[1] if len(given) == 2 else exp.Literal.string("yyyy-MM-dd HH:mm:ss")
+        return _formatted(exp.func("to_timestamp", given[0]), pattern)
+    if name in ("date_part", "datepart") and len(given) == 2:
+        return _part(given[0].name, given[1])
     return None
