@@ -58,6 +58,13 @@ def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         )
 
 
+def sizes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow
+
+    for batch in batches:
+        yield pyarrow.RecordBatch.from_pydict({"mb": pyarrow.array([batch.nbytes >> 20], pyarrow.int64())})
+
+
 def test_there_is_one_session(spark: SparkSession) -> None:
     assert spark_session() is spark
 
@@ -66,6 +73,13 @@ def test_settings_that_results_depend_on(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.ansi.enabled") == "true"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
+def test_large_rows_reach_a_worker_in_small_batches(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT repeat('x', 1048576) AS value FROM range(0, 150, 1, 1)")
+    batches = [row.mb for row in rows.mapInArrow(sizes, "mb BIGINT").collect()]
+    assert sum(batches) == 150
+    assert max(batches) <= 65
 
 
 def test_delta_writes_and_reads(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ RUNTIME = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     # A catalog's rows are much larger than its files: two million positions are 4 MB there, 580 MB in memory.
     # Spark broadcast such a table as a small one, until the heap was full and the answer never came.
@@ -58,8 +59,7 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
     }
     if here:  # the defaults (200 and 50) are for clusters and make each small Delta read slow
         settings |= {
-            # The JVM only plans, records go past it: compiling for long runs costs more than it gives.
-            "spark.driver.extraJavaOptions": f"{java_options} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
+            "spark.driver.extraJavaOptions": f"{java_options} -XX:+UseSerialGC "
             # It would take memory by the machine's size before it collects garbage. A large plan still gets
             # spark.driver.memory.
             "-XX:ReservedCodeCacheSize=240m -Xms32m -XX:MaxHeapFreeRatio=40",

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
 
-# Arrow's batches are bounded by rows, and a topic's records may be large.
-_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_BATCH_BYTES = 64 << 20
 _SAMPLE = 5
 _ORDERS = {
     "source": "as the topic held them",
@@ -66,7 +63,7 @@ class RecordSelect:
         clear(storage, folder)
         regions = None if self._by_key else topic.regions
         stage = Stage(storage.uri, folder, destination_id(storage), topic.scope, topic.epoch, regions)
-        with _own_errors(), self._small_batches():
+        with _own_errors():
             files = self._rows.mapInArrow(stage, STAGED).localCheckpoint()
             chosen = self._reader.on(self._spark).chosen("selected", files)
             parts = read_parts(chosen)
@@ -81,7 +78,7 @@ class RecordSelect:
 
         (topic,) = self._plan.topics
         size = sum((sf.coalesce(sf.length(name), sf.lit(0)) for name in ("key", "value")), sf.lit(0))
-        with _own_errors(), self._small_batches():
+        with _own_errors():
             # A row a partition, and a few records.
             found = self._rows.groupBy("partition").agg(
                 sf.count("*").alias("records"), sf.sum(size).alias("bytes")
@@ -126,17 +123,6 @@ class RecordSelect:
             (sf.col("headers") if "headers" in names else sf.lit(None)).cast("string").alias("headers"),
             (sf.unix_millis(ts) if names.get("ts") == "timestamp" else ts).cast("bigint").alias("ts"),
         )
-
-    @contextmanager
-    def _small_batches(self) -> Iterator[None]:
-        entries, size = self._plan.entries, sum(p.raw_bytes for t in self._plan.topics for p in t.parts)
-        before = int(self._spark.conf.get(_BATCH_ROWS) or 10_000)
-        rows = max(1, min(before, _BATCH_BYTES * max(entries, 1) // max(size, 1)))
-        self._spark.conf.set(_BATCH_ROWS, str(rows))
-        try:
-            yield
-        finally:
-            self._spark.conf.set(_BATCH_ROWS, str(before))
 
 
 def staged(storage: Storage, restore_id: str, plan: RestorePlan) -> RestorePlan | None:

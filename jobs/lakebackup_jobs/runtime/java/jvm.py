@@ -47,6 +47,16 @@ _FOR_SPARK = (
     "-Dio.netty.tryReflectionSetAccessible=true",
 )
 
+# The fast compiler alone: tasks without SQL keep the JVM busy for moments.
+_FOR_TASKS = ("-XX:TieredStopAtLevel=1",)
+# SQL may pass millions of rows: what runs for seconds is optimised, a start is not (ten times the defaults).
+_FOR_SQL = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+
 
 def class_path(settings: Mapping[str, str]) -> str:
     """All jars, separated by ':'."""
@@ -60,7 +70,7 @@ def command(
     """The command of a JVM that runs Spark with these settings.
 
     It is what the script spark-submit runs in the end, after a JVM of its own that only works it out.
-    `archive_to`: where the JVM writes the archive of its classes when it ends; `sql`: which it starts from.
+    `archive_to`: where the JVM writes the archive of its classes when it ends; `sql`: it runs SQL too.
     """
     jars = class_path(settings)
     # Of a cluster, if the user has such; behind the jars, where the archive still fits.
@@ -71,6 +81,7 @@ def command(
         os.pathsep.join([jars, *folders]),
         f"-Xmx{settings.get('spark.driver.memory', '1g')}",
         *_FOR_SPARK,
+        *(_FOR_SQL if sql else _FOR_TASKS),
         *shlex.split(settings.get("spark.driver.extraJavaOptions", "")),
         *class_data.java_options(jars, archive_to, sql=sql),
         "org.apache.spark.deploy.SparkSubmit",
