@@ -180,7 +180,7 @@ class Connection:
 
         if self._spark is None:
             raise UsageProblem("DuckDB has no session to register in.", hint="Connect with engine=spark.")
-        engine = SparkEngine(self._session(), self.catalog().catalog_uri, as_of=self._as_of)
+        engine = SparkEngine(self._given(), self.catalog().catalog_uri, as_of=self._as_of)
         engine.register(relations or None)
 
     def plan_restore(self, *topics: str, to: str, **options: Unpack[RestoreOptions]) -> Plan:
@@ -254,10 +254,15 @@ class Connection:
             result = begin(reader, spark)
         return Result(_within(limits, result.rows), frame=result.frame)
 
-    def _session(self) -> SparkSession:
+    def _given(self) -> SparkSession:
         if callable(self._spark):
             self._spark = self._spark()
         return cast("SparkSession", self._spark)
+
+    def _session(self) -> SparkSession:
+        from lakebackup_jobs.runtime.session import in_utc
+
+        return in_utc(self._given())
 
 
 def connect(

@@ -135,6 +135,30 @@ def test_a_connection_on_a_session(spark: SparkSession, tmp_path: Path) -> None:
         assert done["entries"] == con.plan_restore("orders", to=f"dir:{tmp_path}/x").entries == 5
 
 
+def test_a_session_with_another_zone_changes_no_answer(spark: SparkSession, tmp_path: Path) -> None:
+    """Three hours of records, of which one is asked for: another's files would be chosen."""
+    made = MadeBackups(tmp_path)
+    for hour in range(3):
+        ts = 3_600_000 * hour
+        made.backup([[Record(0, 60 * hour + n, ts + 60_000 * n, b"k", b"v") for n in range(60)]], end_ts=ts)
+    made.flush()
+    sql = (
+        "SELECT kafka_offset, time, CAST(time AS STRING) AS text FROM records('orders') "
+        "WHERE time >= '1970-01-01 01:00' AND time < '1970-01-01 02:00' ORDER BY kafka_offset"
+    )
+    with lakebackup.connect(str(tmp_path)) as con:
+        wanted = con.sql(sql).rows()
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        with lakebackup.connect(str(tmp_path), engine=spark) as con:
+            found = con.sql(sql).rows()
+            assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert [{**row, "time": row["time"].replace(tzinfo=None)} for row in found] == wanted
+    assert [row["kafka_offset"] for row in found] == list(range(60, 120))
+
+
 @pytest.mark.parametrize("case", ALLOWED, ids=lambda case: case["sql"][:60])
 def test_what_is_allowed_runs_on_spark(case: dict[str, Any], session: SparkSession) -> None:
     relations = {name: session.table(name).columns for name in VIEWS}

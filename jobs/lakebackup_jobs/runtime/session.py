@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 #: Seconds in which a Spark Connect server must come up.
 CONNECT_S = 120.0
+ZONE = "spark.sql.session.timeZone"
+_UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00"})
 _starting = threading.Lock()
 _log = logging.getLogger(__name__)
 
@@ -50,7 +52,25 @@ def spark_session(
     if remote:
         return _connected(remote, extra)
     _context(app, extra)
-    return _with_settings(SparkSession.builder.getOrCreate(), extra)
+    return in_utc(_with_settings(SparkSession.builder.getOrCreate(), extra))
+
+
+def in_utc(session: SparkSession) -> SparkSession:
+    """A person's session; where its times are not UTC, one beside it with its other settings.
+
+    Raises EnvironmentProblem for such a session of Spark Connect.
+    """
+    zone = str(session.conf.get(ZONE))
+    if zone in _UTC:
+        return session
+    try:
+        own = session.newSession()
+    except PySparkException:
+        raise EnvironmentProblem(
+            f"The time zone of the Spark session is {zone}, and backups have times in UTC.",
+            hint=f"spark.conf.set({ZONE!r}, 'UTC')",
+        ) from None
+    return _with_settings(own, {**session.conf.getAll, ZONE: RUNTIME[ZONE]})
 
 
 def warm_context() -> SparkContext:
