@@ -220,7 +220,7 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
 def _cast(node: exp.Cast) -> exp.Expr | None:
     """A number is cut, not rounded, and a time has no offset."""
     operand = node.this.this if isinstance(node.this, exp.Neg) else node.this
-    if node.to.is_type(*_WHOLE) and not (isinstance(operand, exp.Literal) and "." not in operand.name):
+    if node.to.is_type(*_WHOLE) and not (isinstance(operand, exp.Literal) and operand.name.isdigit()):
         node.set("this", exp.func(f"{OTHER}whole{_of(node.this)}", node.this.copy()))
     elif node.to.is_type("text", "varchar") and _is_time(node.this):
         node.set("this", exp.cast(node.this.copy(), "timestamp"))

@@ -105,7 +105,9 @@ _MACROS = r"""
     spark_uuid() AS CAST(gen_random_uuid() AS VARCHAR)
     spark_weekday(x) AS isodow(CAST(x AS TIMESTAMP)) - 1
     spark_whole_of(x DOUBLE) AS trunc(x), (x FLOAT) AS trunc(x), (x DECIMAL(38, 18)) AS trunc(x),
-        (x VARCHAR) AS x, (x BIGINT) AS x, (x HUGEINT) AS x, (x BOOLEAN) AS x, (x DATE) AS x, (x BLOB) AS x,
+        (x VARCHAR) AS CASE WHEN regexp_full_match(x, '\s*[-+]?\d*[.eE_][-+.eE_\d]*\s*')
+            THEN x || ' is no whole number' ELSE x END,
+        (x BIGINT) AS x, (x HUGEINT) AS x, (x BOOLEAN) AS x, (x DATE) AS x, (x BLOB) AS x,
         (x INTERVAL) AS x, (x TIMESTAMP) AS floor(epoch(x)), (x TIMESTAMPTZ) AS floor(epoch(x))
     spark_whole(x) AS list_transform([x], lambda spark_x: spark_whole_of(spark_x))[1]
     width_bucket(x, a, b, n) AS CASE WHEN x < a THEN 0 WHEN x >= b THEN n + 1 ELSE CAST(floor((x - a)

@@ -26,6 +26,7 @@ _HEAD = re.compile(r"^(?:\w+ )*Error: |^\[[A-Z_.]+\] ")
 _NAMED = re.compile(
     r"(?<!\w)(?P<quoted>([\"'`])(?P<inner>(?P<first>\w*).*?)\2)|(?:name|source column) (?P<name>\w+)"
 )
+_CAST = re.compile(r"\bcast\s*\([^()]*\)", re.IGNORECASE)
 
 
 def wrong(sql: str, span: tuple[int, int] | None, message: str, hint: str = "") -> UsageProblem:
@@ -89,5 +90,8 @@ def of_engine(sql: str, error: object) -> UsageProblem:
     text = str(error).replace(OTHER, "")
     message = _TAIL.sub("", _HEAD.sub("", text.strip()))[:400]
     named = (found.group("quoted", "inner", "first", "name") for found in _NAMED.finditer(message))
-    span = next((place for name in chain(*named) if name and (place := word(sql, name))), whole(sql))
+    span = next((place for name in chain(*named) if name and (place := word(sql, name))), None)
+    if span is None and "convert" in message and (cast := _CAST.search(sql)):
+        span = cast.start(), cast.end() - 1
+    span = span or whole(sql)
     return wrong(sql, span, f"The query cannot run: {message}")

@@ -162,7 +162,7 @@ def test_an_error_points_at_the_place(sql: str, message: str, mark: str, hint: s
     [
         ("SELECT path FROM files WHERE bytes > '-1d'", "'-1d'"),
         ("SELECT f.path FROM files f WHERE bytes > 'f'", "'f'"),
-        ("SELECT CAST(path AS INT) FROM files", "path"),
+        ("SELECT CAST(path AS INT) FROM files", "CAST(path AS INT)"),
         ("SELECT CAST('a.parquet' AS INT) FROM files", "'a.parquet'"),
         ("SELECT CAST(if(id = 900000, 'a.parquet', '1') AS INT) FROM range(1000000)", "'a.parquet'"),
         ("SELECT sum(path) FROM files", "sum"),
