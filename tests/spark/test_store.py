@@ -25,6 +25,7 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.delta.table import append, open_table
 from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import open_storage
+from lakebackup.store import reader as store_reader
 from lakebackup.store.lease import Lease, break_lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
@@ -268,6 +269,25 @@ def test_a_change_of_states_leaves_other_files_as_they_are(spark: SparkSession, 
     torn.write_bytes(torn.read_bytes()[:-9] + b"torn " * 2)
     with pytest.raises(Damaged):
         writer.set_states([backup_id(1)], "deleted", actor="me", reason="test")
+
+
+@pytest.mark.parametrize(("most", "engine"), [(3, "duckdb"), (2, "spark")])
+def test_what_tasks_have_made_is_kept_by_either_engine(
+    spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch, most: int, engine: str
+) -> None:
+    """Three small queries; else only a restore of more than ten thousand files runs the second."""
+    monkeypatch.setattr(store_reader, "_FEW_ROWS", most)
+    rows = spark.sql(
+        "SELECT 'orders' AS scope, 'e' AS epoch, CAST(id % 2 AS STRING) AS region, id AS bytes, "
+        "7 AS raw_bytes, 1 AS entries, id AS start_position, id + 1 AS end_position, 0 AS min_ts, "
+        "id AS max_ts FROM range(3)"
+    )
+    chosen = reader_of(root).chosen("selected", rows)
+    assert chosen.reader.engine == engine
+    assert [(row["region"], row["files"], row["max_ts"]) for row in chosen.rows("selected_summary")] == [
+        ("0", 2, 2),
+        ("1", 1, 1),
+    ]
 
 
 def states(root: Path) -> dict[int, str]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 LATEST = "latest"
 """In place of a backup's id: the newest that can be restored."""
+# Rows that DuckDB takes over: each statement costs Spark a good tenth of a second.
+_FEW_ROWS = 10_000
 
 
 class Catalog:
@@ -253,8 +255,14 @@ class CatalogReader(Catalog):
         return Selection(self, self._engine, relation, kept)
 
     def chosen(self, relation: str, rows: DataFrame) -> Selection:
-        """As `choose`, of a reader that `on` returned: rows that Spark's tasks have made."""
-        return Selection(self, self._engine, relation, rows)
+        """As `choose`, of rows that Spark's tasks have made. DuckDB keeps them where they are few."""
+        some = rows.limit(_FEW_ROWS + 1).toArrow()
+        if some.num_rows <= _FEW_ROWS:
+            on_duckdb = CatalogReader(self.home.uri, self.catalog_uri, as_of=self._as_of, tables=self._duck)
+            on_duckdb.give(kept := f"made_{relation}", some)
+            return Selection(on_duckdb, self._duck, relation, kept)
+        on_spark = self.on(rows.sparkSession)
+        return Selection(on_spark, on_spark._engine, relation, rows)  # noqa: SLF001 (this class)
 
     def give(self, relation: str, rows: pa.Table) -> None:
         """Give rows that come from elsewhere a name that later statements can use."""

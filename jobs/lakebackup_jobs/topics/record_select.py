@@ -65,7 +65,7 @@ class RecordSelect:
         stage = Stage(storage.uri, folder, destination_id(storage), topic.scope, topic.epoch, regions)
         with _own_errors():
             files = self._rows.mapInArrow(stage, STAGED).localCheckpoint()
-            chosen = self._reader.on(self._spark).chosen("selected", files)
+            chosen = self._reader.chosen("selected", files)
             parts = read_parts(chosen)
         storage.put(
             _parts_path(folder), json.dumps([asdict(part) for part in parts]).encode(), if_absent=False
