@@ -87,10 +87,6 @@ class _Leaving:
 
 
 def _run(arguments: list[str], spark: SparkSession | None) -> int:
-    if spark is not None:
-        from lakebackup_jobs.runtime.session import in_utc
-
-        spark = in_utc(spark)
     import typer
 
     try:
