@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 #: Seconds in which a Spark Connect server must come up.
 CONNECT_S = 120.0
-ZONE = "spark.sql.session.timeZone"
+_ZONE = "spark.sql.session.timeZone"
 _UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00"})
 _starting = threading.Lock()
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def in_utc(session: SparkSession) -> SparkSession:
 
     Raises EnvironmentProblem for such a session of Spark Connect.
     """
-    zone = str(session.conf.get(ZONE))
+    zone = str(session.conf.get(_ZONE))
     if zone in _UTC:
         return session
     try:
@@ -68,9 +68,9 @@ def in_utc(session: SparkSession) -> SparkSession:
     except PySparkException:
         raise EnvironmentProblem(
             f"The time zone of the Spark session is {zone}, and backups have times in UTC.",
-            hint=f"spark.conf.set({ZONE!r}, 'UTC')",
+            hint=f"spark.conf.set({_ZONE!r}, 'UTC')",
         ) from None
-    return _with_settings(own, {**session.conf.getAll, ZONE: RUNTIME[ZONE]})
+    return _with_settings(own, {**session.conf.getAll, _ZONE: RUNTIME[_ZONE]})
 
 
 def warm_context() -> SparkContext:

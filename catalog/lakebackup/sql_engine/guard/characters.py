@@ -8,6 +8,8 @@ import unicodedata
 from lakebackup.errors import UsageProblem
 from lakebackup.sql_engine.guard.place import wrong
 
+#: A name that needs no quotes.
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _MAX_CHARACTERS = 64 * 1024
 _ESCAPE = re.compile(r"\\(?:\\|(?!['\"nrt\\]))")
 _RAW = re.compile(r"""\b[rR]('[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*")""")

@@ -11,35 +11,28 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, runtime_checkable
 
 from lakebackup.errors import UsageProblem
 from lakebackup.sql_engine.guard.allowed import (
-    BARE,
     JOIN_KINDS,
     MOST,
-    ONLY_SPARK,
     OPTION_WORDS,
     OPTIONS,
     ROWS,
     SIZES,
-    SPARK,
     SYNTAX,
     SYNTAX_WORDS,
     TYPES,
     UNITS,
-    WORDS,
-    refused,
 )
-from lakebackup.sql_engine.guard.characters import check_characters
+from lakebackup.sql_engine.guard.characters import NAME, check_characters
 from lakebackup.sql_engine.guard.place import nearest, place_of, span_of, whole, word, wrong
 from lakebackup.sql_engine.guard.records import COLUMNS, USAGE, arguments, is_call, take_calls
+from lakebackup.sql_engine.guard.texts import texts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
-    from typing import Any
 
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
@@ -48,7 +41,6 @@ if TYPE_CHECKING:
 
 _MAX_TOKENS = 10_000
 _MAX_DEPTH = 120
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 # sqlglot also takes 0x1F, which is a name on Spark, and all that Python takes for a number: '1_1'.
 _BYTES = re.compile(r"[xX]'[0-9A-Fa-f]*'")
 # All escapes but those that are written here too.
@@ -123,7 +115,7 @@ def check_select(sql: str, relations: Mapping[str, Sequence[str]], *, records: b
         calls = _records(tree, sql, allowed=records)
         known.own |= {call.relation: set(COLUMNS) for call in calls}
         used = _Check(tree, known, sql).run() - {call.relation for call in calls}
-        spark, duckdb, foreign = _texts(tree, sql)
+        spark, duckdb, foreign = texts(tree, sql)
         try:
             _Check(_parse(spark, spark), known, spark).run()
         except UsageProblem as error:  # it quotes what was written for Spark, not what the person wrote
@@ -157,113 +149,6 @@ def _described(sql: str, name: str, relations: Mapping[str, Sequence[str]], *, r
         for column in relations[found]
     }
     return _values("name, type", kinds.items())
-
-
-def _texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
-    """The text for each engine, and a function that it has not. The tree keeps what it is."""
-    from sqlglot import exp
-    from sqlglot.errors import UnsupportedError
-
-    from lakebackup.sql_engine.guard.dialect import Asked, for_duckdb, for_spark, is_explode, named
-
-    _strict_casts(tree)
-    named(tree)
-    spark, duckdb = _write(for_spark(tree), Asked), ""
-    foreign = {}
-    try:
-        duckdb = _write(for_duckdb(tree), "duckdb")
-    except UnsupportedError:
-        foreign["duckdb"] = _unsupported(tree, sql)
-    own = _written(tree, sql)
-    called = _called(spark, "spark") | _called(duckdb, "duckdb") | own
-    for name in sorted(called | _unquoted(duckdb) & BARE):
-        if refused(name):
-            raise wrong(
-                sql, word(sql, name), f"The function {name[:60]} is not allowed here.", _near_function(name)
-            )
-    for name in sorted((_called(spark, "spark") | own) - SPARK):
-        if name not in _of_duckdb():
-            raise wrong(sql, word(sql, name), f"There is no function {name[:60]}.", _near_function(name))
-        foreign["spark"] = name
-    if foreign.get("spark") and not duckdb:
-        raise UnsupportedError
-    for name in sorted(_called(duckdb, "duckdb") & ONLY_SPARK | own & ONLY_SPARK):
-        foreign["duckdb"] = name
-    for view in tree.find_all(exp.Lateral):
-        if view.args.get("outer") and not is_explode(view):
-            foreign["duckdb"] = "outer"
-    return spark, duckdb, foreign
-
-
-def _unsupported(tree: exp.Expr, sql: str) -> str:
-    """The innermost function that cannot be written for DuckDB, as the person wrote it."""
-    from sqlglot import exp
-    from sqlglot.errors import UnsupportedError
-
-    from lakebackup.sql_engine.guard.dialect import for_duckdb
-
-    for call in reversed(list(tree.find_all(exp.Func))):
-        try:
-            _write(for_duckdb(call), "duckdb")
-        except UnsupportedError:
-            span = span_of(call) if "start" in call.meta else None
-            return sql[span[0] : span[1] + 1].lower() if span else call.sql_name().lower()
-    raise UnsupportedError
-
-
-def _called(text: str, dialect: str) -> set[str]:
-    """The names that stand before a parenthesis: functions, whatever a parser makes of them."""
-    import sqlglot
-
-    tokens = sqlglot.tokenize(text, dialect=dialect)
-    kinds = sqlglot.TokenType
-    named = {
-        token.text.lower()
-        for token, after in pairwise(tokens)
-        if after.token_type is kinds.L_PAREN
-        and token.token_type not in (kinds.IDENTIFIER, kinds.STRING, kinds.NUMBER)
-        and token.text[:1].isalpha()
-    }
-    return named - WORDS
-
-
-def _unquoted(text: str) -> set[str]:
-    """All words of a text for DuckDB that are not quoted."""
-    import sqlglot
-
-    quoted = (sqlglot.TokenType.IDENTIFIER, sqlglot.TokenType.STRING)
-    return {
-        token.text.lower()
-        for token in sqlglot.tokenize(text, dialect="duckdb")
-        if token.token_type not in quoted
-    }
-
-
-def _written(tree: exp.Expr, sql: str) -> set[str]:
-    """The functions of the person's own text, by the names that it has for them."""
-    from sqlglot import exp
-
-    spans = (span_of(node) for node in tree.find_all(exp.Func) if "start" in node.meta)
-    names = {sql[span[0] : span[1] + 1].lower() for span in spans if span}
-    return {name for name in names - WORDS if _NAME.fullmatch(name)}
-
-
-@cache
-def _of_duckdb() -> frozenset[str]:
-    """The functions that DuckDB has and that no list refuses."""
-    import duckdb
-
-    with duckdb.connect() as connection:
-        rows = connection.execute("SELECT function_name FROM duckdb_functions()").fetchall()
-    return frozenset(name for (name,) in rows if not refused(name))
-
-
-def _near_function(name: str) -> str:
-    return nearest(
-        name,
-        SPARK,
-        "Those of Spark's SQL and of DuckDB can be called that read no file, no setting and no network.",
-    )
 
 
 def _near(name: str, known: Iterable[str]) -> str:
@@ -389,24 +274,6 @@ def _parse(text: str, sql: str) -> exp.Expr:
     return tree
 
 
-def _write(tree: exp.Expr, dialect: Any) -> str:
-    from sqlglot.errors import ErrorLevel
-
-    return tree.sql(dialect=dialect, identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
-
-
-def _strict_casts(tree: exp.Expr) -> None:
-    """CAST fails on both engines for what it cannot cast, as in Spark 4; TRY_CAST gives NULL."""
-    from sqlglot import exp
-
-    for node in list(tree.find_all(exp.Sub)):  # INTERVAL 1 HOUR 30 MINUTES is one thing, also after a minus
-        if isinstance(node.expression, exp.Add) and isinstance(node.expression.this, exp.Interval):
-            node.set("expression", exp.Paren(this=node.expression))
-    for cast in list(tree.find_all(exp.TryCast)):
-        if not cast.args.get("safe"):
-            cast.replace(exp.Cast(this=cast.this, to=cast.to))
-
-
 class _Check:
     """One walk over a tree; `known` maps relations to their columns, all in lower case."""
 
@@ -507,7 +374,7 @@ class _Check:
         """What a node holds beside other nodes."""
         value = node.args.get("this")
         if kind == "Identifier":
-            if not isinstance(value, str) or not _NAME.fullmatch(value):
+            if not isinstance(value, str) or not NAME.fullmatch(value):
                 self._refuse(node, "names are of letters, digits and '_' only")
         elif (kind == "Literal" and node.args.get("is_string")) or kind == "RawString":
             if "${" in str(value):
@@ -516,7 +383,7 @@ class _Check:
             self._refuse(
                 node.expression, "a pattern of LIKE escapes with another sign: LIKE 'a!%' ESCAPE '!'"
             )
-        elif kind == "Anonymous" and not (isinstance(value, str) and _NAME.fullmatch(value)):
+        elif kind == "Anonymous" and not (isinstance(value, str) and NAME.fullmatch(value)):
             self._refuse(node, "names are of letters, digits and '_' only")
         elif kind == "Var" and not self._is_word(node, str(value).upper()):
             self._refuse(node, "not a unit of time")
@@ -546,7 +413,7 @@ class _Check:
         path = type(node.args.get("expression")).__name__
         wrong = (
             (kind == "JSONExtractScalar" and path != "JSONPath")
-            or (kind == "JSONPathKey" and not (isinstance(value, str) and _NAME.fullmatch(value)))
+            or (kind == "JSONPathKey" and not (isinstance(value, str) and NAME.fullmatch(value)))
             or (kind == "JSONPathSubscript" and (type(value) is not int or value < 0))
         )
         if wrong:

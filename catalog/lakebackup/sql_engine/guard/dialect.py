@@ -27,7 +27,6 @@ _BY_NAME_TEXT = """
 """
 _BY_NAME = frozenset(_BY_NAME_TEXT.split())
 
-
 _NAMED = (exp.Alias, exp.Aliases, exp.Column, exp.Dot)
 #: Functions that make several columns or name them.
 _SEVERAL = (exp.UDTF, exp.Explode, exp.Inline, exp.Columns)
@@ -167,9 +166,9 @@ def _with_type(node: exp.Expr) -> exp.Expr | None:
 def _counted(node: exp.Expr) -> exp.Expr | None:
     """What DuckDB counts, rounds or writes otherwise."""
     if isinstance(node, exp.Cast):
-        return _cast(node)
+        _cut(node)
     if isinstance(node, exp.Lambda) and isinstance(node.parent, (exp.Transform, exp.ArrayFilter)):
-        return _from_zero(node)
+        _count_from_zero(node)
     if isinstance(node, exp.Extract):
         return _part(node.name, node.expression)
     if name := _AGGREGATES.get(type(node)):
@@ -217,14 +216,13 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
     return _by_name(node) if isinstance(node, exp.Anonymous) else None
 
 
-def _cast(node: exp.Cast) -> exp.Expr | None:
+def _cut(node: exp.Cast) -> None:
     """A number is cut, not rounded, and a time has no offset."""
     operand = node.this.this if isinstance(node.this, exp.Neg) else node.this
     if node.to.is_type(*_WHOLE) and not (isinstance(operand, exp.Literal) and operand.name.isdigit()):
         node.set("this", exp.func(f"{OTHER}whole{_of(node.this)}", node.this.copy()))
     elif node.to.is_type("text", "varchar") and _is_time(node.this):
         node.set("this", exp.cast(node.this.copy(), "timestamp"))
-    return None
 
 
 def _of(node: exp.Expr) -> str:
@@ -237,7 +235,7 @@ def _of(node: exp.Expr) -> str:
     return "_of" if isinstance(node, exp.Column) and node.name.lower() not in aliases else ""
 
 
-def _from_zero(node: exp.Lambda) -> exp.Expr | None:
+def _count_from_zero(node: exp.Lambda) -> None:
     """The second parameter is an element's place, which DuckDB counts from 1."""
     place = node.expressions[1].name if len(node.expressions) == 2 else None
     for name in list(node.this.find_all(exp.Identifier)) if place else []:
@@ -247,7 +245,6 @@ def _from_zero(node: exp.Lambda) -> exp.Expr | None:
             and not (isinstance(name.parent, exp.PropertyEQ) and name.arg_key == "this")
         ):
             name.replace(exp.paren(exp.Sub(this=name.copy(), expression=exp.Literal.number(1))))
-    return None
 
 
 def _part(unit: str, time: exp.Expr) -> exp.Expr | None:
@@ -346,8 +343,8 @@ def _by_name(node: exp.Anonymous) -> exp.Expr | None:
         )
         return found if name == "exists" else exp.paren(exp.not_(found))
     if name in ("bigint", "tinyint", "smallint") and len(given) == 1:
-        made = exp.cast(given[0], name)
-        return _cast(made) or made
+        _cut(made := exp.cast(given[0], name))
+        return made
     if name == "isnull" and len(given) == 1:
         return exp.Paren(this=exp.Is(this=given[0], expression=exp.Null()))
     if name in ("percentile_cont", "percentile_disc") and isinstance(node.parent, exp.WithinGroup):
