@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,7 +39,6 @@ from lakebackup_jobs.upkeep.optimize import OptimizeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
     from tests.support.command_line import Commands
@@ -426,6 +426,33 @@ def test_upon_a_full_and_upon_a_restore(feed: Log, cli: Commands) -> None:
     assert feed.rows("merged") == feed.made.latest(end)
     assert feed.rows("point") == feed.made.latest(later)
     assert lakebackup(*merge)["done_before"]
+
+
+@pytest.mark.parametrize("feature", ["deletion vectors", "column mapping"])
+def test_merge_reads_deletion_vectors_and_renamed_columns_of_a_foreign_table(feed: Log, feature: str) -> None:
+    """The base is a table of another program: deleted rows stay deleted, no column reads as NULL."""
+    made, spark, path = feed.made, feed.spark, str(feed.folder / "foreign")
+    made.flush([put(1, b"a", 10, b"1"), put(1, b"b", 11, b"2")], 20)
+    feed.restore("original", end_ts=20)
+    rows = spark.read.format("delta").load(str(feed.folder / "original")).coalesce(1)
+    table = f"delta.`{path}`"
+    if feature == "deletion vectors":
+        rows.write.format("delta").option("delta.enableDeletionVectors", "true").save(path)
+        spark.sql(f"DELETE FROM {table} WHERE key = X'62'")
+        assert any("deletionVector" in line for line in _log_lines(path))
+    else:
+        renamed = rows.withColumnRenamed("value", "payload")
+        renamed.write.format("delta").option("delta.columnMapping.mode", "name").save(path)
+        spark.sql(f"ALTER TABLE {table} RENAME COLUMN payload TO value")
+    made.flush([put(1, b"c", 25, b"3")], 30)
+    feed.restore("merged", upon=path, start_ts=20)
+    deleted = {b"b"} if feature == "deletion vectors" else set()
+    assert feed.rows("merged") == [row for row in made.latest(30) if row["key"] not in deleted]
+
+
+def _log_lines(path: str) -> list[str]:
+    commits = Path(path, "_delta_log").glob("*.json")
+    return [line for commit in commits for line in commit.read_text("utf-8").splitlines()]
 
 
 def test_names_follow_tables(feed: Log) -> None:
