@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Mapping  # noqa: TC003 - the type of a field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +16,11 @@ from lakebackup.errors import Damaged, Refused
 from lakebackup.formats.logs.events import DELETES, PUT, PUTS, TRUNCATES, WRITE, captured_schema, marks_schema
 from lakebackup_jobs.logs.feeds import Decoded, Range
 from lakebackup_jobs.logs.feeds.debezium_json import EVENTS, ask
+from lakebackup_jobs.logs.feeds.debezium_topics import own_changes
+from lakebackup_jobs.logs.feeds.moments import Moments
 from lakebackup_jobs.logs.feeds.transactions import SEEN, Transactions, put_seen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lakebackup.storage import Storage
 
 #: Debezium's word for a column's value that the database did not send; also as bytes in base64.
@@ -25,15 +28,42 @@ UNAVAILABLE = "__debezium_unavailable_value|X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1
 #: Rows of a snapshot come right after the change before them: above all numbers of a transaction's events.
 BEHIND = 1 << 30
 _FEW_RUNS = 500
+#: Operations that need no transaction: a snapshot's rows, and truncates of connectors that report them alone.
+_UNTIED = pa.array(["r", "t"])
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a flush knows beside the transactions.
+
+    `below`: other connectors whose topics begin like this one's. `first_sent`: when the first end was sent.
+    `resolved_ts`: the checkpoint before. `ends`: by `topic/partition`, up to where there are events.
+    """
+
+    below: tuple[str, ...] = ()
+    first_sent: int | None = None
+    resolved_ts: int | None = None
+    ends: Mapping[str, int] = field(default_factory=dict)
 
 
 class DebeziumDecoder:
     """Decodes one partition's change events; see Decoder. `known`, `index`: of `transactions.indexed`."""
 
     def __init__(
-        self, storage: Storage, of: Range, folder: str, known: Transactions, index: Mapping[str, int]
+        self,
+        storage: Storage,
+        of: Range,
+        folder: str,
+        known: Transactions,
+        index: Mapping[str, int],
+        outlook: Outlook = Outlook(),
     ) -> None:
         self._storage, self._folder, self._begin = storage, folder, known.begin
+        self._below = outlook.below
+        self._moments = Moments(known.rows, known.begin, outlook.first_sent, outlook.resolved_ts)
+        self._unread = of.end < outlook.ends.get(f"{of.topic}/{of.partition}", of.end)
+        self._sent: int | None = None
+        self._topic = of.topic
         self._where, self._place = f"{of.topic}[{of.partition}]", f"{of.topic}/{of.partition}"
         self._region = region_of(of.topic, of.partition)
         self._ends = known.rows
@@ -47,7 +77,10 @@ class DebeziumDecoder:
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See Decoder. Raises Damaged for what is no change event, Refused for what cannot be restored."""
-        events = ask(EVENTS, records.filter(records["value"].is_valid()), self._where)
+        messages = records.filter(records["value"].is_valid())
+        if len(messages):
+            self._sent = messages["timestamp"][-1].as_py()
+        events = own_changes(ask(EVENTS, messages, self._where), messages, self._where, self._below)
         self._check(events)
         events = self._tied(events)
         events, upto = self._whole(events)
@@ -68,7 +101,11 @@ class DebeziumDecoder:
         """See Decoder. `tables`: [id, db, name, least ts] of the tables that occurred.
 
         `waits`: the time (ms) of the change that waits for the end of its transaction, None: none does.
+        Where events are left for later flushes, those without a transaction are of that time or a later one.
         """
+        if self._unread and self._sent is not None:
+            behind = self._moments.ts_before(self._sent)
+            self._waits = behind if self._waits is None else min(self._waits, behind)
         if not self._any and self._waits is None:
             return None
         runs = pa.concat_tables([SEEN.empty_table(), *self._runs])
@@ -85,9 +122,11 @@ class DebeziumDecoder:
                 at = self._first(events, events[column].is_null())
                 raise Damaged(
                     f"{self._where} offset {at} is {what}.",
-                    hint="The connector must write Debezium's own envelope, by the JsonConverter.",
+                    hint="The connector must write Debezium's own envelope, by the JsonConverter. A topic that "
+                    "has no table can be left out: stop the task, and start it with one more "
+                    f"--pattern '!{re.escape(self._topic)}'.",
                 )
-        untied = pc.and_(events["transaction"].is_null(), pc.not_equal(events["op"], "r"))
+        untied = pc.and_(events["transaction"].is_null(), pc.invert(pc.is_in(events["op"], _UNTIED)))
         if pc.any(untied).as_py():
             raise Refused(
                 f"{self._where} offset {self._first(events, untied)} does not name its transaction.",
@@ -109,23 +148,40 @@ class DebeziumDecoder:
             found = 0 if len(events) else -1  # it is not known yet where a snapshot belongs
         else:
             waits = pc.and_(events["transaction"].is_valid(), events["seq"].is_null())
-            found = pc.index(waits, True).as_py()
+            # What has no transaction waits for the end of the next one.
+            untied = self._moves(events) & ~self._moments.places(*_instants(events))[2]
+            found = pc.index(pc.or_(waits, pa.array(untied)), True).as_py()
         if found < 0:
             return events, None
-        if self._begin is not None:
+        if self._begin is not None and events["transaction"][found].is_valid:
             self._waits = events["source_ms"][found].as_py()
         return events.slice(0, found), events["offset"][found].as_py()
 
+    def _moves(self, events: pa.Table) -> Any:
+        """Which events have no transaction, and came after the first one: all but the first snapshot's rows."""
+        untied = events["transaction"].is_null().to_numpy()
+        incremental = pc.fill_null(pc.equal(events["snapshot"], "incremental"), fill_value=False).to_numpy()
+        truncates = pc.equal(events["op"], "t").to_numpy()
+        return untied & (incremental | truncates | ~self._moments.is_initial(events["sent"].to_numpy()))
+
     def _in_order(self, events: pa.Table) -> tuple[Any, Any, Any]:
-        """ts, seq and sub of each: a row of a snapshot comes right after the change before it."""
+        """ts, seq and sub of each: what has no transaction comes after the change before it in its partition,
+        and between the ends between which it was sent."""
         seq = pc.fill_null(events["seq"], -1).to_numpy()
         changed = seq >= 0
         self._check_snapshots(events, changed)
         at = np.maximum.accumulate(np.where(changed, np.arange(len(seq)), -1))
-        ts0, seq0, sub0 = self._last
+        ts0, seq0, _ = self._last
         ts = np.where(at < 0, ts0, pc.fill_null(events["ts"], 0).to_numpy()[at])
         order = np.where(at < 0, seq0, seq[at])
-        behind = np.arange(len(seq)) - at + np.where(at < 0, max(sub0, BEHIND), BEHIND)
+        moves = self._moves(events)
+        if moves.any():
+            placed_ts, placed_seq, _ = self._moments.places(*_instants(events))
+            for column, placed in ((ts, placed_ts), (order, placed_seq)):
+                column[moves] = np.maximum(column, placed)[moves]
+        for column in (ts, order):
+            column[~changed] = np.maximum.accumulate(column[~changed])
+        behind = BEHIND + 1 + events["offset"].to_numpy() % (BEHIND - 2)
         sub = np.where(changed, pc.fill_null(events["sub"], 0).to_numpy(), behind)
         if len(seq):
             self._last = (int(ts[-1]), int(order[-1]), int(sub[-1]))
@@ -133,7 +189,7 @@ class DebeziumDecoder:
         return ts, order, sub
 
     def _check_snapshots(self, events: pa.Table, changed: Any) -> None:
-        rows = np.flatnonzero(~changed)
+        rows = np.flatnonzero(~changed & pc.equal(events["op"], "r").to_numpy())
         if not len(rows):
             return
         kinds = events["snapshot"].take(pa.array(rows)).to_pylist()
@@ -246,6 +302,11 @@ def region_of(topic: str, partition: int) -> int:
     """The number by which log files know a partition."""
     digest = hashlib.sha256(topic.encode()).digest()
     return (int.from_bytes(digest[:8], "big") & (2**63 - 1)) ^ partition
+
+
+def _instants(events: pa.Table) -> tuple[Any, Any]:
+    """When events were sent, and the times that they name."""
+    return events["sent"].to_numpy(), pc.fill_null(events["source_ms"], 0).to_numpy()
 
 
 def _flat(column: Any, kind: pa.DataType) -> pa.Array:

@@ -411,7 +411,7 @@ def prepare(storage: Storage, monkeypatch: pytest.MonkeyPatch, end: int, cut_at:
     cluster = Cluster(end, cut_at)
     monkeypatch.setattr(debezium, "Cluster", lambda _: cluster)
     monkeypatch.setattr(debezium, "Logs", lambda *_: cluster)
-    monkeypatch.setattr(DebeziumFeed, "_read_ends", lambda _, known, *__: known)
+    monkeypatch.setattr(DebeziumFeed, "_read_ends", lambda _, known, *__: (known, None))
     context = FEED.prepare(storage, "shop/backups/c/", FOLDER, None)
     return Transactions.read(storage, context["transactions"])
 

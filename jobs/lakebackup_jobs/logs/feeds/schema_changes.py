@@ -1,0 +1,262 @@
+"""The schema changes of a connector that a log still has to apply, and where they belong among transactions.
+
+The messages carry no transaction, and their topic is no other's: each is placed between the ends of the two
+transactions between which it was sent. A table that was dropped or truncated gets a write that ends all of its
+rows. What cannot be told by such a write is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence  # noqa: TC003 - types of fields
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import TypeAdapter
+
+from lakebackup.errors import Damaged, NotFound, Refused
+from lakebackup_jobs.logs.feeds.debezium_ddl import Effect, TableName, effect_of, identity
+from lakebackup_jobs.logs.feeds.debezium_decoder import table_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakebackup.storage import Storage
+    from lakebackup_jobs.logs.feeds.transactions import Transactions
+
+_STATE = "schema-changes.json"
+#: How many schema changes are known again when a connector sends them once more.
+_REMEMBERED = 1000
+_NEW_TASK = (
+    "Start a new task on a connector with a new topic.prefix, which takes a new snapshot; what this one captured "
+    "stays restorable."
+)
+# Ids of transactions of MySQL and MariaDB, whose last numbers rise while what is before them stays.
+_POSITIONS = (re.compile(r"^(file=.*?)(\d+),pos=(\d+)$"), re.compile(r"^(.+[:-])(\d+)$"))
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """A schema change that ends all rows of `tables` (numbers). `ts`, `seq`: its place, None: not known yet."""
+
+    offset: int
+    sent: int
+    ms: int | None
+    tables: tuple[int, ...]
+    position: str | None = None
+    ts: int | None = None
+    seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChanges:
+    """`next`: the first offset of the topic (id `epoch`) that was not read. `waiting`: those that were not
+    captured yet. `seen`: hashes of the newest. `tables`: number -> database and name of the tables that had events.
+    `first_sent`: when the first end of a transaction was sent.
+    """
+
+    epoch: str | None = None
+    next: int = 0
+    waiting: tuple[Emptied, ...] = ()
+    seen: tuple[str, ...] = ()
+    tables: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    first_sent: int | None = None
+
+    def with_messages(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        next_offset: int,
+        topic: str,
+        topics: Sequence[str],
+        *,
+        after_ms: int | None = None,
+    ) -> SchemaChanges:
+        """With rows of debezium_ddl.SCHEMA_CHANGES. `topics`: those of the connector, whose prefix is `topic`.
+
+        `after_ms`: what was sent up to then was not read by the version that captured what came before it.
+        Raises Refused for one that moves rows in a way that no write can tell.
+        """
+        waiting, seen = list(self.waiting), list(self.seen)
+        for row in messages:
+            if after_ms is not None and row["sent"] <= after_ms:
+                continue
+            if (row["snapshot"] or "false") != "false":  # the statements with which a snapshot begins
+                continue
+            mark = sha256(identity(dict(row)).encode()).hexdigest()[:16]
+            if mark in seen:
+                continue
+            seen.append(mark)
+            tables = self._emptied(row, topic, topics)
+            if tables:
+                position = _position(row)
+                waiting.append(Emptied(row["offset"], row["sent"], row["ms"], tables, position))
+        return replace(self, next=next_offset, waiting=tuple(waiting), seen=tuple(seen[-_REMEMBERED:]))
+
+    def _emptied(self, row: Mapping[str, Any], topic: str, topics: Sequence[str]) -> tuple[int, ...]:
+        where = f"{topic}[0] offset {row['offset']}"
+        try:
+            effect = effect_of(row["db"], row["schema"], row["ddl"], row["changes"])
+        except (ValueError, AttributeError, TypeError):
+            raise Damaged(f"{where} is no schema change of Debezium.", hint=_NEW_TASK) from None
+        moved = next((name for name in effect.moved if self._known(name, topic, topics) is not None), None)
+        if moved:
+            raise Refused(
+                f"{where}: table {_text(moved)} was {effect.how}, and no event shows what became of its rows"
+                f"{_quoted(row['ddl'])}.",
+                hint=_NEW_TASK,
+            )
+        found = [self._known(name, topic, topics) for name in effect.emptied]
+        return tuple(sorted({*filter(None, found), *self._of_database(effect, where, topic, topics)}))
+
+    def _known(self, name: TableName, topic: str, topics: Sequence[str]) -> int | None:
+        """The number of a table that had events, or has a topic; None for one that is not captured."""
+        number = number_of(name)
+        if number in self.tables:
+            return number
+        own = (name.schema or name.db or "").casefold()
+        for known, (db, table) in self.tables.items():
+            if table.casefold() == name.table.casefold() and own in (
+                db.casefold(),
+                *db.casefold().split("."),
+            ):
+                return known
+        parts = [part for part in name if part is not None]
+        names = {
+            _ILLEGAL.sub("_", f"{topic}.{'.'.join(parts[at:])}").casefold() for at in range(len(parts) - 1)
+        }
+        return number if any(one.casefold() in names for one in topics) else None
+
+    def _of_database(self, effect: Effect, where: str, topic: str, topics: Sequence[str]) -> list[int]:
+        if effect.dropped_db is None:
+            return []
+        name = effect.dropped_db.casefold()
+        found = [
+            number
+            for number, (db, _) in self.tables.items()
+            if name in (db.casefold(), *db.casefold().split("."))
+        ]
+        begins = _ILLEGAL.sub("_", f"{topic}.{name}.").casefold()
+        if sum(one.casefold().startswith(begins) for one in topics) > len(found):
+            raise Refused(
+                f"{where}: database {effect.dropped_db} was dropped, and tables of it were not captured yet.",
+                hint=_NEW_TASK,
+            )
+        return found
+
+    def placed(
+        self, known: Transactions, ends: pa.Table, topic: str, resolved_ts: int | None
+    ) -> SchemaChanges:
+        """With the places of those after which another transaction ended.
+
+        `known`: the transactions, with those that ended last; `ends`: the same ends as their topic has them, the
+        earlier ones too, in its order: offset, sent, key, ts. Raises Refused for one whose place cannot be told.
+        """
+        waiting = tuple(self._place(one, known, ends, topic, resolved_ts) for one in self.waiting)
+        first = (
+            int(pc.min(ends["sent"]).as_py()) if self.first_sent is None and len(ends) else self.first_sent
+        )
+        return replace(self, waiting=waiting, first_sent=first)
+
+    def _place(
+        self, change: Emptied, known: Transactions, ends: pa.Table, topic: str, resolved_ts: int | None
+    ) -> Emptied:
+        if change.ts is not None or not len(ends):
+            return change
+        sent, offsets = ends["sent"].to_numpy(), ends["offset"].to_numpy()
+        before = sent < change.sent
+        for at in np.flatnonzero(sent == change.sent).tolist():
+            before[at] = _is_before(ends["key"][at].as_py(), ends["ts"][at].as_py(), change, topic)
+        last = int(np.flatnonzero(before).max()) if before.any() else -1
+        rows = known.rows
+        at = int(np.searchsorted(rows["seq"].to_numpy(), offsets[last] + 1, "right")) if last >= 0 else 0
+        if at >= len(rows):
+            return change
+        earliest = int(rows["ts"][at - 1].as_py()) if at else known.begin or 0
+        ts = min(max(change.ms or 0, earliest), int(rows["ts"][at].as_py()))
+        if resolved_ts is not None and ts <= resolved_ts:
+            raise Refused(
+                f"{topic}[0] offset {change.offset} was readable only after changes that came after it were "
+                "captured: it ends rows of a table at a time up to which the log was promised to be complete.",
+                hint=_NEW_TASK,
+            )
+        return replace(change, ts=ts, seq=int(rows["seq"][at - 1].as_py()) if at else 0)
+
+    def captured(self, up_to: int, tables: Iterable[Sequence[Any]]) -> SchemaChanges:
+        """After a flush that captured the topic up to an offset; `tables`: [number, db, name, …] of its events."""
+        known = {**self.tables, **{int(number): (db, name) for number, db, name, *_ in tables}}
+        return replace(self, waiting=tuple(one for one in self.waiting if one.offset >= up_to), tables=known)
+
+    def write(self, storage: Storage, path: str) -> None:
+        storage.put(path, _STATES.dump_json(self))
+
+    @classmethod
+    def read(cls, storage: Storage, path: str) -> SchemaChanges | None:
+        """What `write` stored, None: an earlier version stored nothing. Raises Damaged."""
+        try:
+            return _STATES.validate_json(storage.get(path))
+        except NotFound:
+            return None
+        except ValueError as cause:
+            raise Damaged(f"{storage.uri}/{path} cannot be read: {cause}") from cause
+
+
+_STATES = TypeAdapter(SchemaChanges)
+
+
+def state_path(folder: str) -> str:
+    """Where a flush keeps its schema changes for the next one."""
+    return f"{folder}{_STATE}"
+
+
+def as_sent(rows: pa.Table, ends: pa.Table | None) -> pa.Table:
+    """The ends of transactions in the order of their topic: offset, sent, key, ts. `rows`: those known before
+    (transactions.SCHEMA); `ends`: the answer to debezium_json.ENDS over what was read since, None: nothing."""
+    columns = ["offset", "sent", "key", "ts"]
+    offsets = pc.subtract(rows["seq"], 1)
+    before = pa.table([offsets, rows["sent"], rows["key"], rows["ts"]], names=columns)
+    if ends is None:
+        return before
+    return pa.concat_tables(
+        [before, ends.filter(pc.equal(ends["status"], "END")).select(columns).cast(before.schema)]
+    )
+
+
+def number_of(name: TableName) -> int:
+    """The number by which log files know a table; the same as that of its events."""
+    return table_id(name.schema or name.db or "", name.table)
+
+
+def _is_before(key: str, ts: int, change: Emptied, topic: str) -> bool:
+    """Whether a transaction whose end was sent in the same millisecond came before a schema change."""
+    for pattern in _POSITIONS:
+        one, other = (pattern.match(text or "") for text in (key, change.position))
+        if one and other and one[1] == other[1]:
+            return [*map(int, one.groups()[1:])] < [*map(int, other.groups()[1:])]
+    if change.ms is not None and ts != change.ms:
+        return ts < change.ms
+    raise Refused(
+        f"{topic}[0] offset {change.offset} was sent in the same millisecond as the end of transaction {key}: it "
+        "cannot be told whether rows that this one wrote are among those that it ends.",
+        hint=_NEW_TASK,
+    )
+
+
+def _position(row: Mapping[str, Any]) -> str | None:
+    """Where a schema change is in the database's log, in the form of the ids of transactions."""
+    if row["gtid"]:
+        return str(row["gtid"])
+    return f"file={row['file']},pos={row['pos']}" if row["file"] and row["pos"] is not None else None
+
+
+def _text(name: TableName) -> str:
+    return ".".join(part for part in name if part)
+
+
+def _quoted(ddl: str | None) -> str:
+    text = re.sub(r"\s+", " ", ddl or "")
+    return f" ({text[:200]}{'…' if len(text) > 200 else ''})" if text else ""
