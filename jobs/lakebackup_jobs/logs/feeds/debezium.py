@@ -30,6 +30,7 @@ from lakebackup_jobs.logs.feeds.debezium_topics import TRANSACTIONS, Connector, 
 from lakebackup_jobs.logs.feeds.schema_changes import SchemaChanges, as_sent, state_path
 from lakebackup_jobs.logs.feeds.schema_decoder import SchemaDecoder
 from lakebackup_jobs.logs.feeds.transactions import MOST, Transactions, carried, indexed, prepared, tidy
+from lakebackup_jobs.logs.skips import split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.partitions import RegionState
     from lakebackup.storage import Storage
     from lakebackup_jobs.logs.feeds import Decoder, Range
+    from lakebackup_jobs.logs.skips import Skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,13 @@ def view_of(uri: str, path: str) -> View:
 class DebeziumFeed:
     """All tables of one connector. `client`: librdkafka's settings; `chosen`: its topic.prefix, or topics.
 
-    `skipped`: by topic, the offsets of messages that are left out.
+    `skipped`: the messages that a person left out.
     """
 
     client: Mapping[str, str] = field(repr=False)
     chosen: tuple[str, ...]
     domain: Domain = "ms"
-    skipped: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    skipped: Skipped = field(default_factory=dict)
 
     def topics(self, known: Sequence[str]) -> list[str]:
         """Every topic of the connector that is not left out: a transaction's events are counted over all of them.
@@ -85,6 +87,10 @@ class DebeziumFeed:
         Raises Refused without transaction metadata, UsageProblem for several connectors.
         """
         return list(connector_of(self.chosen, known).topics)
+
+    def own_topics(self, known: Sequence[str]) -> list[str]:
+        """The one of the connector's transactions. Raises as `topics`."""
+        return [connector_of(self.chosen, known).prefix + TRANSACTIONS]
 
     def prepare(
         self, storage: Storage, folder: str, before: str | None, resolved_ts: int | None
@@ -153,9 +159,7 @@ class DebeziumFeed:
         with closing(client.blocks(topic, 0, changes.next, place.end)) as blocks:
             for block in blocks:
                 records = records_of(block, where)
-                found += ask(
-                    SCHEMA_CHANGES, _without(records, self.skipped.get(topic, ())), where
-                ).to_pylist()
+                found += ask(SCHEMA_CHANGES, self._messages(records, topic), where).to_pylist()
         return changes.with_messages(found, place.end, topic, connector.topics, after_ms=after_ms)
 
     def _check_begins(self, cluster: Cluster, names: Sequence[str]) -> None:
@@ -186,7 +190,7 @@ class DebeziumFeed:
         with closing(client.blocks(topic, 0, known.next, end)) as blocks:
             for block in blocks:
                 records = records_of(block, where)
-                found.append(ask(ENDS, _without(records, self.skipped.get(topic, ())), where))
+                found.append(ask(ENDS, self._messages(records, topic), where))
                 if sum(map(len, found)) > MOST:
                     next_offset = records["offset"][-1].as_py() + 1
                     break
@@ -194,6 +198,11 @@ class DebeziumFeed:
             return replace(known, next=next_offset), None
         ends = pa.concat_tables(found)
         return known.with_ends(ends, next_offset), ends
+
+    def _messages(self, records: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+        """Records of a topic of one partition, but those that are left out, and those without a value."""
+        records, _ = split(records, self.skipped, topic, 0)
+        return records.filter(records["value"].is_valid())
 
     def decoder(self, storage: Storage, of: Range, context: Mapping[str, Any]) -> Decoder:
         """See Feed."""
@@ -226,11 +235,3 @@ class DebeziumFeed:
         known.kept().write(storage, carried(context["folder"]))
         reached = known.checkpoint(waits)
         return resolved_ts if reached is None else max(reached, resolved_ts or 0)
-
-
-def _without(records: pa.RecordBatch, offsets: Sequence[int]) -> pa.RecordBatch:
-    """Records but those of some offsets, and those without a value."""
-    keep = records["value"].is_valid()
-    if offsets:
-        keep = pc.and_(keep, pc.invert(pc.is_in(records["offset"], pa.array(offsets, pa.int64()))))
-    return records.filter(keep)

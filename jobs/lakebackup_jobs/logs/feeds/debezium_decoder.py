@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping  # noqa: TC003 - the type of a field
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebackup.errors import Damaged, Refused
+from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.formats.logs.events import DELETES, PUT, PUTS, TRUNCATES, WRITE, captured_schema, marks_schema
 from lakebackup_jobs.logs.feeds import Decoded, Range
 from lakebackup_jobs.logs.feeds.debezium_json import EVENTS, ask
@@ -96,6 +97,15 @@ class DebeziumDecoder:
         changed = events.filter(pc.not_equal(events["op"], "m"))  # all but messages
         self._check_rows(changed)
         return Decoded(self._records(changed), self._marks(events), upto)
+
+    def skip(self, records: pa.RecordBatch) -> None:
+        """See Decoder: events that name their transaction count among its events."""
+        for at in range(len(records)):
+            with suppress(Damaged, EnvironmentProblem):  # it is no event, and so counted by none
+                events = self._tied(ask(EVENTS, records.slice(at, 1), self._where))
+                counted = pc.and_(events["seq"].is_valid(), events["sub"].is_valid())
+                self._keep_runs(events.filter(counted))
+                self._any = True
 
     def finish(self) -> Mapping[str, Any] | None:
         """See Decoder. `tables`: [id, db, name, least ts] of the tables that occurred.

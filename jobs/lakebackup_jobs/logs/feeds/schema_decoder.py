@@ -42,6 +42,9 @@ class SchemaDecoder:
             upto,
         )
 
+    def skip(self, records: pa.RecordBatch) -> None:
+        """Nothing: the schema changes were read without them."""
+
     def finish(self) -> Mapping[str, Any]:
         """See Decoder. `schema_up_to`: the offset up to which the topic is captured."""
         return {"schema_up_to": self._up_to}
