@@ -27,17 +27,18 @@ _BESIDE_CHANGES = r"""
     SELECT "offset" FROM (
         SELECT "offset",
             json_extract_string(value, [
-                '/status', '/id', '/event_count', '/data_collections', '/ts_ms', '/databaseName', '/ddl',
-                '/tableChanges', '/source', '/aggregate_type', '/type', '/before', '/after', '/op'
+                '/status', '/id', '/ts_ms', '/databaseName', '/ddl', '/tableChanges', '/source',
+                '/aggregate_type', '/type', '/before', '/after', '/op'
             ]) AS x,
-            json_extract_string(key, ['/serverName', '/id']) AS k
+            json_extract_string(key, ['/serverName', '/id']) AS k,
+            json_exists(value, '/event_count') AS counts
         FROM records
     )
-    WHERE x[12] IS NULL AND x[13] IS NULL AND x[14] IS NULL AND (
-        (x[1] IN ('BEGIN', 'END') AND x[2] = k[2])
-        OR (k[1] IS NOT NULL AND x[5] IS NOT NULL AND x[2] IS NULL)
-        OR (x[6] IS NOT NULL AND x[9] IS NOT NULL AND (x[7] IS NOT NULL OR x[8] IS NOT NULL))
-        OR (x[10] IS NOT NULL AND x[11] IS NOT NULL AND x[2] IS NOT NULL)
+    WHERE x[10] IS NULL AND x[11] IS NULL AND x[12] IS NULL AND (
+        (x[1] IN ('BEGIN', 'END') AND x[2] = k[2] AND counts)
+        OR (k[1] IS NOT NULL AND x[3] IS NOT NULL AND x[2] IS NULL)
+        OR (x[4] IS NOT NULL AND x[7] IS NOT NULL AND (x[5] IS NOT NULL OR x[6] IS NOT NULL))
+        OR (x[8] IS NOT NULL AND x[9] IS NOT NULL AND x[2] IS NOT NULL)
     )
 """
 
