@@ -131,6 +131,7 @@ class DebeziumFeed:
             changes.first_sent,
             promised,
             {f"{region.scope}/{region.region}": region.end for region in regions},
+            changes.settled if changes.settled or before is None else None,
         )
         view = f"{path.removesuffix('.parquet')}.json"
         View(connector.prefix, outlook, changes).write(storage, view)
@@ -226,8 +227,7 @@ class DebeziumFeed:
         if "view" in context:
             changes = view_of(storage.uri, context["view"]).changes
             up_to = max([one["schema_up_to"] for one in reports if "schema_up_to" in one], default=0)
-            tables = (table for one in reports for table in one.get("tables", ()))
-            changes = changes.captured(up_to, tables)
+            changes = changes.captured(up_to, reports)
             changes.write(storage, state_path(context["folder"]))
             waits += [one.ts for one in changes.waiting if one.ts is not None]
         events = [one for one in reports if "place" in one]

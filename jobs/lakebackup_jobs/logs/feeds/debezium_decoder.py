@@ -38,13 +38,15 @@ class Outlook:
     """What a flush knows beside the transactions.
 
     `below`: other connectors whose topics begin like this one's. `first_sent`: when the first end was sent.
-    `resolved_ts`: the checkpoint before. `ends`: by `topic/partition`, up to where there are events.
+    `resolved_ts`: the checkpoint before. `ends`: by `topic/partition`, up to where there are events. `settled`:
+    the partitions (`topic/partition`) that had changes, or rows of the first snapshot; None: not known.
     """
 
     below: tuple[str, ...] = ()
     first_sent: int | None = None
     resolved_ts: int | None = None
     ends: Mapping[str, int] = field(default_factory=dict)
+    settled: frozenset[str] | None = None
 
 
 class DebeziumDecoder:
@@ -71,6 +73,8 @@ class DebeziumDecoder:
         self._index = index
         last = known.places.get(self._place)
         self._last: tuple[int, int, int] = tuple(last) if last else (known.begin or 0, 0, BEHIND)  # type: ignore[assignment]
+        # Whether the partition had changes, or rows of the first snapshot.
+        self._settled = last is not None and (outlook.settled is None or self._place in outlook.settled)
         self._runs: list[pa.Table] = []
         self._tables: dict[int, list[Any]] = {}
         self._any = False
@@ -120,6 +124,7 @@ class DebeziumDecoder:
             return None
         runs = pa.concat_tables([SEEN.empty_table(), *self._runs])
         report: dict[str, Any] = {"place": self._place, "last": list(self._last), "waits": self._waits}
+        report["settled"] = self._settled
         if len(runs) > _FEW_RUNS:
             report["path"] = put_seen(self._storage, self._folder, runs)
         else:
@@ -179,12 +184,12 @@ class DebeziumDecoder:
         and between the ends between which it was sent."""
         seq = pc.fill_null(events["seq"], -1).to_numpy()
         changed = seq >= 0
-        self._check_snapshots(events, changed)
+        moves = self._moves(events)
+        self._check_snapshots(events, changed, moves)
         at = np.maximum.accumulate(np.where(changed, np.arange(len(seq)), -1))
         ts0, seq0, _ = self._last
         ts = np.where(at < 0, ts0, pc.fill_null(events["ts"], 0).to_numpy()[at])
         order = np.where(at < 0, seq0, seq[at])
-        moves = self._moves(events)
         if moves.any():
             placed_ts, placed_seq, _ = self._moments.places(*_instants(events))
             for column, placed in ((ts, placed_ts), (order, placed_seq)):
@@ -198,20 +203,25 @@ class DebeziumDecoder:
             self._any = True
         return ts, order, sub
 
-    def _check_snapshots(self, events: pa.Table, changed: Any) -> None:
-        rows = np.flatnonzero(~changed & pc.equal(events["op"], "r").to_numpy())
-        if not len(rows):
+    def _check_snapshots(self, events: pa.Table, changed: Any, moves: Any) -> None:
+        """Raise Refused for rows of a snapshot after which deleted rows would stay."""
+        kind = pc.fill_null(events["snapshot"], "")
+        rows = pc.equal(events["op"], "r").to_numpy() & pc.not_equal(kind, "incremental").to_numpy()
+        if not rows.any():
+            self._settled |= bool(changed.any())
             return
-        kinds = events["snapshot"].take(pa.array(rows)).to_pylist()
-        before = np.concatenate([np.array([self._last[1] > 0]), np.logical_or.accumulate(changed)[:-1]])
-        for row, kind in zip(rows.tolist(), kinds, strict=True):
-            again = str(kind).startswith("first") and (row > 0 or self._last[2] > BEHIND)
-            if kind != "incremental" and (before[row] or again):
-                raise Refused(
-                    f"{self._where} offset {events['offset'][row]}: the connector started a new snapshot, "
-                    "which does not show the rows that were deleted before it.",
-                    hint="Start a new task on a connector with a new topic.prefix.",
-                )
+        initial = rows & ~moves
+        settled = _earlier(changed | initial, self._settled)
+        after = np.where(moves, settled, _earlier(changed, self._last[1] > 0))
+        starts = pc.starts_with(kind, "first").to_numpy() & _earlier(rows, self._last[2] > BEHIND)
+        again = np.flatnonzero(rows & (after | starts))
+        if len(again):
+            raise Refused(
+                f"{self._where} offset {events['offset'][again[0]]}: the connector started a new snapshot, "
+                "which does not show the rows that were deleted before it.",
+                hint="Start a new task on a connector with a new topic.prefix.",
+            )
+        self._settled |= bool((changed | initial).any())
 
     def _check_rows(self, events: pa.Table) -> None:
         keyless = pc.and_(events["key"].is_null(), pc.is_in(events["op"], pa.array(["u", "d"])))
@@ -312,6 +322,11 @@ def region_of(topic: str, partition: int) -> int:
     """The number by which log files know a partition."""
     digest = hashlib.sha256(topic.encode()).digest()
     return (int.from_bytes(digest[:8], "big") & (2**63 - 1)) ^ partition
+
+
+def _earlier(flags: Any, before: bool) -> Any:
+    """Whether one of the flags before each is set, or `before`."""
+    return np.logical_or.accumulate(np.concatenate([[before], flags]))[:-1]
 
 
 def _instants(events: pa.Table) -> tuple[Any, Any]:

@@ -57,7 +57,7 @@ class Emptied:
 class SchemaChanges:
     """`next`: the first offset of the topic (id `epoch`) that was not read. `waiting`: those that were not
     captured yet. `seen`: hashes of the newest. `tables`: number -> database and name of the tables that had events.
-    `first_sent`: when the first end of a transaction was sent.
+    `first_sent`: when the first end of a transaction was sent. `settled`: see Outlook.
     """
 
     epoch: str | None = None
@@ -66,6 +66,7 @@ class SchemaChanges:
     seen: tuple[str, ...] = ()
     tables: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     first_sent: int | None = None
+    settled: frozenset[str] = frozenset()
 
     def with_messages(
         self,
@@ -186,10 +187,15 @@ class SchemaChanges:
             )
         return replace(change, ts=ts, seq=int(rows["seq"][at - 1].as_py()) if at else 0)
 
-    def captured(self, up_to: int, tables: Iterable[Sequence[Any]]) -> SchemaChanges:
-        """After a flush that captured the topic up to an offset; `tables`: [number, db, name, …] of its events."""
-        known = {**self.tables, **{int(number): (db, name) for number, db, name, *_ in tables}}
-        return replace(self, waiting=tuple(one for one in self.waiting if one.offset >= up_to), tables=known)
+    def captured(self, up_to: int, reports: Iterable[Mapping[str, Any]]) -> SchemaChanges:
+        """After a flush that captured the topic up to an offset. `reports`: what its decoders' `finish` returned."""
+        tables, settled = dict(self.tables), set(self.settled)
+        for report in reports:
+            tables.update({int(number): (db, name) for number, db, name, *_ in report.get("tables", ())})
+            if report.get("settled"):
+                settled.add(report["place"])
+        waiting = tuple(one for one in self.waiting if one.offset >= up_to)
+        return replace(self, waiting=waiting, tables=tables, settled=frozenset(settled))
 
     def write(self, storage: Storage, path: str) -> None:
         storage.put(path, _STATES.dump_json(self))

@@ -391,3 +391,33 @@ def test_a_skipped_event_counts_in_its_transaction(storage: Storage) -> None:
     decoder.decode(messages.filter(pa.array([True, False, True])))
     flush.told.append(decoder.finish())
     assert flush.checkpoint() == 1999
+
+
+def snapshot(kind: str, ms: int = 2500) -> tuple[Any, Any]:
+    return event("r", {"id": 1}, {"id": 1}, snapshot=kind, ts_ms=ms)
+
+
+def test_a_snapshot_of_a_new_table_may_span_flushes(storage: Storage) -> None:
+    kinds = "first_in_data_collection", "true", "last_in_data_collection"
+    first, rest = (9, snapshot("first")), [(40, snapshot(kind)) for kind in kinds]
+    outlook = Outlook(first_sent=10, settled=frozenset())
+    flush = Planned(storage, THREE, outlook)
+    assert len(flush.decode(A, sent(rest[0]), sent(rest[1]))) == 2
+    assert flush.checkpoint() is not None
+    state = SchemaChanges.read(storage, state_path(flush.folder))
+    assert state and not state.settled
+    then = Planned(
+        storage, Transactions.read(storage, f"{flush.folder}transactions.parquet"), outlook, seen=()
+    )
+    [found] = then.decode(A, sent(rest[2]))
+    assert len(found.records) == 1
+    initial = Planned(storage, THREE, outlook, next=0)
+    initial.decode(A, sent(first, (9, snapshot("true"))), sent((9, snapshot("last"))))
+    assert initial.told[0]["settled"]
+
+
+def test_a_snapshot_that_starts_over_with_one_row_is_refused(storage: Storage) -> None:
+    outlook = Outlook(first_sent=10, settled=frozenset({"shop.public.a/0"}))
+    for before in ((9, snapshot("last")), (9, event("c", {"id": 1}, {}, 5))):
+        with pytest.raises(Refused, match="offset 1: the connector started a new snapshot"):
+            Planned(storage, THREE, outlook).decode(A, sent(before, (40, snapshot("last"))))
