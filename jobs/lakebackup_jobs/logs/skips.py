@@ -97,8 +97,8 @@ def gaps(
 ) -> list[Gap]:
     """The gaps of the messages within what a flush reads.
 
-    `positions`: what it reads; the feed itself reads the topics that are not among them. `recorded`: scope, region
-    and offset of those that have a gap. `to_ts` is set when the flush is published.
+    `positions`: what it reads; the feed itself reads the topics that are not among them. `recorded`: scope,
+    region and offset of those that have a gap. `to_ts` is set when the flush is published.
     """
     planned = {(one.scope, one.region): one for one in positions}
     topics = {one.scope for one in positions}

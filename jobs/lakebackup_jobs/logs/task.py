@@ -34,8 +34,8 @@ class TaskSettings:
     """What a person asked for; kept in the catalog, so without secrets.
 
     `topics`: names, or regular expressions that match whole names. `filters`: rules of a TableFilter, as
-    `shop.*` and `!mysql.*`. `lastbackupts`, `endts`: in the feed's domain. `skip`: messages that are left out, as
-    `skips.parse` reads them.
+    `shop.*` and `!mysql.*`. `lastbackupts`, `endts`: in the feed's domain. `skip`: messages that are left
+    out, as `skips.parse` reads them.
     """
 
     feed: FeedName

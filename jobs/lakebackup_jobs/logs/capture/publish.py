@@ -43,11 +43,11 @@ def captured(flush: Flush, ends: Ends) -> tuple[Position, ...]:
     )
 
 
-def passed(flush: Flush, ends: Ends) -> tuple[Gap, ...]:
+def passed(gaps: Sequence[Gap], ends: Ends) -> tuple[Gap, ...]:
     """The planned gaps but those of skipped messages that the flush did not come to."""
     return tuple(
         gap
-        for gap in flush.gaps
+        for gap in gaps
         if gap.reason != REASON
         or gap.from_position < ends.get((gap.scope, gap.region), gap.from_position + 1)
     )
@@ -66,7 +66,7 @@ def bridged(gaps: Sequence[Gap], end_ts: int, seen_ts: int) -> tuple[Gap, ...]:
 def idle(flush: Flush, ends: Ends) -> bool:
     """Whether there is nothing to publish: nothing was captured, since no transaction is whole."""
     moved = any(row.end_position > row.start_position for row in captured(flush, ends))
-    return flush.newest is not None and not passed(flush, ends) and not moved
+    return flush.newest is not None and not passed(flush.gaps, ends) and not moved
 
 
 def row_of(
@@ -104,7 +104,7 @@ def manifest(work: Workspace, flush: Flush, backup: Backup, ends: Ends) -> Manif
         backup=backup,
         positions=captured(flush, ends),
         scopes=flush.scopes,
-        gaps=bridged(passed(flush, ends), backup.end_ts, _seen_ts(storage, flush, source, parts)),
+        gaps=bridged(passed(flush.gaps, ends), backup.end_ts, _seen_ts(storage, flush, source, parts)),
         parts=parts,
     )
 

@@ -153,8 +153,8 @@ def pause(place: Place, name: str) -> dict[str, Any]:
 def resume(place: Place, name: str, skip: Sequence[str] = ()) -> dict[str, Any]:
     """Continue where it ended, with what arrived since.
 
-    `skip`: messages that are left out from now on, as `skips.parse` reads them; each is audited, and a gap of the
-    log once it is passed. Raises as `pause` does, UsageProblem and Refused (no message that waits).
+    `skip`: messages that are left out from now on, as `skips.parse` reads them; each is audited, and a gap of
+    the log once it is passed. Raises as `pause` does, UsageProblem and Refused (no message that waits).
     """
     found = place.task(name)
     if found.state != "paused" and not (found.state == "running" and not place.at_work(name)):

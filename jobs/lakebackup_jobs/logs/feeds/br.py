@@ -163,7 +163,8 @@ def _buffers(values: Any) -> tuple[Bytes, Longs]:
 
 @dataclass(frozen=True, slots=True)
 class BrFeed:
-    """`names`: topics, or regular expressions that match whole names. `skipped`: messages that are left out."""
+    """`names`: topics, or regular expressions that match whole names. `skipped`: messages that are left
+    out."""
 
     names: tuple[str, ...]
     domain: Domain = "tso"

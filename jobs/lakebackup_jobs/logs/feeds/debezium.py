@@ -82,7 +82,8 @@ class DebeziumFeed:
     skipped: Skipped = field(default_factory=dict)
 
     def topics(self, known: Sequence[str]) -> list[str]:
-        """Every topic of the connector that is not left out: a transaction's events are counted over all of them.
+        """Every topic of the connector that is not left out: a transaction's events are counted over all of
+        them.
 
         Raises Refused without transaction metadata, UsageProblem for several connectors.
         """

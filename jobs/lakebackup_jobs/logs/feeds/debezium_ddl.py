@@ -1,8 +1,9 @@
 """What a connector's schema changes mean for rows that were captured before them. Pure.
 
-The connectors for MySQL, MariaDB, Oracle, SQL Server and Db2 report DDL in the topic `<topic.prefix>`. A message
-has `tableChanges` with the tables that were created, altered or dropped, and in `ddl` the statement, if the
-database has one: truncates and renames stand there alone. The statement is split into words, not understood.
+The connectors for MySQL, MariaDB, Oracle, SQL Server and Db2 report DDL in the topic `<topic.prefix>`. A
+message has `tableChanges` with the tables that were created, altered or dropped, and in `ddl` the statement,
+if the database has one: truncates and renames stand there alone. The statement is split into words, not
+understood.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-#: offset, sent (ms), snapshot, ms (when the database did it), db, schema, ddl, changes (JSON), source (JSON), gtid,
-#: file, pos: messages of the topic; null what is not there.
+#: offset, sent (ms), snapshot, ms (when the database did it), db, schema, ddl, changes (JSON), source (JSON),
+#: gtid, file, pos: messages of the topic; null what is not there.
 SCHEMA_CHANGES = r"""
-    SELECT "offset", sent, x[1] AS snapshot, TRY_CAST(x[2] AS BIGINT) AS ms, x[3] AS db, x[4] AS schema, x[5] AS ddl,
-        x[6] AS changes, x[7] AS source, x[8] AS gtid, x[9] AS file, TRY_CAST(x[10] AS BIGINT) AS pos
+    SELECT "offset", sent, x[1] AS snapshot, TRY_CAST(x[2] AS BIGINT) AS ms, x[3] AS db, x[4] AS schema,
+        x[5] AS ddl, x[6] AS changes, x[7] AS source, x[8] AS gtid, x[9] AS file,
+        TRY_CAST(x[10] AS BIGINT) AS pos
     FROM (
         SELECT "offset", "timestamp" AS sent,
             json_extract_string(value, [
@@ -54,8 +56,8 @@ class TableName(NamedTuple):
 class Effect:
     """What a schema change does to rows.
 
-    `emptied`: tables that have none any more. `moved`: tables whose rows changed without an event of theirs, and
-    `how`. `dropped_db`: a database that is gone with all of its tables.
+    `emptied`: tables that have none any more. `moved`: tables whose rows changed without an event of theirs,
+    and `how`. `dropped_db`: a database that is gone with all of its tables.
     """
 
     emptied: tuple[TableName, ...] = ()
@@ -86,7 +88,8 @@ def effect_of(db: str | None, schema: str | None, ddl: str | None, changes: str 
 
 
 def identity(row: dict[str, Any]) -> str:
-    """What two messages of one schema change have in common: connectors send again what they may have sent."""
+    """What two messages of one schema change have in common: connectors send again what they may have
+    sent."""
     source = json.loads(row["source"] or "{}") or {}
     for name in ("ts_us", "ts_ns", "query"):
         source.pop(name, None)

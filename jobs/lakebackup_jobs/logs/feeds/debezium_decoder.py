@@ -38,8 +38,9 @@ class Outlook:
     """What a flush knows beside the transactions.
 
     `below`: other connectors whose topics begin like this one's. `first_sent`: when the first end was sent.
-    `resolved_ts`: the checkpoint before. `ends`: by `topic/partition`, up to where there are events. `settled`:
-    the partitions (`topic/partition`) that had changes, or rows of the first snapshot; None: not known.
+    `resolved_ts`: the checkpoint before. `ends`: by `topic/partition`, up to where there are events.
+    `settled`: the partitions (`topic/partition`) that had changes, or rows of the first snapshot; None: not
+    known.
     """
 
     below: tuple[str, ...] = ()
@@ -47,6 +48,9 @@ class Outlook:
     resolved_ts: int | None = None
     ends: Mapping[str, int] = field(default_factory=dict)
     settled: frozenset[str] | None = None
+
+
+_NO_OUTLOOK = Outlook()
 
 
 class DebeziumDecoder:
@@ -59,7 +63,7 @@ class DebeziumDecoder:
         folder: str,
         known: Transactions,
         index: Mapping[str, int],
-        outlook: Outlook = Outlook(),
+        outlook: Outlook = _NO_OUTLOOK,
     ) -> None:
         self._storage, self._folder, self._begin = storage, folder, known.begin
         self._below = outlook.below
@@ -137,8 +141,8 @@ class DebeziumDecoder:
                 at = self._first(events, events[column].is_null())
                 raise Damaged(
                     f"{self._where} offset {at} is {what}.",
-                    hint="The connector must write Debezium's own envelope, by the JsonConverter. A topic that "
-                    "has no table can be left out: stop the task, and start it with one more "
+                    hint="The connector must write Debezium's own envelope, by the JsonConverter. A topic "
+                    "that has no table can be left out: stop the task, and start it with one more "
                     f"--pattern '!{re.escape(self._topic)}'.",
                 )
         untied = pc.and_(events["transaction"].is_null(), pc.invert(pc.is_in(events["op"], _UNTIED)))
@@ -173,7 +177,8 @@ class DebeziumDecoder:
         return events.slice(0, found), events["offset"][found].as_py()
 
     def _moves(self, events: pa.Table) -> Any:
-        """Which events have no transaction, and came after the first one: all but the first snapshot's rows."""
+        """Which events have no transaction, and came after the first one: all but the first snapshot's
+        rows."""
         untied = events["transaction"].is_null().to_numpy()
         incremental = pc.fill_null(pc.equal(events["snapshot"], "incremental"), fill_value=False).to_numpy()
         truncates = pc.equal(events["op"], "t").to_numpy()

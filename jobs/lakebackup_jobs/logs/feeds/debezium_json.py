@@ -27,10 +27,11 @@ ENDS = r"""
         FROM records
     )
 """
-#: offset, sent (ms), key, op, store, db, name, snapshot, transaction, sub, after, source_ms: change events; null
-#: what is not there.
+#: offset, sent (ms), key, op, store, db, name, snapshot, transaction, sub, after, source_ms: change events;
+#: null what is not there.
 EVENTS = r"""
-    SELECT "offset", sent, CAST(key AS VARCHAR) AS key, x[1] AS op, x[2] AS store, coalesce(x[3], x[4], '') AS db,
+    SELECT "offset", sent,
+        CAST(key AS VARCHAR) AS key, x[1] AS op, x[2] AS store, coalesce(x[3], x[4], '') AS db,
         x[5] AS name, x[6] AS snapshot, regexp_replace(x[7], '^(\d+):\d+$', '\1') AS transaction,
         CAST(x[8] AS INTEGER) AS sub, x[9] AS after, TRY_CAST(x[10] AS BIGINT) AS source_ms
     FROM (

@@ -20,9 +20,9 @@ TRANSACTIONS = ".transaction"
 #: Begins a pattern of topics that are left out.
 EXCLUDES = "!"
 
-# Offsets of messages that Debezium itself writes beside changes: the metadata of transactions, heartbeats, the
-# schema history, schema changes and notifications. Each is recognised by several of its fields: a row that was
-# taken out of its envelope may have a column of any name.
+# Offsets of messages that Debezium itself writes beside changes: the metadata of transactions, heartbeats,
+# the schema history, schema changes and notifications. Each is recognised by several of its fields: a row
+# that was taken out of its envelope may have a column of any name.
 _BESIDE_CHANGES = r"""
     SELECT "offset" FROM (
         SELECT "offset",
@@ -59,8 +59,8 @@ class Connector:
 def connector_of(chosen: Sequence[str], known: Sequence[str]) -> Connector:
     """The connector that `chosen` means: its prefix, or expressions for its topics.
 
-    Expressions that begin with `!` leave topics out. Raises Refused without transaction metadata, UsageProblem
-    for several connectors, or an expression that is none.
+    Expressions that begin with `!` leave topics out. Raises Refused without transaction metadata,
+    UsageProblem for several connectors, or an expression that is none.
     """
     names = [text for text in chosen if not text.startswith(EXCLUDES)]
     excluded = [compile_pattern(text[1:]) for text in chosen if text.startswith(EXCLUDES)]

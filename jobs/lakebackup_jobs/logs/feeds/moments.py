@@ -1,9 +1,9 @@
 """Where messages that belong to no transaction have their place among the transactions. Pure.
 
 A connector sends one message after the other, and Kafka's timestamps say when. What it sends between the ends
-of two transactions comes after the first and before the second: the rows of an incremental snapshot, truncates
-without a transaction, changes of a table's definition. Its time is the one that the message names, within the
-times of those two.
+of two transactions comes after the first and before the second: the rows of an incremental snapshot,
+truncates without a transaction, changes of a table's definition. Its time is the one that the message names,
+within the times of those two.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Moments:
 
     def before(self, sent: Any) -> Any:
         """How many ends were sent before each of these instants (ms)."""
-        # An end that was sent again has its last time: those after it count as sent later, which is only early.
+        # An end that was sent again has its last time: those after it count as sent later, which is only
+        # early.
         times = np.maximum.accumulate(self.ends["sent"].to_numpy())
         return np.searchsorted(times, sent, "left")
 

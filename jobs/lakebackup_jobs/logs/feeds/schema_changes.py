@@ -1,8 +1,8 @@
 """The schema changes of a connector that a log still has to apply, and where they belong among transactions.
 
 The messages carry no transaction, and their topic is no other's: each is placed between the ends of the two
-transactions between which it was sent. A table that was dropped or truncated gets a write that ends all of its
-rows. What cannot be told by such a write is refused.
+transactions between which it was sent. A table that was dropped or truncated gets a write that ends all of
+its rows. What cannot be told by such a write is refused.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _STATE = "schema-changes.json"
 #: How many schema changes are known again when a connector sends them once more.
 _REMEMBERED = 1000
 _NEW_TASK = (
-    "Start a new task on a connector with a new topic.prefix, which takes a new snapshot; what this one captured "
-    "stays restorable."
+    "Start a new task on a connector with a new topic.prefix, which takes a new snapshot; what this one "
+    "captured stays restorable."
 )
 # Ids of transactions of MySQL and MariaDB, whose last numbers rise while what is before them stays.
 _POSITIONS = (re.compile(r"^(file=.*?)(\d+),pos=(\d+)$"), re.compile(r"^(.+[:-])(\d+)$"))
@@ -42,7 +42,8 @@ _ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """A schema change that ends all rows of `tables` (numbers). `ts`, `seq`: its place, None: not known yet."""
+    """A schema change that ends all rows of `tables` (numbers). `ts`, `seq`: its place, None: not known
+    yet."""
 
     offset: int
     sent: int
@@ -56,8 +57,8 @@ class Emptied:
 @dataclass(frozen=True, slots=True)
 class SchemaChanges:
     """`next`: the first offset of the topic (id `epoch`) that was not read. `waiting`: those that were not
-    captured yet. `seen`: hashes of the newest. `tables`: number -> database and name of the tables that had events.
-    `first_sent`: when the first end of a transaction was sent. `settled`: see Outlook.
+    captured yet. `seen`: hashes of the newest. `tables`: number -> database and name of the tables that had
+    events. `first_sent`: when the first end of a transaction was sent. `settled`: see Outlook.
     """
 
     epoch: str | None = None
@@ -77,7 +78,8 @@ class SchemaChanges:
         *,
         after_ms: int | None = None,
     ) -> SchemaChanges:
-        """With rows of debezium_ddl.SCHEMA_CHANGES. `topics`: those of the connector, whose prefix is `topic`.
+        """With rows of debezium_ddl.SCHEMA_CHANGES. `topics`: those of the connector, whose prefix is
+        `topic`.
 
         `after_ms`: what was sent up to then was not read by the version that captured what came before it.
         Raises Refused for one that moves rows in a way that no write can tell.
@@ -154,8 +156,9 @@ class SchemaChanges:
     ) -> SchemaChanges:
         """With the places of those after which another transaction ended.
 
-        `known`: the transactions, with those that ended last; `ends`: the same ends as their topic has them, the
-        earlier ones too, in its order: offset, sent, key, ts. Raises Refused for one whose place cannot be told.
+        `known`: the transactions, with those that ended last; `ends`: the same ends as their topic has them,
+        the earlier ones too, in its order: offset, sent, key, ts. Raises Refused for one whose place cannot
+        be told.
         """
         waiting = tuple(self._place(one, known, ends, topic, resolved_ts) for one in self.waiting)
         first = (
@@ -182,13 +185,14 @@ class SchemaChanges:
         if resolved_ts is not None and ts <= resolved_ts:
             raise Refused(
                 f"{topic}[0] offset {change.offset} was readable only after changes that came after it were "
-                "captured: it ends rows of a table at a time up to which the log was promised to be complete.",
+                "captured: it ends rows at a time up to which the log was promised to be complete.",
                 hint=_NEW_TASK,
             )
         return replace(change, ts=ts, seq=int(rows["seq"][at - 1].as_py()) if at else 0)
 
     def captured(self, up_to: int, reports: Iterable[Mapping[str, Any]]) -> SchemaChanges:
-        """After a flush that captured the topic up to an offset. `reports`: what its decoders' `finish` returned."""
+        """After a flush that captured the topic up to an offset. `reports`: what its decoders' `finish`
+        returned."""
         tables, settled = dict(self.tables), set(self.settled)
         for report in reports:
             tables.update({int(number): (db, name) for number, db, name, *_ in report.get("tables", ())})
@@ -220,8 +224,10 @@ def state_path(folder: str) -> str:
 
 
 def as_sent(rows: pa.Table, ends: pa.Table | None) -> pa.Table:
-    """The ends of transactions in the order of their topic: offset, sent, key, ts. `rows`: those known before
-    (transactions.SCHEMA); `ends`: the answer to debezium_json.ENDS over what was read since, None: nothing."""
+    """The ends of transactions in the order of their topic: offset, sent, key, ts. `rows`: those known
+    before
+    (transactions.SCHEMA); `ends`: the answer to debezium_json.ENDS over what was read since, None: nothing.
+    """
     columns = ["offset", "sent", "key", "ts"]
     offsets = pc.subtract(rows["seq"], 1)
     before = pa.table([offsets, rows["sent"], rows["key"], rows["ts"]], names=columns)
@@ -246,8 +252,8 @@ def _is_before(key: str, ts: int, change: Emptied, topic: str) -> bool:
     if change.ms is not None and ts != change.ms:
         return ts < change.ms
     raise Refused(
-        f"{topic}[0] offset {change.offset} was sent in the same millisecond as the end of transaction {key}: it "
-        "cannot be told whether rows that this one wrote are among those that it ends.",
+        f"{topic}[0] offset {change.offset} was sent in the same millisecond as the end of transaction "
+        f"{key}: it cannot be told whether rows that this one wrote are among those that it ends.",
         hint=_NEW_TASK,
     )
 

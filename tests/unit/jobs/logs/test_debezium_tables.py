@@ -24,6 +24,8 @@ from lakebackup_jobs.logs.feeds.transactions import Transactions
 
 INV = TableName("inv", None, "a")
 TOPICS = ("shop", "shop.inv.a", "shop.inv.b")
+RENAMED = Effect(moved=(INV, TableName("inv", None, "b")), how="renamed")
+NOTHING, OUTLOOK = SchemaChanges(), Outlook()
 DDL = Range("shop", 0, "d" * 32, 0, 100)
 
 
@@ -52,9 +54,7 @@ def sent(*messages: tuple[int, tuple[Any, Any]]) -> pa.RecordBatch:
     return one.set_column(1, "timestamp", pa.array([at for at, _ in messages], pa.int64()))
 
 
-def placed(
-    ends: pa.RecordBatch, changes: pa.RecordBatch, state: SchemaChanges = SchemaChanges()
-) -> SchemaChanges:
+def placed(ends: pa.RecordBatch, changes: pa.RecordBatch, state: SchemaChanges = NOTHING) -> SchemaChanges:
     """Schema changes after a plan that read these ends and these changes."""
     told = ask(ENDS, ends, "t")
     state = state.with_messages(
@@ -84,13 +84,17 @@ def places(changes: SchemaChanges) -> list[tuple[int | None, int | None]]:
         ("ALTER TABLE a RENAME TO z.b", Effect(moved=(INV, TableName("z", None, "b")), how="renamed")),
         ("ALTER TABLE a RENAME b", Effect(moved=(INV, TableName("inv", None, "b")), how="renamed")),
         ("ALTER TABLE a ADD c int, DROP PARTITION p0", Effect(moved=(INV,), how="changed by DROP PARTITION")),
-        ("ALTER TABLE a EXCHANGE PARTITION p WITH TABLE b", Effect(moved=(INV,), how="changed by EXCHANGE PARTITION")),
+        (
+            "ALTER TABLE a EXCHANGE PARTITION p WITH TABLE b",
+            Effect(moved=(INV,), how="changed by EXCHANGE PARTITION"),
+        ),
         *(
             (harmless, Effect())
             for harmless in (
                 "CREATE TABLE a (id int)", "CREATE TABLE IF NOT EXISTS a (id int)", "DROP TEMPORARY TABLE a",
-                "DROP INDEX i ON a", "ALTER TABLE a RENAME COLUMN x TO y", "ALTER TABLE a RENAME INDEX x TO y",
-                "ALTER TABLE a DROP COLUMN c", "ALTER TABLE a COMMENT = 'DROP PARTITION p'", "RENAME USER x TO y",
+                "DROP INDEX i ON a", "ALTER TABLE a RENAME COLUMN x TO y", "RENAME USER x TO y",
+                "ALTER TABLE a RENAME INDEX x TO y", "ALTER TABLE a DROP COLUMN c",
+                "ALTER TABLE a COMMENT = 'DROP PARTITION p'",
                 "ALTER TABLE a ADD COLUMN `rename` varchar(3)", "SET character_set_server=utf8mb4", "", None,
             )
         ),
@@ -101,20 +105,20 @@ def test_a_statement_says_which_tables_lose_their_rows(ddl: str | None, effect: 
 
 
 @pytest.mark.parametrize(
-    ("db", "schema", "changes", "effect"),
+    ("db", "schema", "kind", "id_", "effect"),
     [
-        ("inv", None, [{"type": "DROP", "id": '"inv"."a.b"'}], Effect(emptied=(TableName("inv", None, "a.b"),))),
-        ("P", "D", [{"type": "DROP", "id": '"P"."D"."T"'}], Effect(emptied=(TableName("P", "D", "T"),))),
-        ("TESTDB", "DB2", [{"type": "DROP", "id": '"DB2"."T"'}], Effect(emptied=(TableName("TESTDB", "DB2", "T"),))),
-        ("inv", None, [{"type": "CREATE", "id": '"inv"."a"'}], Effect()),
-        ("inv", None, [{"type": "ALTER", "id": '"inv"."a"'}], Effect()),
-        ("inv", None, [{"type": "ALTER", "id": '"inv"."a","inv"."b"'}], Effect(moved=(INV, TableName("inv", None, "b")), how="renamed")),
+        ("inv", None, "DROP", '"inv"."a.b"', Effect(emptied=(TableName("inv", None, "a.b"),))),
+        ("P", "D", "DROP", '"P"."D"."T"', Effect(emptied=(TableName("P", "D", "T"),))),
+        ("TESTDB", "DB2", "DROP", '"DB2"."T"', Effect(emptied=(TableName("TESTDB", "DB2", "T"),))),
+        ("inv", None, "CREATE", '"inv"."a"', Effect()),
+        ("inv", None, "ALTER", '"inv"."a"', Effect()),
+        ("inv", None, "ALTER", '"inv"."a","inv"."b"', RENAMED),
     ],
 )  # fmt: skip
 def test_the_fields_of_a_schema_change_come_before_its_text(
-    db: str, schema: str | None, changes: list[Any], effect: Effect
+    db: str, schema: str | None, kind: str, id_: str, effect: Effect
 ) -> None:
-    assert effect_of(db, schema, None, json.dumps(changes)) == effect
+    assert effect_of(db, schema, None, json.dumps([{"type": kind, "id": id_}])) == effect
 
 
 def test_a_dropped_table_has_no_rows_between_the_transactions_around_the_drop() -> None:
@@ -210,7 +214,7 @@ class Planned(Flush):
     """A flush that knows more than the transactions."""
 
     def __init__(
-        self, storage: Storage, known: Transactions, outlook: Outlook = Outlook(), **state: Any
+        self, storage: Storage, known: Transactions, outlook: Outlook = OUTLOOK, **state: Any
     ) -> None:
         super().__init__(storage, known)
         self.context["view"] = f"{self.folder}known-view-{len(state)}.json"
@@ -230,7 +234,8 @@ def test_a_drop_is_a_write_that_ends_the_table_and_the_checkpoint_waits_for_it(s
     assert found.records["table_id"].to_pylist() == [table_id("inv", "a")]
     assert flush.checkpoint() == 2999
     state = SchemaChanges.read(storage, state_path(flush.folder))
-    assert state and not state.waiting
+    assert state
+    assert not state.waiting
     assert state.tables == {table_id("public", "a"): ("public", "a")}
 
 
@@ -318,9 +323,9 @@ BESIDE = [
     begin(5, 1),
     end(5, 1, 1),
     ({"serverName": "shop"}, {"ts_ms": 1}),
-    (None, {"source": {"server": "shop"}, "position": {}, "ts_ms": 1, "databaseName": "inv", "ddl": "X", "tableChanges": []}),
+    (None, {"source": {"server": "shop"}, "position": {}, "ts_ms": 1, "databaseName": "inv", "ddl": "X"}),
     drop(),
-    ({"id": "7"}, {"id": "7", "type": "COMPLETED", "aggregate_type": "Incremental Snapshot", "additional_data": {}}),
+    ({"id": "7"}, {"id": "7", "type": "COMPLETED", "aggregate_type": "Incremental Snapshot"}),
 ]  # fmt: skip
 
 
@@ -368,7 +373,7 @@ def test_connectors_whose_prefixes_begin_alike_are_told_apart(storage: Storage) 
     assert both.prefix == "eu"
     assert both.below == ("eu.de", "eu.public")
     assert "eu.public.transaction" in both.topics  # a table may be called so
-    with pytest.raises(UsageProblem, match="several connectors: eu, eu.de"):
+    with pytest.raises(UsageProblem, match=r"several connectors: eu, eu\.de"):
         connector_of(("eu", "eu.de"), EU)
     flush = Planned(storage, THREE, Outlook(below=both.below))
     [found] = flush.decode(A, batch(event("c", {"id": 1}, {}, 5), event("c", {"id": 2}, {}, 5, name="eu.de")))
@@ -405,7 +410,8 @@ def test_a_snapshot_of_a_new_table_may_span_flushes(storage: Storage) -> None:
     assert len(flush.decode(A, sent(rest[0]), sent(rest[1]))) == 2
     assert flush.checkpoint() is not None
     state = SchemaChanges.read(storage, state_path(flush.folder))
-    assert state and not state.settled
+    assert state
+    assert not state.settled
     then = Planned(
         storage, Transactions.read(storage, f"{flush.folder}transactions.parquet"), outlook, seen=()
     )
