@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakebackup.rows.backups import Gap, Position
 
 #: The reason of such a gap.
-REASON = "skipped"
+REASON: Final = "skipped"
 #: By `topic/partition`, the offsets that are left out.
 Skipped = dict[str, tuple[int, ...]]
 

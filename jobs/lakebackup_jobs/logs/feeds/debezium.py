@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 class View:
     """What the tasks of a flush know beside the transactions, as of its plan."""
 
-    prefix: str
     outlook: Outlook
     changes: SchemaChanges = field(default_factory=SchemaChanges)
 
@@ -128,14 +127,14 @@ class DebeziumFeed:
         changes = changes.placed(known, as_sent(earlier, ends), connector.prefix, promised)
         _, regions = cluster.positions(cluster.describe(connector.topics), ISOLATION)
         outlook = Outlook(
-            connector.below,
+            connector,
             changes.first_sent,
             promised,
             {f"{region.scope}/{region.region}": region.end for region in regions},
             changes.settled if changes.settled or before is None else None,
         )
         view = f"{path.removesuffix('.parquet')}.json"
-        View(connector.prefix, outlook, changes).write(storage, view)
+        View(outlook, changes).write(storage, view)
         return {"folder": folder, "transactions": path, "view": view}
 
     def _schema_changes(
@@ -146,7 +145,12 @@ class DebeziumFeed:
         changes, topic = stored or SchemaChanges(), connector.prefix
         if topic not in connector.topics:
             return changes
-        _, [place, *_] = cluster.positions(cluster.describe([topic]), ISOLATION)
+        _, [place, *more] = cluster.positions(cluster.describe([topic]), ISOLATION)
+        if more:
+            raise Refused(
+                f"{topic} has {len(more) + 1} partitions: the order of the schema changes is lost.",
+                hint="The connector creates it with one; start with a new topic.prefix.",
+            )
         if changes.epoch is None:
             changes = replace(changes, epoch=place.epoch, next=place.low)
         if changes.epoch != place.epoch or not place.low <= changes.next <= place.end:
@@ -209,8 +213,9 @@ class DebeziumFeed:
     def decoder(self, storage: Storage, of: Range, context: Mapping[str, Any]) -> Decoder:
         """See Feed."""
         known, index = indexed(storage.uri, context["transactions"])
-        view = view_of(storage.uri, context["view"]) if "view" in context else View("", Outlook())
-        if of.topic == view.prefix:
+        view = view_of(storage.uri, context["view"]) if "view" in context else View(Outlook())
+        connector = view.outlook.connector
+        if connector and of.topic == connector.prefix:
             return SchemaDecoder(of, view.changes)
         return DebeziumDecoder(storage, of, context["folder"], known, index, view.outlook)
 

@@ -17,7 +17,7 @@ from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.formats.logs.events import DELETES, PUT, PUTS, TRUNCATES, WRITE, captured_schema, marks_schema
 from lakebackup_jobs.logs.feeds import Decoded, Range
 from lakebackup_jobs.logs.feeds.debezium_json import EVENTS, ask
-from lakebackup_jobs.logs.feeds.debezium_topics import own_changes
+from lakebackup_jobs.logs.feeds.debezium_topics import Connector, own_changes
 from lakebackup_jobs.logs.feeds.moments import Moments
 from lakebackup_jobs.logs.feeds.transactions import SEEN, Transactions, put_seen
 
@@ -37,13 +37,13 @@ _UNTIED = pa.array(["r", "t"])
 class Outlook:
     """What a flush knows beside the transactions.
 
-    `below`: other connectors whose topics begin like this one's. `first_sent`: when the first end was sent.
+    `connector`: None: not known. `first_sent`: when the first end was sent.
     `resolved_ts`: the checkpoint before. `ends`: by `topic/partition`, up to where there are events.
     `settled`: the partitions (`topic/partition`) that had changes, or rows of the first snapshot; None: not
     known.
     """
 
-    below: tuple[str, ...] = ()
+    connector: Connector | None = None
     first_sent: int | None = None
     resolved_ts: int | None = None
     ends: Mapping[str, int] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class DebeziumDecoder:
         outlook: Outlook = _NO_OUTLOOK,
     ) -> None:
         self._storage, self._folder, self._begin = storage, folder, known.begin
-        self._below = outlook.below
+        self._connector = outlook.connector
         self._moments = Moments(known.rows, known.begin, outlook.first_sent, outlook.resolved_ts)
         self._unread = of.end < outlook.ends.get(f"{of.topic}/{of.partition}", of.end)
         self._sent: int | None = None
@@ -89,8 +89,13 @@ class DebeziumDecoder:
         messages = records.filter(records["value"].is_valid())
         if len(messages):
             self._sent = messages["timestamp"][-1].as_py()
-        events = own_changes(ask(EVENTS, messages, self._where), messages, self._where, self._below)
-        self._check(events)
+        try:
+            events = ask(EVENTS, messages, self._where)
+            events = own_changes(events, messages, self._topic, self._where, self._connector)
+            self._check(events)
+        except Damaged as error:
+            error.hint = error.hint or self._hint()
+            raise
         events = self._tied(events)
         events, upto = self._whole(events)
         order = self._in_order(events)
@@ -141,9 +146,7 @@ class DebeziumDecoder:
                 at = self._first(events, events[column].is_null())
                 raise Damaged(
                     f"{self._where} offset {at} is {what}.",
-                    hint="The connector must write Debezium's own envelope, by the JsonConverter. A topic "
-                    "that has no table can be left out: stop the task, and start it with one more "
-                    f"--pattern '!{re.escape(self._topic)}'.",
+                    hint=self._hint(),
                 )
         untied = pc.and_(events["transaction"].is_null(), pc.invert(pc.is_in(events["op"], _UNTIED)))
         if pc.any(untied).as_py():
@@ -151,6 +154,13 @@ class DebeziumDecoder:
                 f"{self._where} offset {self._first(events, untied)} does not name its transaction.",
                 hint="Set provide.transaction.metadata=true before the first change, and start a new task.",
             )
+
+    def _hint(self) -> str:
+        return (
+            "The connector must write Debezium's own envelope, by the JsonConverter. A topic that has no "
+            "table can be left out: stop the task, and start it with one more "
+            f"--pattern '!{re.escape(self._topic)}'."
+        )
 
     def _tied(self, events: pa.Table) -> pa.Table:
         """With seq, ts and done of the transactions, null where one is not known."""

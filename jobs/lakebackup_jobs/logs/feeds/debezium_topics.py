@@ -48,12 +48,12 @@ class Connector:
     """A connector among a cluster's topics.
 
     `prefix`: its topic.prefix. `topics`: those that may have changes of its tables, and the one of its schema
-    changes, if there is one. `below`: the prefixes of other connectors that begin with this one and a dot.
+    changes, if there is one. `others`: prefixes that begin with this one and a dot, or the other way round.
     """
 
     prefix: str
     topics: tuple[str, ...]
-    below: tuple[str, ...]
+    others: tuple[str, ...] = ()
 
 
 def connector_of(chosen: Sequence[str], known: Sequence[str]) -> Connector:
@@ -76,7 +76,7 @@ def connector_of(chosen: Sequence[str], known: Sequence[str]) -> Connector:
                 if name != prefix + TRANSACTIONS and not any(e.fullmatch(name) for e in excluded)
             )
         ),
-        tuple(one for one in prefixes if one.startswith(f"{prefix}.")),
+        tuple(one for one in prefixes if one.startswith(f"{prefix}.") or prefix.startswith(f"{one}.")),
     )
 
 
@@ -103,17 +103,27 @@ def _prefix(names: Sequence[str], known: Sequence[str], prefixes: Sequence[str])
     return found[0]
 
 
-def own_changes(events: pa.Table, records: pa.RecordBatch, where: str, below: Sequence[str]) -> pa.Table:
-    """Without what Debezium writes beside changes, and without changes of the connectors `below`.
+def own_changes(
+    events: pa.Table, records: pa.RecordBatch, topic: str, where: str, connector: Connector | None
+) -> pa.Table:
+    """Without what Debezium writes beside changes, and without changes of other connectors.
 
-    `events`: the answer to debezium_json.EVENTS over `records`. Messages of an unknown form stay.
+    `events`: the answer to debezium_json.EVENTS over `records` of `topic`. Messages of an unknown form stay.
     """
-    if below:
-        others = pc.is_in(events["store"], pa.array(below, pa.string()))
-        events = events.filter(pc.invert(others))
+    if connector:
+        names = [name for name in pc.unique(events["store"]).to_pylist() if name]
+        others = [name for name in names if _is_other(name, topic, connector)]
+        if others:
+            events = events.filter(pc.invert(pc.is_in(events["store"], pa.array(others, pa.string()))))
     if not pc.any(events["op"].is_null()).as_py():
         return events
     unknown = events.filter(events["op"].is_null())["offset"].combine_chunks()
     messages = records.filter(pc.is_in(records["offset"], unknown))
     beside = ask(_BESIDE_CHANGES, messages, where)["offset"].combine_chunks()
     return events.filter(pc.invert(pc.is_in(events["offset"], beside)))
+
+
+def _is_other(name: str, topic: str, connector: Connector) -> bool:
+    """Whether the source of an event is another connector, to whose prefix its topic belongs."""
+    below = name.startswith(f"{connector.prefix}.") and topic.startswith(f"{name}.")
+    return name != connector.prefix and (below or name in connector.others)

@@ -17,7 +17,7 @@ from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed, View, view_of
 from lakebackup_jobs.logs.feeds.debezium_ddl import SCHEMA_CHANGES, Effect, TableName, effect_of
 from lakebackup_jobs.logs.feeds.debezium_decoder import Outlook, table_id
 from lakebackup_jobs.logs.feeds.debezium_json import ENDS, ask
-from lakebackup_jobs.logs.feeds.debezium_topics import connector_of
+from lakebackup_jobs.logs.feeds.debezium_topics import Connector, connector_of
 from lakebackup_jobs.logs.feeds.schema_changes import SchemaChanges, as_sent, state_path
 from lakebackup_jobs.logs.feeds.schema_decoder import SchemaDecoder
 from lakebackup_jobs.logs.feeds.transactions import Transactions
@@ -25,6 +25,7 @@ from lakebackup_jobs.logs.feeds.transactions import Transactions
 INV = TableName("inv", None, "a")
 TOPICS = ("shop", "shop.inv.a", "shop.inv.b")
 RENAMED = Effect(moved=(INV, TableName("inv", None, "b")), how="renamed")
+SHOP = Connector("shop", TOPICS)
 NOTHING, OUTLOOK = SchemaChanges(), Outlook()
 DDL = Range("shop", 0, "d" * 32, 0, 100)
 
@@ -219,7 +220,8 @@ class Planned(Flush):
         super().__init__(storage, known)
         self.context["view"] = f"{self.folder}known-view-{len(state)}.json"
         view_of.cache_clear()
-        View("shop", outlook, SchemaChanges(**state)).write(storage, self.context["view"])
+        outlook = outlook if outlook.connector else replace(outlook, connector=SHOP)
+        View(outlook, SchemaChanges(**state)).write(storage, self.context["view"])
 
 
 def test_a_drop_is_a_write_that_ends_the_table_and_the_checkpoint_waits_for_it(storage: Storage) -> None:
@@ -368,16 +370,38 @@ EU = [
 
 def test_connectors_whose_prefixes_begin_alike_are_told_apart(storage: Storage) -> None:
     german = connector_of(("eu.de",), EU)
-    assert (german.prefix, german.topics, german.below) == ("eu.de", ("eu.de", "eu.de.public.b"), ())
+    assert (german.prefix, german.topics, german.others) == ("eu.de", ("eu.de", "eu.de.public.b"), ("eu",))
     both = connector_of(("eu",), EU)
     assert both.prefix == "eu"
-    assert both.below == ("eu.de", "eu.public")
+    assert both.others == ("eu.de", "eu.public")
     assert "eu.public.transaction" in both.topics  # a table may be called so
     with pytest.raises(UsageProblem, match=r"several connectors: eu, eu\.de"):
         connector_of(("eu", "eu.de"), EU)
-    flush = Planned(storage, THREE, Outlook(below=both.below))
-    [found] = flush.decode(A, batch(event("c", {"id": 1}, {}, 5), event("c", {"id": 2}, {}, 5, name="eu.de")))
-    assert [row[1] for row in rows(found)] == [b'{"id":1}']
+
+
+@pytest.mark.parametrize(
+    ("chosen", "topic", "own"),
+    [
+        ("eu", "eu.de.b", ["eu"]),
+        ("eu.de", "eu.de.b", ["eu.de"]),
+        ("eu", "eu.public.a", ["eu", "eu.de"]),  # a router named the topics: all is of this connector
+    ],
+)
+def test_events_are_those_of_the_connector_that_they_name(
+    storage: Storage, chosen: str, topic: str, own: list[str]
+) -> None:
+    known_names = [name for name in EU if "de" not in name] if len(own) > 1 else EU
+    flush = Planned(storage, THREE, Outlook(connector_of((chosen,), known_names)))
+    of = replace(A, topic=topic)
+    messages = [event("c", {"id": name}, {}, 5, name=name) for name in ("eu", "eu.de")]
+    [found] = flush.decode(of, batch(*messages))
+    assert [json.loads(row[1])["id"] for row in rows(found)] == own
+
+
+def test_another_connector_without_metadata_of_transactions_is_left_out(storage: Storage) -> None:
+    flush = Planned(storage, THREE, Outlook(connector_of(("eu",), ["eu.public.a", "eu.transaction"])))
+    [found] = flush.decode(replace(A, topic="eu.fr.public.a"), batch(event("c", {"id": 1}, {}, name="eu.fr")))
+    assert len(found.records) == 0
 
 
 def test_topics_are_left_out_by_an_expression() -> None:
