@@ -27,7 +27,7 @@ Skipped = dict[str, tuple[int, ...]]
 
 _TEXT = re.compile(r"([a-zA-Z0-9._-]+):(\d+):(\d+)", re.ASCII)
 # How errors name a message.
-_NAMED = re.compile(
+_MESSAGE = re.compile(
     r"(?P<topic>[\w.-]+)\[(?P<partition>\d+)\] offset (?P<offset>\d+)"
     r"|topic (?P<topic2>[\w.-]+), partition (?P<partition2>\d+), offset (?P<offset2>\d+)",
     re.ASCII,
@@ -60,7 +60,7 @@ def parse(text: str) -> Message:
 
 def named_in(text: str) -> Message | None:
     """The message that an error names, None: it names none."""
-    match = _NAMED.search(text)
+    match = _MESSAGE.search(text)
     if match is None:
         return None
     topic, partition, offset = (match[name] or match[f"{name}2"] for name in ("topic", "partition", "offset"))
@@ -70,9 +70,9 @@ def named_in(text: str) -> Message | None:
 def by_partition(texts: Iterable[str]) -> Skipped:
     """The messages of a task's settings."""
     offsets: dict[str, list[int]] = {}
-    for one in sorted(map(parse, texts)):
-        offsets.setdefault(f"{one.topic}/{one.partition}", []).append(one.offset)
-    return {place: tuple(found) for place, found in offsets.items()}
+    for message in sorted(map(parse, texts)):
+        offsets.setdefault(f"{message.topic}/{message.partition}", []).append(message.offset)
+    return {partition: tuple(numbers) for partition, numbers in offsets.items()}
 
 
 def split(
@@ -82,10 +82,10 @@ def split(
     offsets = skipped.get(f"{topic}/{partition}")
     if not offsets:
         return records, None
-    chosen = pc.is_in(records["offset"], pa.array(offsets, pa.int64()))
-    if not pc.any(chosen).as_py():
+    is_skipped = pc.is_in(records["offset"], pa.array(offsets, pa.int64()))
+    if not pc.any(is_skipped).as_py():
         return records, None
-    return records.filter(pc.invert(chosen)), records.filter(chosen)
+    return records.filter(pc.invert(is_skipped)), records.filter(is_skipped)
 
 
 def gaps(
@@ -100,18 +100,19 @@ def gaps(
     `positions`: what it reads; the feed itself reads the topics that are not among them. `recorded`: scope,
     region and offset of those that have a gap. `to_ts` is set when the flush is published.
     """
-    planned = {(one.scope, one.region): one for one in positions}
-    topics = {one.scope for one in positions}
-    found = []
-    for one in map(parse, texts):
-        at = planned.get((one.topic, str(one.partition)))
-        if (one.topic, str(one.partition), one.offset) in recorded:
+    planned = {(position.scope, position.region): position for position in positions}
+    topics = {position.scope for position in positions}
+    found_gaps = []
+    for message in map(parse, texts):
+        position = planned.get((message.topic, str(message.partition)))
+        if (message.topic, str(message.partition), message.offset) in recorded:
             continue
-        if at is None and one.topic in topics:
+        if position is None and message.topic in topics:
             continue
-        if at is not None and not at.start_position <= one.offset < at.end_position:
+        if position is not None and not position.start_position <= message.offset < position.end_position:
             continue
-        place = (one.topic, at.epoch if at else "-", str(one.partition))
-        gap = rows.gap(place, one.offset, one.offset + 1, from_ts=from_ts, to_ts=from_ts + 1, bridged=True)
-        found.append(replace(gap, reason=REASON))
-    return found
+        partition = (message.topic, position.epoch if position else "-", str(message.partition))
+        end = message.offset + 1
+        gap = rows.gap(partition, message.offset, end, from_ts=from_ts, to_ts=from_ts + 1, bridged=True)
+        found_gaps.append(replace(gap, reason=REASON))
+    return found_gaps

@@ -192,10 +192,10 @@ class Planner:
         texts, source = self._request.settings.skip, self._request.name
         if not texts:
             return ()
-        before = reader.rows("log_restore_gaps", source=source, start_ts=-1, end_ts=NEVER)
+        gaps = reader.rows("log_restore_gaps", source=source, start_ts=-1, end_ts=NEVER)
         recorded = {
             (row["scope"], row["region"], row["from_position"])
-            for row in before
+            for row in gaps
             if row["reason"] == skips.REASON
         }
         from_ts = self._newest.end_ts if self._newest else 0

@@ -131,9 +131,9 @@ class _Attempt:
                 for block in blocks:
                     spend(block.data.nbytes)
                     records = records_of(block, f"{of.topic}[{of.partition}]")
-                    records, left_out = split(records, job.feed.skipped, of.topic, of.partition)
-                    if left_out is not None:
-                        decoder.skip(left_out)
+                    records, skipped = split(records, job.feed.skipped, of.topic, of.partition)
+                    if skipped is not None:
+                        decoder.skip(skipped)
                         if not len(records):
                             continue
                     decoded = decoder.decode(records)

@@ -168,32 +168,32 @@ def resume(place: Place, name: str, skip: Sequence[str] = ()) -> dict[str, Any]:
     return _launched(place, name, seen)
 
 
-def _skipping(place: Place, found: Task, messages: Sequence[Message]) -> TaskSettings:
+def _skipping(where: Place, last: Task, messages: Sequence[Message]) -> TaskSettings:
     """The settings of a task that leaves messages out; audits it."""
-    settings = found.settings
-    feed = feed_of(settings, client := {**place.kafka, "bootstrap.servers": settings.bootstrap})
+    settings = last.settings
+    feed = feed_of(settings, client := {**where.kafka, "bootstrap.servers": settings.bootstrap})
     read = {
         (row["scope"], row["region"]): row["end_position"]
-        for row in place.reader().rows("log_positions", source=found.name)
+        for row in where.reader().rows("log_positions", source=last.name)
     }
     names = Cluster(client).topic_names()
     topics = {*feed.topics(names), *feed.own_topics(names)}
-    for one in messages:
-        if one.topic not in topics:
+    for message in messages:
+        if message.topic not in topics:
             raise Refused(
-                f"Topic {one.topic} is none of the task {found.name}.",
+                f"Topic {message.topic} is none of the task {last.name}.",
                 hint="`lakebackup log status` names the message that cannot be read.",
             )
-        if one.offset < read.get((one.topic, str(one.partition)), 0):
+        if message.offset < read.get((message.topic, str(message.partition)), 0):
             raise Refused(
-                f"Message {one.text} was captured already.",
+                f"Message {message.text} was captured already.",
                 hint="A message is skipped before it is read: `lakebackup log status` names it.",
             )
-    new = [one.text for one in messages if one.text not in settings.skip]
-    writer = CatalogWriter(None, place.destination, place.catalog)
+    new = [message.text for message in messages if message.text not in settings.skip]
+    writer = CatalogWriter(None, where.destination, where.catalog)
     for text in new:
-        detail = {"message": text, "paused_by": found.detail}
-        writer.append_audit(audit_entry("skip message", found.name, detail))
+        detail = {"message": text, "paused_by": last.detail}
+        writer.append_audit(audit_entry("skip message", last.name, detail))
     return replace(settings, skip=(*settings.skip, *new))
 
 
@@ -234,8 +234,9 @@ def _check_continues(
     """
     if was.feed != now.feed:
         raise Refused(f"{name} is a task of the feed {was.feed}.", hint="Choose another name.")
-    before, after = set(was.topics), set(now.topics)
-    if before - after or any(not text.startswith("!") for text in after - before):
+    old_topics, new_topics = set(was.topics), set(now.topics)
+    added = new_topics - old_topics
+    if old_topics - new_topics or any(not text.startswith("!") for text in added):
         raise Refused(
             f"{name} is a task of the topics {', '.join(was.topics)}.",
             hint="Give these, or choose another name. Topics may be left out too: --pattern '!REGEX'.",

@@ -86,7 +86,7 @@ class Feed(Protocol):
         """Which of the cluster's topics hold events; `prepare` reads any others itself."""
         ...
 
-    def own_topics(self, known: Sequence[str]) -> list[str]:
+    def own_topics(self, names: Sequence[str]) -> list[str]:
         """Which of the cluster's topics `prepare` reads."""
         ...
 

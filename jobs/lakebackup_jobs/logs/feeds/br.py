@@ -179,7 +179,7 @@ class BrFeed:
             if topic in self.names or (not is_internal(topic) and any(one.fullmatch(topic) for one in found))
         )
 
-    def own_topics(self, known: Sequence[str]) -> list[str]:
+    def own_topics(self, names: Sequence[str]) -> list[str]:
         """None."""
         return []
 

@@ -88,9 +88,9 @@ class DebeziumFeed:
         """
         return list(connector_of(self.chosen, known).topics)
 
-    def own_topics(self, known: Sequence[str]) -> list[str]:
+    def own_topics(self, names: Sequence[str]) -> list[str]:
         """The one of the connector's transactions. Raises as `topics`."""
-        return [connector_of(self.chosen, known).prefix + TRANSACTIONS]
+        return [connector_of(self.chosen, names).prefix + TRANSACTIONS]
 
     def prepare(
         self, storage: Storage, folder: str, before: str | None, resolved_ts: int | None
@@ -138,35 +138,40 @@ class DebeziumFeed:
         return {"folder": folder, "transactions": path, "view": view}
 
     def _schema_changes(
-        self, storage: Storage, cluster: Cluster, connector: Connector, before: str | None, ends: pa.Table
+        self,
+        storage: Storage,
+        cluster: Cluster,
+        connector: Connector,
+        last_folder: str | None,
+        ends: pa.Table,
     ) -> SchemaChanges:
         """Those that are not captured yet, read up to where their topic is now."""
-        stored = SchemaChanges.read(storage, state_path(before)) if before else None
-        changes, topic = stored or SchemaChanges(), connector.prefix
+        state = SchemaChanges.read(storage, state_path(last_folder)) if last_folder else None
+        changes, topic = state or SchemaChanges(), connector.prefix
         if topic not in connector.topics:
             return changes
-        _, [place, *more] = cluster.positions(cluster.describe([topic]), ISOLATION)
-        if more:
+        _, [topic_end, *extra] = cluster.positions(cluster.describe([topic]), ISOLATION)
+        if extra:
             raise Refused(
-                f"{topic} has {len(more) + 1} partitions: the order of the schema changes is lost.",
+                f"{topic} has {len(extra) + 1} partitions: the order of the schema changes is lost.",
                 hint="The connector creates it with one; start with a new topic.prefix.",
             )
         if changes.epoch is None:
-            changes = replace(changes, epoch=place.epoch, next=place.low)
-        if changes.epoch != place.epoch or not place.low <= changes.next <= place.end:
+            changes = replace(changes, epoch=topic_end.epoch, next=topic_end.low)
+        if changes.epoch != topic_end.epoch or not topic_end.low <= changes.next <= topic_end.end:
             raise Refused(
                 f"{topic} does not hold the schema changes from offset {changes.next} on any more.",
                 hint="Its retention.ms must be -1. Start a new task on a connector with a new topic.prefix.",
             )
         # An earlier version read none of them.
-        after_ms = pc.max(ends["sent"]).as_py() if before and stored is None else None
-        where, found = f"{topic}[0]", []
-        client = reader(self.client, ISOLATION, (topic, place.epoch))
-        with closing(client.blocks(topic, 0, changes.next, place.end)) as blocks:
+        after_ms = pc.max(ends["sent"]).as_py() if last_folder and state is None else None
+        location, messages = f"{topic}[0]", []
+        client = reader(self.client, ISOLATION, (topic, topic_end.epoch))
+        with closing(client.blocks(topic, 0, changes.next, topic_end.end)) as blocks:
             for block in blocks:
-                records = records_of(block, where)
-                found += ask(SCHEMA_CHANGES, self._messages(records, topic), where).to_pylist()
-        return changes.with_messages(found, place.end, topic, connector.topics, after_ms=after_ms)
+                records = records_of(block, location)
+                messages += ask(SCHEMA_CHANGES, self._messages(records, topic), location).to_pylist()
+        return changes.with_messages(messages, topic_end.end, topic, connector.topics, after_ms=after_ms)
 
     def _check_begins(self, cluster: Cluster, names: Sequence[str]) -> None:
         _, regions = cluster.positions(cluster.describe(self.topics(names)), ISOLATION)
@@ -229,14 +234,14 @@ class DebeziumFeed:
     ) -> int | None:
         """See Feed. Writes to the flush's folder what the next flush must know."""
         reports = list(finished)
-        waits = [one["waits"] for one in reports if one.get("waits") is not None]
+        waits = [report["waits"] for report in reports if report.get("waits") is not None]
         if "view" in context:
             changes = view_of(storage.uri, context["view"]).changes
-            up_to = max([one["schema_up_to"] for one in reports if "schema_up_to" in one], default=0)
+            up_to = max([report["schema_up_to"] for report in reports if "schema_up_to" in report], default=0)
             changes = changes.captured(up_to, reports)
             changes.write(storage, state_path(context["folder"]))
-            waits += [one.ts for one in changes.waiting if one.ts is not None]
-        events = [one for one in reports if "place" in one]
+            waits += [change.ts for change in changes.waiting if change.ts is not None]
+        events = [report for report in reports if "place" in report]
         known = Transactions.read(storage, context["transactions"]).counted(events, storage)
         known.kept().write(storage, carried(context["folder"]))
         reached = known.checkpoint(waits)

@@ -57,12 +57,12 @@ class Effect:
     """What a schema change does to rows.
 
     `emptied`: tables that have none any more. `moved`: tables whose rows changed without an event of theirs,
-    and `how`. `dropped_db`: a database that is gone with all of its tables.
+    and the `change`. `dropped_db`: a database that is gone with all of its tables.
     """
 
     emptied: tuple[TableName, ...] = ()
     moved: tuple[TableName, ...] = ()
-    how: str = ""
+    change: str = ""
     dropped_db: str | None = None
 
     def __bool__(self) -> bool:
@@ -71,20 +71,21 @@ class Effect:
 
 def effect_of(db: str | None, schema: str | None, ddl: str | None, changes: str | None) -> Effect:
     """What a message does: its databaseName, schemaName, ddl and tableChanges (JSON)."""
-    named = [
-        (one.get("type"), _names(one.get("id"), db, schema)) for one in json.loads(changes or "[]") or ()
+    changed_tables = [
+        (table.get("type"), _names(table.get("id"), db, schema))
+        for table in json.loads(changes or "[]") or ()
     ]
-    dropped = tuple(name for kind, names in named if kind == "DROP" for name in names)
-    altered = tuple(name for kind, names in named if kind == "ALTER" for name in names)
-    if any(kind == "ALTER" and len(names) > 1 for kind, names in named):
-        return Effect(emptied=dropped, moved=altered, how="renamed")
+    dropped = tuple(name for kind, names in changed_tables if kind == "DROP" for name in names)
+    altered = tuple(name for kind, names in changed_tables if kind == "ALTER" for name in names)
+    if any(kind == "ALTER" and len(names) > 1 for kind, names in changed_tables):
+        return Effect(emptied=dropped, moved=altered, change="renamed")
     words = _words(ddl)
-    said = _said(words, db, schema)
+    statement = _statement(words, db, schema)
     if dropped:  # the ids of the tables are exact, names in a statement may differ in case
-        return Effect(emptied=dropped, moved=said.moved, how=said.how)
-    if said.moved and altered and said.how != "renamed":
-        return Effect(moved=altered, how=said.how)
-    return said
+        return Effect(emptied=dropped, moved=statement.moved, change=statement.change)
+    if statement.moved and altered and statement.change != "renamed":
+        return Effect(moved=altered, change=statement.change)
+    return statement
 
 
 def identity(row: dict[str, Any]) -> str:
@@ -96,23 +97,23 @@ def identity(row: dict[str, Any]) -> str:
     return json.dumps([source, row["db"], row["schema"], row["ddl"], row["changes"]], sort_keys=True)
 
 
-def _said(words: list[str], db: str | None, schema: str | None) -> Effect:
+def _statement(words: list[str], db: str | None, schema: str | None) -> Effect:
     """What a statement says, as words."""
     upper = [word.upper() for word in words]
-    verb, rest = (upper[0], upper[1:]) if upper else ("", [])
+    verb, following = (upper[0], upper[1:]) if upper else ("", [])
     match verb:
-        case "DROP" if rest[:1] == ["TABLE"]:
+        case "DROP" if following[:1] == ["TABLE"]:
             return Effect(emptied=_listed(words[2:], db, schema))
-        case "DROP" if rest[:1] in (["DATABASE"], ["SCHEMA"], ["USER"]) and len(words) > 2:
-            return Effect(dropped_db=words[-1] if rest[0] != "USER" else _after(words, "USER"))
-        case "TRUNCATE" if rest[:1] != ["CLUSTER"]:
+        case "DROP" if following[:1] in (["DATABASE"], ["SCHEMA"], ["USER"]) and len(words) > 2:
+            return Effect(dropped_db=words[-1] if following[0] != "USER" else _word_after(words, "USER"))
+        case "TRUNCATE" if following[:1] != ["CLUSTER"]:
             return Effect(emptied=_listed(words[1:], db, schema))
-        case "CREATE" if rest[:3] == ["OR", "REPLACE", "TABLE"]:
+        case "CREATE" if following[:3] == ["OR", "REPLACE", "TABLE"]:
             return Effect(emptied=_listed(words[4:], db, schema)[:1])
-        case "RENAME" if rest[:1] != ["USER"]:
+        case "RENAME" if following[:1] != ["USER"]:
             names = [part for piece in _pieces(words[1:]) for part in _split(piece, "TO")]
-            return Effect(moved=tuple(filter(None, (_name(n, db, schema) for n in names))), how="renamed")
-        case "ALTER" if "TABLE" in rest[:2]:
+            return Effect(moved=tuple(filter(None, (_name(n, db, schema) for n in names))), change="renamed")
+        case "ALTER" if "TABLE" in following[:2]:
             return _altered(words[upper.index("TABLE") + 1 :], db, schema)
     return Effect()
 
@@ -122,14 +123,15 @@ def _altered(words: list[str], db: str | None, schema: str | None) -> Effect:
     upper = [word.upper() for word in words]
     if own is None:
         return Effect()
-    for at, word in enumerate(upper):
-        after = upper[at + 1] if at + 1 < len(upper) else ""
-        if word == "RENAME" and after and after not in _PARTS and upper[at - 1] not in _NAMES_COLUMN:
-            new = [w for w in words[at + 1 :] if w.upper() not in ("TO", "AS", "=")]
+    for index, word in enumerate(upper):
+        following = upper[index + 1] if index + 1 < len(upper) else ""
+        is_column = upper[index - 1] in _NAMES_COLUMN
+        if word == "RENAME" and following and following not in _PARTS and not is_column:
+            new = [w for w in words[index + 1 :] if w.upper() not in ("TO", "AS", "=")]
             names = (own, _name(new, own.db, own.schema))
-            return Effect(moved=tuple(filter(None, names)), how="renamed")
-        if word in _MOVES_ROWS and after in ("PARTITION", "SUBPARTITION", "TABLESPACE"):
-            return Effect(moved=(own,), how=f"changed by {word} {after}")
+            return Effect(moved=tuple(filter(None, names)), change="renamed")
+        if word in _MOVES_ROWS and following in ("PARTITION", "SUBPARTITION", "TABLESPACE"):
+            return Effect(moved=(own,), change=f"changed by {word} {following}")
     return Effect()
 
 
@@ -138,8 +140,8 @@ def _words(ddl: str | None) -> list[str]:
     text = (ddl or "").strip()
     if text.startswith("/*!"):  # MySQL runs what is in such a comment
         text = text[3:].lstrip("M0123456789").replace("*/", " ", 1)
-    found = (_WORD.match(piece[0]) for piece in _PIECE.finditer(text))
-    return [next(filter(None, word.groups())) for word in found if word]
+    pieces = (_WORD.match(piece[0]) for piece in _PIECE.finditer(text))
+    return [next(filter(None, word.groups())) for word in pieces if word]
 
 
 def _pieces(words: list[str]) -> list[list[str]]:
@@ -147,17 +149,17 @@ def _pieces(words: list[str]) -> list[list[str]]:
     return _split(words, ",")
 
 
-def _split(words: list[str], at: str) -> list[list[str]]:
+def _split(words: list[str], separator: str) -> list[list[str]]:
     pieces: list[list[str]] = [[]]
     for word in words:
-        if word.upper() == at:
+        if word.upper() == separator:
             pieces.append([])
         else:
             pieces[-1].append(word)
     return pieces
 
 
-def _after(words: list[str], word: str) -> str:
+def _word_after(words: list[str], word: str) -> str:
     return words[[w.upper() for w in words].index(word) + 1]
 
 
@@ -167,15 +169,15 @@ def _listed(words: list[str], db: str | None, schema: str | None) -> tuple[Table
 
 def _name(words: list[str], db: str | None, schema: str | None) -> TableName | None:
     """The name at the beginning of words."""
-    at = 0
-    while at < len(words) and words[at].upper() in _BEFORE_NAMES:
-        at += 1
-    if at >= len(words):
+    index = 0
+    while index < len(words) and words[index].upper() in _BEFORE_NAMES:
+        index += 1
+    if index >= len(words):
         return None
-    parts = [words[at]]
-    while at + 2 < len(words) and words[at + 1] == ".":
-        parts.append(words[at + 2])
-        at += 2
+    parts = [words[index]]
+    while index + 2 < len(words) and words[index + 1] == ".":
+        parts.append(words[index + 2])
+        index += 2
     return _table(parts, db, schema)
 
 
@@ -193,12 +195,13 @@ def _names(text: str | None, db: str | None, schema: str | None) -> tuple[TableN
                 parts = []
         else:
             part += letter
-    return tuple(_table(one, db, schema) for one in names if one[-1])
+    return tuple(_table(parts, db, schema) for parts in names if parts[-1])
 
 
 def _table(parts: list[str], db: str | None, schema: str | None) -> TableName:
     """A name of one to three parts, whose others are the message's."""
-    *before, table = parts
+    *qualifiers, table = parts
     if schema is None:
-        return TableName(before[-1] if before else db, None, table)
-    return TableName(before[-2] if len(before) > 1 else db, before[-1] if before else schema, table)
+        return TableName(qualifiers[-1] if qualifiers else db, None, table)
+    named_db = qualifiers[-2] if len(qualifiers) > 1 else db
+    return TableName(named_db, qualifiers[-1] if qualifiers else schema, table)

@@ -69,7 +69,7 @@ class DebeziumDecoder:
         self._connector = outlook.connector
         self._moments = Moments(known.rows, known.begin, outlook.first_sent, outlook.resolved_ts)
         self._unread = of.end < outlook.ends.get(f"{of.topic}/{of.partition}", of.end)
-        self._sent: int | None = None
+        self._last_sent: int | None = None
         self._topic = of.topic
         self._where, self._place = f"{of.topic}[{of.partition}]", f"{of.topic}/{of.partition}"
         self._region = region_of(of.topic, of.partition)
@@ -88,7 +88,7 @@ class DebeziumDecoder:
         """See Decoder. Raises Damaged for what is no change event, Refused for what cannot be restored."""
         messages = records.filter(records["value"].is_valid())
         if len(messages):
-            self._sent = messages["timestamp"][-1].as_py()
+            self._last_sent = messages["timestamp"][-1].as_py()
         try:
             events = ask(EVENTS, messages, self._where)
             events = own_changes(events, messages, self._topic, self._where, self._connector)
@@ -113,9 +113,9 @@ class DebeziumDecoder:
 
     def skip(self, records: pa.RecordBatch) -> None:
         """See Decoder: events that name their transaction count among its events."""
-        for at in range(len(records)):
+        for index in range(len(records)):
             with suppress(Damaged, EnvironmentProblem):  # it is no event, and so counted by none
-                events = self._tied(ask(EVENTS, records.slice(at, 1), self._where))
+                events = self._tied(ask(EVENTS, records.slice(index, 1), self._where))
                 counted = pc.and_(events["seq"].is_valid(), events["sub"].is_valid())
                 self._keep_runs(events.filter(counted))
                 self._any = True
@@ -126,9 +126,9 @@ class DebeziumDecoder:
         `waits`: the time (ms) of the change that waits for the end of its transaction, None: none does.
         Where events are left for later flushes, those without a transaction are of that time or a later one.
         """
-        if self._unread and self._sent is not None:
-            behind = self._moments.ts_before(self._sent)
-            self._waits = behind if self._waits is None else min(self._waits, behind)
+        if self._unread and self._last_sent is not None:
+            least_ts = self._moments.ts_before(self._last_sent)
+            self._waits = least_ts if self._waits is None else min(self._waits, least_ts)
         if not self._any and self._waits is None:
             return None
         runs = pa.concat_tables([SEEN.empty_table(), *self._runs])
@@ -178,7 +178,7 @@ class DebeziumDecoder:
         else:
             waits = pc.and_(events["transaction"].is_valid(), events["seq"].is_null())
             # What has no transaction waits for the end of the next one.
-            untied = self._moves(events) & ~self._moments.places(*_instants(events))[2]
+            untied = self._moves(events) & ~self._moments.locate(*_instants(events))[2]
             found = pc.index(pc.or_(waits, pa.array(untied)), True).as_py()
         if found < 0:
             return events, None
@@ -206,13 +206,13 @@ class DebeziumDecoder:
         ts = np.where(at < 0, ts0, pc.fill_null(events["ts"], 0).to_numpy()[at])
         order = np.where(at < 0, seq0, seq[at])
         if moves.any():
-            placed_ts, placed_seq, _ = self._moments.places(*_instants(events))
+            placed_ts, placed_seq, _ = self._moments.locate(*_instants(events))
             for column, placed in ((ts, placed_ts), (order, placed_seq)):
                 column[moves] = np.maximum(column, placed)[moves]
         for column in (ts, order):
             column[~changed] = np.maximum.accumulate(column[~changed])
-        behind = BEHIND + 1 + events["offset"].to_numpy() % (BEHIND - 2)
-        sub = np.where(changed, pc.fill_null(events["sub"], 0).to_numpy(), behind)
+        untied_sub = BEHIND + 1 + events["offset"].to_numpy() % (BEHIND - 2)
+        sub = np.where(changed, pc.fill_null(events["sub"], 0).to_numpy(), untied_sub)
         if len(seq):
             self._last = (int(ts[-1]), int(order[-1]), int(sub[-1]))
             self._any = True
@@ -227,9 +227,9 @@ class DebeziumDecoder:
             return
         initial = rows & ~moves
         settled = _earlier(changed | initial, self._settled)
-        after = np.where(moves, settled, _earlier(changed, self._last[1] > 0))
+        deletable = np.where(moves, settled, _earlier(changed, self._last[1] > 0))
         starts = pc.starts_with(kind, "first").to_numpy() & _earlier(rows, self._last[2] > BEHIND)
-        again = np.flatnonzero(rows & (after | starts))
+        again = np.flatnonzero(rows & (deletable | starts))
         if len(again):
             raise Refused(
                 f"{self._where} offset {events['offset'][again[0]]}: the connector started a new snapshot, "

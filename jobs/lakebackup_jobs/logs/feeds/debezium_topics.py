@@ -48,25 +48,25 @@ class Connector:
     """A connector among a cluster's topics.
 
     `prefix`: its topic.prefix. `topics`: those that may have changes of its tables, and the one of its schema
-    changes, if there is one. `others`: prefixes that begin with this one and a dot, or the other way round.
+    changes, if there is one. `related`: prefixes that begin with this one and a dot, or the other way round.
     """
 
     prefix: str
     topics: tuple[str, ...]
-    others: tuple[str, ...] = ()
+    related: tuple[str, ...] = ()
 
 
-def connector_of(chosen: Sequence[str], known: Sequence[str]) -> Connector:
-    """The connector that `chosen` means: its prefix, or expressions for its topics.
+def connector_of(patterns: Sequence[str], topic_names: Sequence[str]) -> Connector:
+    """The connector that `patterns` mean: its prefix, or expressions for its topics.
 
     Expressions that begin with `!` leave topics out. Raises Refused without transaction metadata,
     UsageProblem for several connectors, or an expression that is none.
     """
-    names = [text for text in chosen if not text.startswith(EXCLUDES)]
-    excluded = [compile_pattern(text[1:]) for text in chosen if text.startswith(EXCLUDES)]
-    prefixes = sorted(name.removesuffix(TRANSACTIONS) for name in known if name.endswith(TRANSACTIONS))
-    prefix = _prefix(names, known, prefixes)
-    topics = [name for name in known if name == prefix or name.startswith(f"{prefix}.")]
+    names = [text for text in patterns if not text.startswith(EXCLUDES)]
+    excluded = [compile_pattern(text[1:]) for text in patterns if text.startswith(EXCLUDES)]
+    prefixes = sorted(name.removesuffix(TRANSACTIONS) for name in topic_names if name.endswith(TRANSACTIONS))
+    prefix = _prefix(names, topic_names, prefixes)
+    topics = [name for name in topic_names if name == prefix or name.startswith(f"{prefix}.")]
     return Connector(
         prefix,
         tuple(
@@ -76,31 +76,31 @@ def connector_of(chosen: Sequence[str], known: Sequence[str]) -> Connector:
                 if name != prefix + TRANSACTIONS and not any(e.fullmatch(name) for e in excluded)
             )
         ),
-        tuple(one for one in prefixes if one.startswith(f"{prefix}.") or prefix.startswith(f"{one}.")),
+        tuple(name for name in prefixes if name.startswith(f"{prefix}.") or prefix.startswith(f"{name}.")),
     )
 
 
-def _prefix(names: Sequence[str], known: Sequence[str], prefixes: Sequence[str]) -> str:
+def _prefix(names: Sequence[str], topic_names: Sequence[str], prefixes: Sequence[str]) -> str:
     # A table may be called `transaction`: only who names such a prefix in full means a connector by it.
-    found = [prefix for prefix in prefixes if prefix in names]
-    if not found:
+    matching = [prefix for prefix in prefixes if prefix in names]
+    if not matching:
         patterns = [compile_pattern(name) for name in names]
-        matched = [name for name in known if any(p.fullmatch(name) for p in patterns)]
+        matched = [name for name in topic_names if any(p.fullmatch(name) for p in patterns)]
         outer = [p for p in prefixes if not any(p.startswith(f"{prefix}.") for prefix in prefixes)]
-        found = [p for p in outer if any(name.startswith(f"{p}.") for name in matched)]
-    if not found:
+        matching = [p for p in outer if any(name.startswith(f"{p}.") for name in matched)]
+    if not matching:
         raise Refused(
             f"No Debezium connector with transaction metadata matches {', '.join(names)}: "
             f"there is no topic <topic.prefix>{TRANSACTIONS}.",
             hint="Set provide.transaction.metadata=true and a heartbeat.action.query in the connector. "
             "The topic appears with the first change.",
         )
-    if len(found) > 1:
+    if len(matching) > 1:
         raise UsageProblem(
-            f"These topics are of several connectors: {', '.join(found)}.",
+            f"These topics are of several connectors: {', '.join(matching)}.",
             hint="Start a task for each.",
         )
-    return found[0]
+    return matching[0]
 
 
 def own_changes(
@@ -112,9 +112,9 @@ def own_changes(
     """
     if connector:
         names = [name for name in pc.unique(events["store"]).to_pylist() if name]
-        others = [name for name in names if _is_other(name, topic, connector)]
-        if others:
-            events = events.filter(pc.invert(pc.is_in(events["store"], pa.array(others, pa.string()))))
+        related = [name for name in names if _is_other(name, topic, connector)]
+        if related:
+            events = events.filter(pc.invert(pc.is_in(events["store"], pa.array(related, pa.string()))))
     if not pc.any(events["op"].is_null()).as_py():
         return events
     unknown = events.filter(events["op"].is_null())["offset"].combine_chunks()
@@ -126,4 +126,4 @@ def own_changes(
 def _is_other(name: str, topic: str, connector: Connector) -> bool:
     """Whether the source of an event is another connector, to whose prefix its topic belongs."""
     below = name.startswith(f"{connector.prefix}.") and topic.startswith(f"{name}.")
-    return name != connector.prefix and (below or name in connector.others)
+    return name != connector.prefix and (below or name in connector.related)

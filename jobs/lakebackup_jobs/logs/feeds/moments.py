@@ -30,19 +30,19 @@ class Moments:
     first_sent: int | None = None
     resolved_ts: int | None = None
 
-    def before(self, sent: Any) -> Any:
+    def ends_before(self, sent_ms: Any) -> Any:
         """How many ends were sent before each of these instants (ms)."""
         # An end that was sent again has its last time: those after it count as sent later, which is only
         # early.
         times = np.maximum.accumulate(self.ends["sent"].to_numpy())
-        return np.searchsorted(times, sent, "left")
+        return np.searchsorted(times, sent_ms, "left")
 
-    def is_initial(self, sent: Any) -> Any:
+    def is_initial(self, sent_ms: Any) -> Any:
         """Whether what was sent at these instants came before every transaction."""
-        early = self.before(sent) == 0
-        return early if self.first_sent is None else early & (sent <= self.first_sent)
+        early = self.ends_before(sent_ms) == 0
+        return early if self.first_sent is None else early & (sent_ms <= self.first_sent)
 
-    def places(self, sent: Any, own_ms: Any) -> tuple[Any, Any, Any]:
+    def locate(self, sent_ms: Any, own_ms: Any) -> tuple[Any, Any, Any]:
         """ts and seq of the place of each message, and whether it is known: an end that was sent later is.
 
         `own_ms`: the time that the message names. A place is never within what is promised to be whole: every
@@ -50,18 +50,19 @@ class Moments:
         """
         count = len(self.ends)
         if not count:
-            nothing = np.zeros(len(sent), np.int64)
-            return nothing, nothing, np.zeros(len(sent), bool)
+            nothing = np.zeros(len(sent_ms), np.int64)
+            return nothing, nothing, np.zeros(len(sent_ms), bool)
         ts, seq = (self.ends[name].to_numpy() for name in ("ts", "seq"))
-        after = self.before(sent)
-        earliest = np.where(after > 0, ts[np.maximum(after - 1, 0)], self.begin or 0)
-        latest = ts[np.minimum(after, count - 1)]
-        found = np.minimum(np.maximum(own_ms, earliest), latest)
+        count_before = self.ends_before(sent_ms)
+        earliest = np.where(count_before > 0, ts[np.maximum(count_before - 1, 0)], self.begin or 0)
+        latest = ts[np.minimum(count_before, count - 1)]
+        own_ts = np.minimum(np.maximum(own_ms, earliest), latest)
         if self.resolved_ts is not None:
-            found = np.maximum(found, self.resolved_ts + 1)
-        return found, np.where(after > 0, seq[np.maximum(after - 1, 0)], 0), after < count
+            own_ts = np.maximum(own_ts, self.resolved_ts + 1)
+        last_seq = np.where(count_before > 0, seq[np.maximum(count_before - 1, 0)], 0)
+        return own_ts, last_seq, count_before < count
 
-    def ts_before(self, sent: int) -> int:
+    def ts_before(self, sent_ms: int) -> int:
         """The ts of the last end that was sent before an instant (ms)."""
-        after = int(self.before(sent))
-        return int(self.ends["ts"][after - 1].as_py()) if after else self.begin or 0
+        count_before = int(self.ends_before(sent_ms))
+        return int(self.ends["ts"][count_before - 1].as_py()) if count_before else self.begin or 0

@@ -46,7 +46,7 @@ class Emptied:
     yet."""
 
     offset: int
-    sent: int
+    sent_ms: int
     ms: int | None
     tables: tuple[int, ...]
     position: str | None = None
@@ -57,14 +57,14 @@ class Emptied:
 @dataclass(frozen=True, slots=True)
 class SchemaChanges:
     """`next`: the first offset of the topic (id `epoch`) that was not read. `waiting`: those that were not
-    captured yet. `seen`: hashes of the newest. `tables`: number -> database and name of the tables that had
+    captured yet. `hashes`: of the newest. `tables`: number -> database and name of the tables that had
     events. `first_sent`: when the first end of a transaction was sent. `settled`: see Outlook.
     """
 
     epoch: str | None = None
     next: int = 0
     waiting: tuple[Emptied, ...] = ()
-    seen: tuple[str, ...] = ()
+    hashes: tuple[str, ...] = ()
     tables: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     first_sent: int | None = None
     settled: frozenset[str] = frozenset()
@@ -84,75 +84,77 @@ class SchemaChanges:
         `after_ms`: what was sent up to then was not read by the version that captured what came before it.
         Raises Refused for one that moves rows in a way that no write can tell.
         """
-        waiting, seen = list(self.waiting), list(self.seen)
+        waiting, hashes = list(self.waiting), list(self.hashes)
         for row in messages:
             if after_ms is not None and row["sent"] <= after_ms:
                 continue
             if (row["snapshot"] or "false") != "false":  # the statements with which a snapshot begins
                 continue
             mark = sha256(identity(dict(row)).encode()).hexdigest()[:16]
-            if mark in seen:
+            if mark in hashes:
                 continue
-            seen.append(mark)
+            hashes.append(mark)
             tables = self._emptied(row, topic, topics)
             if tables:
                 position = _position(row)
                 waiting.append(Emptied(row["offset"], row["sent"], row["ms"], tables, position))
-        return replace(self, next=next_offset, waiting=tuple(waiting), seen=tuple(seen[-_REMEMBERED:]))
+        return replace(self, next=next_offset, waiting=tuple(waiting), hashes=tuple(hashes[-_REMEMBERED:]))
 
     def _emptied(self, row: Mapping[str, Any], topic: str, topics: Sequence[str]) -> tuple[int, ...]:
-        where = f"{topic}[0] offset {row['offset']}"
+        location = f"{topic}[0] offset {row['offset']}"
         try:
             effect = effect_of(row["db"], row["schema"], row["ddl"], row["changes"])
         except (ValueError, AttributeError, TypeError):
-            raise Damaged(f"{where} is no schema change of Debezium.", hint=_NEW_TASK) from None
-        moved = next((name for name in effect.moved if self._known(name, topic, topics) is not None), None)
+            raise Damaged(f"{location} is no schema change of Debezium.", hint=_NEW_TASK) from None
+        moved = [name for name in effect.moved if self._number_of_captured(name, topic, topics) is not None]
         if moved:
             raise Refused(
-                f"{where}: table {_text(moved)} was {effect.how}, and no event shows what became of its rows"
-                f"{_quoted(row['ddl'])}.",
+                f"{location}: table {_text(moved[0])} was {effect.change}, and no event shows what became of "
+                f"its rows{_quoted(row['ddl'])}.",
                 hint=_NEW_TASK,
             )
-        found = [self._known(name, topic, topics) for name in effect.emptied]
-        return tuple(sorted({*filter(None, found), *self._of_database(effect, where, topic, topics)}))
+        numbers = [self._number_of_captured(name, topic, topics) for name in effect.emptied]
+        return tuple(sorted({*filter(None, numbers), *self._of_database(effect, location, topic, topics)}))
 
-    def _known(self, name: TableName, topic: str, topics: Sequence[str]) -> int | None:
+    def _number_of_captured(self, name: TableName, topic: str, topics: Sequence[str]) -> int | None:
         """The number of a table that had events, or has a topic; None for one that is not captured."""
         number = number_of(name)
         if number in self.tables:
             return number
         own = (name.schema or name.db or "").casefold()
-        for known, (db, table) in self.tables.items():
+        for captured, (db, table) in self.tables.items():
             if table.casefold() == name.table.casefold() and own in (
                 db.casefold(),
                 *db.casefold().split("."),
             ):
-                return known
+                return captured
         parts = [part for part in name if part is not None]
         names = {
-            _ILLEGAL.sub("_", f"{topic}.{'.'.join(parts[at:])}").casefold() for at in range(len(parts) - 1)
+            _ILLEGAL.sub("_", f"{topic}.{'.'.join(parts[start:])}").casefold()
+            for start in range(len(parts) - 1)
         }
-        return number if any(one.casefold() in names for one in topics) else None
+        return number if any(topic_name.casefold() in names for topic_name in topics) else None
 
-    def _of_database(self, effect: Effect, where: str, topic: str, topics: Sequence[str]) -> list[int]:
+    def _of_database(self, effect: Effect, location: str, topic: str, topics: Sequence[str]) -> list[int]:
         if effect.dropped_db is None:
             return []
-        name = effect.dropped_db.casefold()
-        found = [
+        database = effect.dropped_db.casefold()
+        numbers = [
             number
             for number, (db, _) in self.tables.items()
-            if name in (db.casefold(), *db.casefold().split("."))
+            if database in (db.casefold(), *db.casefold().split("."))
         ]
-        begins = _ILLEGAL.sub("_", f"{topic}.{name}.").casefold()
-        if sum(one.casefold().startswith(begins) for one in topics) > len(found):
+        begins = _ILLEGAL.sub("_", f"{topic}.{database}.").casefold()
+        if sum(name.casefold().startswith(begins) for name in topics) > len(numbers):
             raise Refused(
-                f"{where}: database {effect.dropped_db} was dropped, and tables of it were not captured yet.",
+                f"{location}: database {effect.dropped_db} was dropped, and tables of it were not captured "
+                "yet.",
                 hint=_NEW_TASK,
             )
-        return found
+        return numbers
 
     def placed(
-        self, known: Transactions, ends: pa.Table, topic: str, resolved_ts: int | None
+        self, transactions: Transactions, ends: pa.Table, topic: str, resolved_ts: int | None
     ) -> SchemaChanges:
         """With the places of those after which another transaction ended.
 
@@ -160,35 +162,39 @@ class SchemaChanges:
         the earlier ones too, in its order: offset, sent, key, ts. Raises Refused for one whose place cannot
         be told.
         """
-        waiting = tuple(self._place(one, known, ends, topic, resolved_ts) for one in self.waiting)
+        waiting = tuple(
+            self._located(change, transactions, ends, topic, resolved_ts) for change in self.waiting
+        )
         first = (
             int(pc.min(ends["sent"]).as_py()) if self.first_sent is None and len(ends) else self.first_sent
         )
         return replace(self, waiting=waiting, first_sent=first)
 
-    def _place(
-        self, change: Emptied, known: Transactions, ends: pa.Table, topic: str, resolved_ts: int | None
+    def _located(
+        self, change: Emptied, transactions: Transactions, ends: pa.Table, topic: str, resolved_ts: int | None
     ) -> Emptied:
         if change.ts is not None or not len(ends):
             return change
-        sent, offsets = ends["sent"].to_numpy(), ends["offset"].to_numpy()
-        before = sent < change.sent
-        for at in np.flatnonzero(sent == change.sent).tolist():
-            before[at] = _is_before(ends["key"][at].as_py(), ends["ts"][at].as_py(), change, topic)
-        last = int(np.flatnonzero(before).max()) if before.any() else -1
-        rows = known.rows
-        at = int(np.searchsorted(rows["seq"].to_numpy(), offsets[last] + 1, "right")) if last >= 0 else 0
-        if at >= len(rows):
+        sent_ms, offsets = ends["sent"].to_numpy(), ends["offset"].to_numpy()
+        is_earlier = sent_ms < change.sent_ms
+        for index in np.flatnonzero(sent_ms == change.sent_ms).tolist():
+            is_earlier[index] = _is_before(
+                ends["key"][index].as_py(), ends["ts"][index].as_py(), change, topic
+            )
+        last = int(np.flatnonzero(is_earlier).max()) if is_earlier.any() else -1
+        rows = transactions.rows
+        index = int(np.searchsorted(rows["seq"].to_numpy(), offsets[last] + 1, "right")) if last >= 0 else 0
+        if index >= len(rows):
             return change
-        earliest = int(rows["ts"][at - 1].as_py()) if at else known.begin or 0
-        ts = min(max(change.ms or 0, earliest), int(rows["ts"][at].as_py()))
+        earliest = int(rows["ts"][index - 1].as_py()) if index else transactions.begin or 0
+        ts = min(max(change.ms or 0, earliest), int(rows["ts"][index].as_py()))
         if resolved_ts is not None and ts <= resolved_ts:
             raise Refused(
                 f"{topic}[0] offset {change.offset} was readable only after changes that came after it were "
                 "captured: it ends rows at a time up to which the log was promised to be complete.",
                 hint=_NEW_TASK,
             )
-        return replace(change, ts=ts, seq=int(rows["seq"][at - 1].as_py()) if at else 0)
+        return replace(change, ts=ts, seq=int(rows["seq"][index - 1].as_py()) if index else 0)
 
     def captured(self, up_to: int, reports: Iterable[Mapping[str, Any]]) -> SchemaChanges:
         """After a flush that captured the topic up to an offset. `reports`: what its decoders' `finish`
@@ -198,7 +204,7 @@ class SchemaChanges:
             tables.update({int(number): (db, name) for number, db, name, *_ in report.get("tables", ())})
             if report.get("settled"):
                 settled.add(report["place"])
-        waiting = tuple(one for one in self.waiting if one.offset >= up_to)
+        waiting = tuple(change for change in self.waiting if change.offset >= up_to)
         return replace(self, waiting=waiting, tables=tables, settled=frozenset(settled))
 
     def write(self, storage: Storage, path: str) -> None:
@@ -230,11 +236,11 @@ def as_sent(rows: pa.Table, ends: pa.Table | None) -> pa.Table:
     """
     columns = ["offset", "sent", "key", "ts"]
     offsets = pc.subtract(rows["seq"], 1)
-    before = pa.table([offsets, rows["sent"], rows["key"], rows["ts"]], names=columns)
+    earlier = pa.table([offsets, rows["sent"], rows["key"], rows["ts"]], names=columns)
     if ends is None:
-        return before
+        return earlier
     return pa.concat_tables(
-        [before, ends.filter(pc.equal(ends["status"], "END")).select(columns).cast(before.schema)]
+        [earlier, ends.filter(pc.equal(ends["status"], "END")).select(columns).cast(earlier.schema)]
     )
 
 
@@ -246,9 +252,9 @@ def number_of(name: TableName) -> int:
 def _is_before(key: str, ts: int, change: Emptied, topic: str) -> bool:
     """Whether a transaction whose end was sent in the same millisecond came before a schema change."""
     for pattern in _POSITIONS:
-        one, other = (pattern.match(text or "") for text in (key, change.position))
-        if one and other and one[1] == other[1]:
-            return [*map(int, one.groups()[1:])] < [*map(int, other.groups()[1:])]
+        first, second = (pattern.match(text or "") for text in (key, change.position))
+        if first and second and first[1] == second[1]:
+            return [*map(int, first.groups()[1:])] < [*map(int, second.groups()[1:])]
     if change.ms is not None and ts != change.ms:
         return ts < change.ms
     raise Refused(

@@ -24,9 +24,9 @@ class SchemaDecoder:
 
     def __init__(self, of: Range, changes: SchemaChanges) -> None:
         self._of = of
-        self._placed = {one.offset: one for one in changes.waiting if one.ts is not None}
+        self._placed = {change.offset: change for change in changes.waiting if change.ts is not None}
         # What cannot be placed yet is left for a later flush, and what came after the topic was read.
-        self._limit = min([changes.next, *(one.offset for one in changes.waiting if one.ts is None)])
+        self._limit = min([changes.next, *(change.offset for change in changes.waiting if change.ts is None)])
         self._up_to = of.end
 
     def decode(self, records: pa.RecordBatch) -> Decoded:

@@ -24,7 +24,7 @@ from lakebackup_jobs.logs.feeds.transactions import Transactions
 
 INV = TableName("inv", None, "a")
 TOPICS = ("shop", "shop.inv.a", "shop.inv.b")
-RENAMED = Effect(moved=(INV, TableName("inv", None, "b")), how="renamed")
+RENAMED = Effect(moved=(INV, TableName("inv", None, "b")), change="renamed")
 SHOP = Connector("shop", TOPICS)
 NOTHING, OUTLOOK = SchemaChanges(), Outlook()
 DDL = Range("shop", 0, "d" * 32, 0, 100)
@@ -81,13 +81,13 @@ def places(changes: SchemaChanges) -> list[tuple[int | None, int | None]]:
         ("CREATE OR REPLACE TABLE a (id int)", Effect(emptied=(INV,))),
         ("DROP DATABASE IF EXISTS inv", Effect(dropped_db="inv")),
         ("DROP SCHEMA `inv`", Effect(dropped_db="inv")),
-        ("RENAME TABLE a TO b", Effect(moved=(INV, TableName("inv", None, "b")), how="renamed")),
-        ("ALTER TABLE a RENAME TO z.b", Effect(moved=(INV, TableName("z", None, "b")), how="renamed")),
-        ("ALTER TABLE a RENAME b", Effect(moved=(INV, TableName("inv", None, "b")), how="renamed")),
-        ("ALTER TABLE a ADD c int, DROP PARTITION p0", Effect(moved=(INV,), how="changed by DROP PARTITION")),
+        ("RENAME TABLE a TO b", Effect(moved=(INV, TableName("inv", None, "b")), change="renamed")),
+        ("ALTER TABLE a RENAME TO z.b", Effect(moved=(INV, TableName("z", None, "b")), change="renamed")),
+        ("ALTER TABLE a RENAME b", Effect(moved=(INV, TableName("inv", None, "b")), change="renamed")),
+        ("ALTER TABLE a ADD c int, DROP PARTITION p", Effect(moved=(INV,), change="changed by DROP PARTITION")),
         (
             "ALTER TABLE a EXCHANGE PARTITION p WITH TABLE b",
-            Effect(moved=(INV,), how="changed by EXCHANGE PARTITION"),
+            Effect(moved=(INV,), change="changed by EXCHANGE PARTITION"),
         ),
         *(
             (harmless, Effect())
@@ -370,10 +370,10 @@ EU = [
 
 def test_connectors_whose_prefixes_begin_alike_are_told_apart(storage: Storage) -> None:
     german = connector_of(("eu.de",), EU)
-    assert (german.prefix, german.topics, german.others) == ("eu.de", ("eu.de", "eu.de.public.b"), ("eu",))
+    assert (german.prefix, german.topics, german.related) == ("eu.de", ("eu.de", "eu.de.public.b"), ("eu",))
     both = connector_of(("eu",), EU)
     assert both.prefix == "eu"
-    assert both.others == ("eu.de", "eu.public")
+    assert both.related == ("eu.de", "eu.public")
     assert "eu.public.transaction" in both.topics  # a table may be called so
     with pytest.raises(UsageProblem, match=r"several connectors: eu, eu\.de"):
         connector_of(("eu", "eu.de"), EU)
@@ -437,7 +437,7 @@ def test_a_snapshot_of_a_new_table_may_span_flushes(storage: Storage) -> None:
     assert state
     assert not state.settled
     then = Planned(
-        storage, Transactions.read(storage, f"{flush.folder}transactions.parquet"), outlook, seen=()
+        storage, Transactions.read(storage, f"{flush.folder}transactions.parquet"), outlook, hashes=()
     )
     [found] = then.decode(A, sent(rest[2]))
     assert len(found.records) == 1
