@@ -84,7 +84,7 @@ def places(changes: SchemaChanges) -> list[tuple[int | None, int | None]]:
         ("RENAME TABLE a TO b", Effect(moved=(INV, TableName("inv", None, "b")), change="renamed")),
         ("ALTER TABLE a RENAME TO z.b", Effect(moved=(INV, TableName("z", None, "b")), change="renamed")),
         ("ALTER TABLE a RENAME b", Effect(moved=(INV, TableName("inv", None, "b")), change="renamed")),
-        ("ALTER TABLE a ADD c int, DROP PARTITION p", Effect(moved=(INV,), change="changed by DROP PARTITION")),
+        ("ALTER TABLE a ADD c int, DROP PARTITION", Effect(moved=(INV,), change="changed by DROP PARTITION")),
         (
             "ALTER TABLE a EXCHANGE PARTITION p WITH TABLE b",
             Effect(moved=(INV,), change="changed by EXCHANGE PARTITION"),
