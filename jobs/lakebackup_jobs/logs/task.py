@@ -35,7 +35,8 @@ class TaskSettings:
 
     `topics`: names, or regular expressions that match whole names. `filters`: rules of a TableFilter, as
     `shop.*` and `!mysql.*`. `lastbackupts`, `endts`: in the feed's domain. `skip`: messages that are left
-    out, as `skips.parse` reads them.
+    out, as `skips.parse` reads them. `unavailable_value`: what Debezium's connector has
+    for values that the database left out; None: its usual placeholder.
     """
 
     feed: FeedName
@@ -50,6 +51,7 @@ class TaskSettings:
     encrypt: bool = False
     allow_gaps: bool = False
     skip: tuple[str, ...] = ()
+    unavailable_value: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,7 @@ def feed_of(settings: TaskSettings, client: Mapping[str, str]) -> Feed:
     """The feed of a task. `client`: librdkafka's settings.
 
     Raises Refused for a Debezium feed with gaps: transactions are whole when all of their events are there.
+    Raises UsageProblem for a placeholder that is none.
     """
     if settings.feed == "debezium":
         if settings.allow_gaps:
@@ -133,8 +134,11 @@ def feed_of(settings: TaskSettings, client: Mapping[str, str]) -> Feed:
                 hint="Start a new task on a connector with a new topic.prefix, which takes a new snapshot.",
             )
         from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
+        from lakebackup_jobs.logs.feeds.unavailable import DEFAULT, Placeholder
 
-        return DebeziumFeed(client, settings.topics, skipped=by_partition(settings.skip))
+        placeholder = Placeholder(settings.unavailable_value or DEFAULT)
+        skipped = by_partition(settings.skip)
+        return DebeziumFeed(client, settings.topics, skipped=skipped, placeholder=placeholder)
     from lakebackup_jobs.logs.feeds.br import BrFeed
 
     return BrFeed(settings.topics, skipped=by_partition(settings.skip))

@@ -23,13 +23,16 @@ from lakebackup_jobs.kafka.client.consume import reader
 from lakebackup_jobs.kafka.client.epochs import Logs
 from lakebackup_jobs.kafka.format.arrow import records_of
 from lakebackup_jobs.logs.feeds import ISOLATION
+from lakebackup_jobs.logs.feeds.debezium_checks import check_ends
 from lakebackup_jobs.logs.feeds.debezium_ddl import SCHEMA_CHANGES
 from lakebackup_jobs.logs.feeds.debezium_decoder import DebeziumDecoder, Outlook
 from lakebackup_jobs.logs.feeds.debezium_json import ENDS, ask
+from lakebackup_jobs.logs.feeds.debezium_tables import Tables
 from lakebackup_jobs.logs.feeds.debezium_topics import TRANSACTIONS, Connector, connector_of
 from lakebackup_jobs.logs.feeds.schema_changes import SchemaChanges, as_sent, state_path
 from lakebackup_jobs.logs.feeds.schema_decoder import SchemaDecoder
 from lakebackup_jobs.logs.feeds.transactions import MOST, Transactions, carried, indexed, prepared, tidy
+from lakebackup_jobs.logs.feeds.unavailable import Placeholder
 from lakebackup_jobs.logs.skips import split
 
 if TYPE_CHECKING:
@@ -55,6 +58,8 @@ class View:
 
 
 _VIEWS = TypeAdapter(View)
+# Of a flush that an earlier version planned.
+_EARLIER_VIEW = View(Outlook(tables=Tables(by_parts=False)))
 
 
 @lru_cache(maxsize=1)
@@ -72,13 +77,15 @@ def view_of(uri: str, path: str) -> View:
 class DebeziumFeed:
     """All tables of one connector. `client`: librdkafka's settings; `chosen`: its topic.prefix, or topics.
 
-    `skipped`: the messages that a person left out.
+    `skipped`: the messages that a person left out. `placeholder`: the connector's
+    unavailable.value.placeholder.
     """
 
     client: Mapping[str, str] = field(repr=False)
     chosen: tuple[str, ...]
     domain: Domain = "ms"
     skipped: Skipped = field(default_factory=dict)
+    placeholder: Placeholder = field(default_factory=Placeholder)
 
     def topics(self, known: Sequence[str]) -> list[str]:
         """Every topic of the connector that is not left out: a transaction's events are counted over all of
@@ -132,6 +139,7 @@ class DebeziumFeed:
             promised,
             {f"{region.scope}/{region.region}": region.end for region in regions},
             changes.settled if changes.settled or before is None else None,
+            changes.tables,
         )
         view = f"{path.removesuffix('.parquet')}.json"
         View(outlook, changes).write(storage, view)
@@ -147,7 +155,8 @@ class DebeziumFeed:
     ) -> SchemaChanges:
         """Those that are not captured yet, read up to where their topic is now."""
         state = SchemaChanges.read(storage, state_path(last_folder)) if last_folder else None
-        changes, topic = state or SchemaChanges(), connector.prefix
+        changes = state or SchemaChanges(tables=Tables(by_parts=last_folder is None))
+        topic = connector.prefix
         if topic not in connector.topics:
             return changes
         _, [topic_end, *extra] = cluster.positions(cluster.describe([topic]), ISOLATION)
@@ -201,7 +210,9 @@ class DebeziumFeed:
         with closing(client.blocks(topic, 0, known.next, end)) as blocks:
             for block in blocks:
                 records = records_of(block, where)
-                found.append(ask(ENDS, self._messages(records, topic), where))
+                ends = ask(ENDS, self._messages(records, topic), where)
+                check_ends(ends, where)
+                found.append(ends)
                 if sum(map(len, found)) > MOST:
                     next_offset = records["offset"][-1].as_py() + 1
                     break
@@ -218,11 +229,11 @@ class DebeziumFeed:
     def decoder(self, storage: Storage, of: Range, context: Mapping[str, Any]) -> Decoder:
         """See Feed."""
         known, index = indexed(storage.uri, context["transactions"])
-        view = view_of(storage.uri, context["view"]) if "view" in context else View(Outlook())
+        view = view_of(storage.uri, context["view"]) if "view" in context else _EARLIER_VIEW
         connector = view.outlook.connector
         if connector and of.topic == connector.prefix:
             return SchemaDecoder(of, view.changes)
-        return DebeziumDecoder(storage, of, context["folder"], known, index, view.outlook)
+        return DebeziumDecoder(storage, of, context["folder"], known, index, view.outlook, self.placeholder)
 
     def checkpoint(
         self,

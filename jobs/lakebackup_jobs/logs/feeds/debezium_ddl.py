@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+from lakebackup_jobs.logs.feeds.debezium_tables import TableName
 
 #: offset, sent (ms), snapshot, ms (when the database did it), db, schema, ddl, changes (JSON), source (JSON),
 #: gtid, file, pos: messages of the topic; null what is not there.
@@ -42,14 +44,6 @@ _PIECE = re.compile(
     re.DOTALL,
 )
 _WORD = re.compile(r"`([^`]+)`|\"([^\"]+)\"|\[([^\]]+)\]|([\w$@][\w$#@]*|[.,])")
-
-
-class TableName(NamedTuple):
-    """A table as events name it in their source: None where the connector has no such part."""
-
-    db: str | None
-    schema: str | None
-    table: str
 
 
 @dataclass(frozen=True, slots=True)

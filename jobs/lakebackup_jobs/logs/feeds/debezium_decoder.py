@@ -16,21 +16,20 @@ import pyarrow.compute as pc
 from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.formats.logs.events import DELETES, PUT, PUTS, TRUNCATES, WRITE, captured_schema, marks_schema
 from lakebackup_jobs.logs.feeds import Decoded, Range
+from lakebackup_jobs.logs.feeds.debezium_checks import check_form, check_rows
 from lakebackup_jobs.logs.feeds.debezium_json import EVENTS, ask
+from lakebackup_jobs.logs.feeds.debezium_tables import CapturedTable, TableName, Tables, key_form
 from lakebackup_jobs.logs.feeds.debezium_topics import Connector, own_changes
 from lakebackup_jobs.logs.feeds.moments import Moments
 from lakebackup_jobs.logs.feeds.transactions import SEEN, Transactions, put_seen
+from lakebackup_jobs.logs.feeds.unavailable import Placeholder
 
 if TYPE_CHECKING:
     from lakebackup.storage import Storage
 
-#: Debezium's word for a column's value that the database did not send; also as bytes in base64.
-UNAVAILABLE = "__debezium_unavailable_value|X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1Z"
 #: Rows of a snapshot come right after the change before them: above all numbers of a transaction's events.
 BEHIND = 1 << 30
 _FEW_RUNS = 500
-#: Operations that need no transaction: a snapshot's rows, and truncates of connectors that report them alone.
-_UNTIED = pa.array(["r", "t"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Outlook:
     `connector`: None: not known. `first_sent`: when the first end was sent.
     `resolved_ts`: the checkpoint before. `ends`: by `topic/partition`, up to where there are events.
     `settled`: the partitions (`topic/partition`) that had changes, or rows of the first snapshot; None: not
-    known.
+    known. `tables`: those that had events before.
     """
 
     connector: Connector | None = None
@@ -48,9 +47,10 @@ class Outlook:
     resolved_ts: int | None = None
     ends: Mapping[str, int] = field(default_factory=dict)
     settled: frozenset[str] | None = None
+    tables: Tables = field(default_factory=Tables)
 
 
-_NO_OUTLOOK = Outlook()
+_NO_OUTLOOK, _USUAL = Outlook(), Placeholder()
 
 
 class DebeziumDecoder:
@@ -64,6 +64,7 @@ class DebeziumDecoder:
         known: Transactions,
         index: Mapping[str, int],
         outlook: Outlook = _NO_OUTLOOK,
+        placeholder: Placeholder = _USUAL,
     ) -> None:
         self._storage, self._folder, self._begin = storage, folder, known.begin
         self._connector = outlook.connector
@@ -80,7 +81,13 @@ class DebeziumDecoder:
         # Whether the partition had changes, or rows of the first snapshot.
         self._settled = last is not None and (outlook.settled is None or self._place in outlook.settled)
         self._runs: list[pa.Table] = []
+        # The numbers of a transaction's events start again when the connector does: the later one is greater.
+        self._highest = {self._last[1]: self._last[2]} if self._last[2] < BEHIND else {}
+        self._beyond: set[int] = set()
+        self._known_tables = outlook.tables
+        self._placeholder = placeholder
         self._tables: dict[int, list[Any]] = {}
+        self._met: dict[int, CapturedTable] = {}
         self._any = False
         self._waits: int | None = None
 
@@ -92,7 +99,10 @@ class DebeziumDecoder:
         try:
             events = ask(EVENTS, messages, self._where)
             events = own_changes(events, messages, self._topic, self._where, self._connector)
-            self._check(events)
+            # A logical message that was written outside of a transaction is no part of one.
+            alone = pc.and_(pc.equal(events["op"], "m"), events["transaction"].is_null())
+            events = events.filter(pc.invert(pc.fill_null(alone, fill_value=False)))
+            check_form(events, self._where, self._hint())
         except Damaged as error:
             error.hint = error.hint or self._hint()
             raise
@@ -106,9 +116,9 @@ class DebeziumDecoder:
         )
         repeated = pc.fill_null(events["done"], fill_value=False)
         events = events.filter(pc.invert(repeated))
-        self._keep_runs(events)
+        self._count(events)
         changed = events.filter(pc.not_equal(events["op"], "m"))  # all but messages
-        self._check_rows(changed)
+        check_rows(changed, self._where, self._placeholder)
         return Decoded(self._records(changed), self._marks(events), upto)
 
     def skip(self, records: pa.RecordBatch) -> None:
@@ -117,11 +127,13 @@ class DebeziumDecoder:
             with suppress(Damaged, EnvironmentProblem):  # it is no event, and so counted by none
                 events = self._tied(ask(EVENTS, records.slice(index, 1), self._where))
                 counted = pc.and_(events["seq"].is_valid(), events["sub"].is_valid())
-                self._keep_runs(events.filter(counted))
+                self._count(events.filter(counted))
                 self._any = True
 
     def finish(self) -> Mapping[str, Any] | None:
-        """See Decoder. `tables`: [id, db, name, least ts] of the tables that occurred.
+        """See Decoder. `tables`: [id, db, name, least ts] of the tables that occurred; `names`: [id, parts of
+        the name, form of the key]. `beyond`: transactions with an event whose number is above the count of
+        their end. `unread`: whether there are events that this flush does not read.
 
         `waits`: the time (ms) of the change that waits for the end of its transaction, None: none does.
         Where events are left for later flushes, those without a transaction are of that time or a later one.
@@ -133,27 +145,13 @@ class DebeziumDecoder:
             return None
         runs = pa.concat_tables([SEEN.empty_table(), *self._runs])
         report: dict[str, Any] = {"place": self._place, "last": list(self._last), "waits": self._waits}
-        report["settled"] = self._settled
+        report |= {"settled": self._settled, "unread": self._unread, "beyond": sorted(self._beyond)}
+        report["names"] = [[number, list(table.name), table.key] for number, table in self._met.items()]
         if len(runs) > _FEW_RUNS:
             report["path"] = put_seen(self._storage, self._folder, runs)
         else:
             report["runs"] = [list(row.values()) for row in runs.to_pylist()]
         return report | {"tables": [[table, *rest] for table, rest in sorted(self._tables.items())]}
-
-    def _check(self, events: pa.Table) -> None:
-        for column, what in (("op", "no change event of Debezium"), ("store", "without its source")):
-            if events[column].null_count:
-                at = self._first(events, events[column].is_null())
-                raise Damaged(
-                    f"{self._where} offset {at} is {what}.",
-                    hint=self._hint(),
-                )
-        untied = pc.and_(events["transaction"].is_null(), pc.invert(pc.is_in(events["op"], _UNTIED)))
-        if pc.any(untied).as_py():
-            raise Refused(
-                f"{self._where} offset {self._first(events, untied)} does not name its transaction.",
-                hint="Set provide.transaction.metadata=true before the first change, and start a new task.",
-            )
 
     def _hint(self) -> str:
         return (
@@ -163,13 +161,16 @@ class DebeziumDecoder:
         )
 
     def _tied(self, events: pa.Table) -> pa.Table:
-        """With seq, ts and done of the transactions, null where one is not known."""
-        keys = _flat(events["transaction"], pa.string()).dictionary_encode()
-        known = pa.array([self._index.get(key) for key in keys.dictionary.to_pylist()], pa.int64())
-        at = known.take(keys.indices)
-        for name in ("seq", "ts", "done"):
-            events = events.append_column(name, self._ends[name].take(at))
-        return events
+        """With what is known of the transactions, null where one is not known; `number`: that within it."""
+        known: pa.Array | None = None
+        for column in ("transaction_db", "transaction"):
+            keys = _flat(events[column], pa.string()).dictionary_encode()
+            rows = pa.array([self._index.get(key) for key in keys.dictionary.to_pylist()], pa.int64())
+            rows = rows.take(keys.indices)
+            known = rows if known is None else pc.coalesce(known, rows)
+        for name in ("seq", "ts", "done", "count", "begun_again"):
+            events = events.append_column(name, self._ends[name].take(known))
+        return events.append_column("number", events["sub"])
 
     def _whole(self, events: pa.Table) -> tuple[pa.Table, int | None]:
         """Those before the first one of a transaction that has not ended, and the offset of that one."""
@@ -212,11 +213,30 @@ class DebeziumDecoder:
         for column in (ts, order):
             column[~changed] = np.maximum.accumulate(column[~changed])
         untied_sub = BEHIND + 1 + events["offset"].to_numpy() % (BEHIND - 2)
-        sub = np.where(changed, pc.fill_null(events["sub"], 0).to_numpy(), untied_sub)
+        number = self._ascending(seq, pc.fill_null(events["number"], 0).to_numpy(), changed)
+        sub = np.where(changed, number, untied_sub)
         if len(seq):
             self._last = (int(ts[-1]), int(order[-1]), int(sub[-1]))
             self._any = True
         return ts, order, sub
+
+    def _ascending(self, seq: Any, number: Any, changed: Any) -> Any:
+        """The numbers of events within their transactions, greater for what is later in the partition."""
+        at = np.flatnonzero(changed)
+        if not len(at):
+            return number
+        own, numbers = seq[at], number[at]
+        same = own[1:] == own[:-1]
+        highest = self._highest.get(int(own[0]), 0)
+        if (same & (numbers[1:] <= numbers[:-1])).any() or numbers[0] <= highest:
+            numbers = numbers.copy()
+            for i in range(len(at)):
+                before = numbers[i - 1] if i and same[i - 1] else highest if i == 0 else 0
+                numbers[i] = max(numbers[i], before + 1)
+            number = number.copy()
+            number[at] = numbers
+        self._highest = {int(own[-1]): int(numbers[-1])}
+        return number
 
     def _check_snapshots(self, events: pa.Table, changed: Any, moves: Any) -> None:
         """Raise Refused for rows of a snapshot after which deleted rows would stay."""
@@ -238,28 +258,17 @@ class DebeziumDecoder:
             )
         self._settled |= bool((changed | initial).any())
 
-    def _check_rows(self, events: pa.Table) -> None:
-        keyless = pc.and_(events["key"].is_null(), pc.is_in(events["op"], pa.array(["u", "d"])))
-        if pc.any(keyless).as_py():
-            raise Refused(
-                f"{self._where} offset {self._first(events, keyless)} changes a row without a key.",
-                hint="Give the table a primary key, name one in message.key.columns, or leave the table out "
-                "of the connector (table.exclude.list), and start a new task.",
-            )
-        partial = pc.fill_null(pc.match_substring_regex(events["after"], UNAVAILABLE), fill_value=False)
-        if pc.any(partial).as_py():
-            raise Refused(
-                f"{self._where} offset {self._first(events, partial)} does not hold the whole row: a large "
-                "value that did not change is left out.",
-                hint="ALTER TABLE … REPLICA IDENTITY FULL, and start a new task.",
-            )
-
-    def _keep_runs(self, events: pa.Table) -> None:
-        """Remember which events of which transactions occurred, as runs."""
+    def _count(self, events: pa.Table) -> None:
+        """Remember which events of which transactions occurred, as runs of their numbers."""
         tied = events.filter(events["transaction"].is_valid())
+        since = pc.fill_null(pc.greater_equal(tied["sent"], tied["begun_again"]), fill_value=True)
+        tied = tied.filter(since)
+        counted = pc.less_equal(tied["number"], tied["count"])
+        self._beyond |= set(tied.filter(pc.invert(counted))["seq"].unique().to_pylist())
+        tied = tied.filter(counted)
         if not len(tied):
             return
-        seq, sub = tied["seq"].to_numpy(), tied["sub"].to_numpy().astype(np.int64)
+        seq, sub = tied["seq"].to_numpy(), tied["number"].to_numpy().astype(np.int64)
         starts = np.flatnonzero(np.concatenate([[True], (seq[1:] != seq[:-1]) | (sub[1:] != sub[:-1] + 1)]))
         ends = np.concatenate([starts[1:], [len(seq)]]) - 1
         self._runs.append(
@@ -270,9 +279,12 @@ class DebeziumDecoder:
         n, op = len(events), events["op"]
         truncates = pc.equal(op, "t")
         kind = pc.if_else(truncates, TRUNCATES, pc.if_else(pc.equal(op, "d"), DELETES, PUTS))
-        # What has no key can only be added: each row is one of its own.
-        own = pc.binary_join_element_wise(
-            "#", events["order"].cast(pa.string()), events["sub"].cast(pa.string()), "."
+        # What has no key can only be added: each row is one of its own. A connector that was killed sends
+        # some again with the same numbers, or goes on with numbers that others had before.
+        order, sub, number = (events[name].cast(pa.string()) for name in ("order", "sub", "number"))
+        numbered = pc.binary_join_element_wise("#", order, number, events["digest"], ".")
+        own = pc.if_else(
+            events["transaction"].is_valid(), numbered, pc.binary_join_element_wise("#", order, sub, ".")
         )
         key = pc.if_else(truncates, "", pc.coalesce(events["key"].cast(pa.string()), own))
         value = pc.if_else(pc.equal(kind, PUTS), events["after"], pa.scalar(None, pa.string()))
@@ -295,17 +307,28 @@ class DebeziumDecoder:
         return pa.RecordBatch.from_arrays([_flat(columns[f.name], f.type) for f in schema], schema=schema)
 
     def _table_ids(self, events: pa.Table) -> pa.Array:
-        found = _flat(events["db"], pa.string()), _flat(events["name"], pa.string())
-        pairs = pc.binary_join_element_wise(*found, "\0").dictionary_encode()
-        ts = events["commit_ts"].to_numpy()
+        """The number of the table of each event. Raises Refused for a table that got another key."""
+        keyed = pc.not_equal(events["op"], "t")
+        columns = [events[name] for name in ("store", "kind", "db", "schema", "name")]
+        columns.append(pc.if_else(keyed, events["key_form"], "t"))
+        texts = (_flat(pc.fill_null(column, "\1"), pa.string()) for column in columns)
+        kinds = pc.binary_join_element_wise(*texts, "\0").dictionary_encode()
+        ts, indices = events["commit_ts"].to_numpy(), kinds.indices.to_numpy()
         ids = []
-        for i, text in enumerate(pairs.dictionary.to_pylist()):
-            db, _, name = text.partition("\0")
-            ids.append(table_id(db, name))
-            least = int(ts[pairs.indices.to_numpy() == i].min())
-            met = self._tables.setdefault(ids[-1], [db, name, least])
-            met[2] = min(met[2], least)
-        return pa.array(ids, pa.int64()).take(pairs.indices)
+        for i in range(len(kinds.dictionary)):
+            rows = np.flatnonzero(indices == i)
+            first = {name: events[name][int(rows[0])].as_py() for name in events.schema.names}
+            name = TableName(first["db"], first["schema"], first["name"])
+            number = self._known_tables.number(first["store"], name)
+            key = None if first["op"] == "t" else key_form(first["key_form"])
+            where = f"{self._where} offset {first['offset']}"
+            self._known_tables = self._known_tables.with_tables([(number, CapturedTable(name, key))], where)
+            self._met[number] = self._known_tables.by_number[number]
+            database, least = self._known_tables.database(first["kind"], name), int(ts[rows].min())
+            row = self._tables.setdefault(number, [database, name.table, least])
+            row[2] = min(row[2], least)
+            ids.append(number)
+        return pa.array(ids, pa.int64()).take(kinds.indices)
 
     def _marks(self, events: pa.Table) -> pa.RecordBatch:
         rows: list[dict[str, Any]] = []
@@ -321,16 +344,6 @@ class DebeziumDecoder:
                 }
             )
         return pa.RecordBatch.from_pylist(rows, marks_schema())
-
-    @staticmethod
-    def _first(events: pa.Table, chosen: Any) -> int:
-        return int(pc.min(events["offset"].filter(chosen)).as_py())
-
-
-def table_id(db: str, name: str) -> int:
-    """The number by which log files know a table, which for Debezium has a name alone."""
-    digest = hashlib.sha256(f"{db}.{name}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") & (2**63 - 1)
 
 
 def region_of(topic: str, partition: int) -> int:

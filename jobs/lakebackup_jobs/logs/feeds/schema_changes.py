@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from pydantic import TypeAdapter
 
 from lakebackup.errors import Damaged, NotFound, Refused
-from lakebackup_jobs.logs.feeds.debezium_ddl import Effect, TableName, effect_of, identity
-from lakebackup_jobs.logs.feeds.debezium_decoder import table_id
+from lakebackup_jobs.logs.feeds.debezium_ddl import Effect, effect_of, identity
+from lakebackup_jobs.logs.feeds.debezium_tables import NEW_TASK, CapturedTable, TableName, Tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 _STATE = "schema-changes.json"
 #: How many schema changes are known again when a connector sends them once more.
 _REMEMBERED = 1000
-_NEW_TASK = (
-    "Start a new task on a connector with a new topic.prefix, which takes a new snapshot; what this one "
-    "captured stays restorable."
-)
 # Ids of transactions of MySQL and MariaDB, whose last numbers rise while what is before them stays.
 _POSITIONS = (re.compile(r"^(file=.*?)(\d+),pos=(\d+)$"), re.compile(r"^(.+[:-])(\d+)$"))
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
@@ -57,15 +53,15 @@ class Emptied:
 @dataclass(frozen=True, slots=True)
 class SchemaChanges:
     """`next`: the first offset of the topic (id `epoch`) that was not read. `waiting`: those that were not
-    captured yet. `hashes`: of the newest. `tables`: number -> database and name of the tables that had
-    events. `first_sent`: when the first end of a transaction was sent. `settled`: see Outlook.
+    captured yet. `hashes`: of the newest. `tables`: those that had events. `first_sent`: when the first end
+    of a transaction was sent. `settled`: see Outlook.
     """
 
     epoch: str | None = None
     next: int = 0
     waiting: tuple[Emptied, ...] = ()
     hashes: tuple[str, ...] = ()
-    tables: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    tables: Tables = field(default_factory=lambda: Tables(by_parts=False))
     first_sent: int | None = None
     settled: frozenset[str] = frozenset()
 
@@ -105,29 +101,25 @@ class SchemaChanges:
         try:
             effect = effect_of(row["db"], row["schema"], row["ddl"], row["changes"])
         except (ValueError, AttributeError, TypeError):
-            raise Damaged(f"{location} is no schema change of Debezium.", hint=_NEW_TASK) from None
+            raise Damaged(f"{location} is no schema change of Debezium.", hint=NEW_TASK) from None
         moved = [name for name in effect.moved if self._number_of_captured(name, topic, topics) is not None]
         if moved:
             raise Refused(
-                f"{location}: table {_text(moved[0])} was {effect.change}, and no event shows what became of "
+                f"{location}: table {moved[0].text} was {effect.change}, and no event shows what became of "
                 f"its rows{_quoted(row['ddl'])}.",
-                hint=_NEW_TASK,
+                hint=NEW_TASK,
             )
         numbers = [self._number_of_captured(name, topic, topics) for name in effect.emptied]
         return tuple(sorted({*filter(None, numbers), *self._of_database(effect, location, topic, topics)}))
 
     def _number_of_captured(self, name: TableName, topic: str, topics: Sequence[str]) -> int | None:
         """The number of a table that had events, or has a topic; None for one that is not captured."""
-        number = number_of(name)
-        if number in self.tables:
+        number = self.tables.number(topic, name)
+        if number in self.tables.by_number:
             return number
-        own = (name.schema or name.db or "").casefold()
-        for captured, (db, table) in self.tables.items():
-            if table.casefold() == name.table.casefold() and own in (
-                db.casefold(),
-                *db.casefold().split("."),
-            ):
-                return captured
+        for known, table in self.tables.by_number.items():
+            if _is_same(table.name, name):
+                return known
         parts = [part for part in name if part is not None]
         names = {
             _ILLEGAL.sub("_", f"{topic}.{'.'.join(parts[start:])}").casefold()
@@ -138,18 +130,18 @@ class SchemaChanges:
     def _of_database(self, effect: Effect, location: str, topic: str, topics: Sequence[str]) -> list[int]:
         if effect.dropped_db is None:
             return []
-        database = effect.dropped_db.casefold()
+        dropped = effect.dropped_db.casefold()
         numbers = [
             number
-            for number, (db, _) in self.tables.items()
-            if database in (db.casefold(), *db.casefold().split("."))
+            for number, table in self.tables.by_number.items()
+            if dropped in ((table.name.db or "").casefold(), (table.name.schema or "").casefold())
         ]
-        begins = _ILLEGAL.sub("_", f"{topic}.{database}.").casefold()
+        begins = _ILLEGAL.sub("_", f"{topic}.{dropped}.").casefold()
         if sum(name.casefold().startswith(begins) for name in topics) > len(numbers):
             raise Refused(
                 f"{location}: database {effect.dropped_db} was dropped, and tables of it were not captured "
                 "yet.",
-                hint=_NEW_TASK,
+                hint=NEW_TASK,
             )
         return numbers
 
@@ -192,16 +184,20 @@ class SchemaChanges:
             raise Refused(
                 f"{topic}[0] offset {change.offset} was readable only after changes that came after it were "
                 "captured: it ends rows at a time up to which the log was promised to be complete.",
-                hint=_NEW_TASK,
+                hint=NEW_TASK,
             )
         return replace(change, ts=ts, seq=int(rows["seq"][index - 1].as_py()) if index else 0)
 
     def captured(self, up_to: int, reports: Iterable[Mapping[str, Any]]) -> SchemaChanges:
         """After a flush that captured the topic up to an offset. `reports`: what its decoders' `finish`
         returned."""
-        tables, settled = dict(self.tables), set(self.settled)
+        tables, settled = self.tables, set(self.settled)
         for report in reports:
-            tables.update({int(number): (db, name) for number, db, name, *_ in report.get("tables", ())})
+            met = [
+                (number, CapturedTable(TableName(*name), key))
+                for number, name, key in report.get("names", ())
+            ]
+            tables = tables.with_tables(met, f"A change in {report.get('place')}")
             if report.get("settled"):
                 settled.add(report["place"])
         waiting = tuple(change for change in self.waiting if change.offset >= up_to)
@@ -244,9 +240,10 @@ def as_sent(rows: pa.Table, ends: pa.Table | None) -> pa.Table:
     )
 
 
-def number_of(name: TableName) -> int:
-    """The number by which log files know a table; the same as that of its events."""
-    return table_id(name.schema or name.db or "", name.table)
+def _is_same(one: TableName, other: TableName) -> bool:
+    """Whether two names mean one table: statements write names in other cases, and leave out parts."""
+    parts = zip(one, other, strict=True)
+    return all(a is None or b is None or a.casefold() == b.casefold() for a, b in parts)
 
 
 def _is_before(key: str, ts: int, change: Emptied, topic: str) -> bool:
@@ -260,7 +257,7 @@ def _is_before(key: str, ts: int, change: Emptied, topic: str) -> bool:
     raise Refused(
         f"{topic}[0] offset {change.offset} was sent in the same millisecond as the end of transaction "
         f"{key}: it cannot be told whether rows that this one wrote are among those that it ends.",
-        hint=_NEW_TASK,
+        hint=NEW_TASK,
     )
 
 
@@ -269,10 +266,6 @@ def _position(row: Mapping[str, Any]) -> str | None:
     if row["gtid"]:
         return str(row["gtid"])
     return f"file={row['file']},pos={row['pos']}" if row["file"] and row["pos"] is not None else None
-
-
-def _text(name: TableName) -> str:
-    return ".".join(part for part in name if part)
 
 
 def _quoted(ddl: str | None) -> str:

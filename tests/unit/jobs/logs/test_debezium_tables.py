@@ -14,9 +14,10 @@ from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.storage import Storage
 from lakebackup_jobs.logs.feeds import Range
 from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed, View, view_of
-from lakebackup_jobs.logs.feeds.debezium_ddl import SCHEMA_CHANGES, Effect, TableName, effect_of
-from lakebackup_jobs.logs.feeds.debezium_decoder import Outlook, table_id
+from lakebackup_jobs.logs.feeds.debezium_ddl import SCHEMA_CHANGES, Effect, effect_of
+from lakebackup_jobs.logs.feeds.debezium_decoder import Outlook
 from lakebackup_jobs.logs.feeds.debezium_json import ENDS, ask
+from lakebackup_jobs.logs.feeds.debezium_tables import CapturedTable, TableName, Tables
 from lakebackup_jobs.logs.feeds.debezium_topics import Connector, connector_of
 from lakebackup_jobs.logs.feeds.schema_changes import SchemaChanges, as_sent, state_path
 from lakebackup_jobs.logs.feeds.schema_decoder import SchemaDecoder
@@ -26,8 +27,13 @@ INV = TableName("inv", None, "a")
 TOPICS = ("shop", "shop.inv.a", "shop.inv.b")
 RENAMED = Effect(moved=(INV, TableName("inv", None, "b")), change="renamed")
 SHOP = Connector("shop", TOPICS)
-NOTHING, OUTLOOK = SchemaChanges(), Outlook()
+NOTHING, OUTLOOK = SchemaChanges(tables=Tables()), Outlook()
 DDL = Range("shop", 0, "d" * 32, 0, 100)
+
+
+def number(table: str, db: str = "inv", schema: str | None = None) -> int:
+    """The number of a table of the connector."""
+    return Tables().number("shop", TableName(db, schema, table))
 
 
 def drop(
@@ -126,7 +132,7 @@ def test_a_dropped_table_has_no_rows_between_the_transactions_around_the_drop() 
     ends = sent((10, end(5, 1000, 1)), (30, end(6, 2000, 1)))
     changes = placed(ends, sent((20, drop())))
     assert places(changes) == [(1500, 1)]
-    assert changes.waiting[0].tables == (table_id("inv", "a"),)
+    assert changes.waiting[0].tables == (number("a"),)
     assert places(placed(ends, sent((20, drop(ms=999))))) == [(1000, 1)]  # never before what it ends
     assert places(placed(ends, sent((20, drop(ms=9999))))) == [(2000, 1)]  # never after what follows
     assert places(placed(ends, sent((5, drop(ms=999))))) == [(999, 0)]
@@ -136,7 +142,7 @@ def test_a_drop_waits_for_the_transaction_after_it() -> None:
     first = Transactions.none("e")
     told = ask(ENDS, sent((10, end(5, 1000, 1))), "t")
     known_first = first.with_ends(told, 1)
-    state = SchemaChanges().with_messages(
+    state = NOTHING.with_messages(
         ask(SCHEMA_CHANGES, sent((20, drop())), "shop[0]").to_pylist(), 1, "shop", TOPICS
     )
     state = state.placed(known_first, as_sent(first.rows, told), "shop", None)
@@ -206,8 +212,8 @@ def test_a_dropped_database_ends_all_of_its_tables() -> None:
     message = sent((20, drop("DROP DATABASE inv")))
     with pytest.raises(Refused, match="database inv was dropped"):
         placed(ends, message)
-    numbers = {table_id("inv", name): ("inv", name) for name in "ab"}
-    [change] = placed(ends, message, SchemaChanges(tables=numbers)).waiting
+    numbers = {number(table): CapturedTable(TableName("inv", None, table)) for table in "ab"}
+    [change] = placed(ends, message, SchemaChanges(tables=Tables(numbers))).waiting
     assert change.tables == tuple(sorted(numbers))
 
 
@@ -221,7 +227,7 @@ class Planned(Flush):
         self.context["view"] = f"{self.folder}known-view-{len(state)}.json"
         view_of.cache_clear()
         outlook = outlook if outlook.connector else replace(outlook, connector=SHOP)
-        View(outlook, SchemaChanges(**state)).write(storage, self.context["view"])
+        View(outlook, SchemaChanges(**{"tables": Tables(), **state})).write(storage, self.context["view"])
 
 
 def test_a_drop_is_a_write_that_ends_the_table_and_the_checkpoint_waits_for_it(storage: Storage) -> None:
@@ -233,12 +239,12 @@ def test_a_drop_is_a_write_that_ends_the_table_and_the_checkpoint_waits_for_it(s
     assert flush.checkpoint() == 1499  # the drop is not captured
     [found] = flush.decode(DDL, sent((20, drop())))
     assert rows(found) == [("T", b"", None, 1500, 1, 2**31 - 2)]
-    assert found.records["table_id"].to_pylist() == [table_id("inv", "a")]
+    assert found.records["table_id"].to_pylist() == [number("a")]
     assert flush.checkpoint() == 2999
     state = SchemaChanges.read(storage, state_path(flush.folder))
     assert state
     assert not state.waiting
-    assert state.tables == {table_id("public", "a"): ("public", "a")}
+    assert state.tables.by_number[number("a", "shop", "public")].name == ("shop", "public", "a")
 
 
 def late(ms: int, **more: Any) -> tuple[Any, Any]:
@@ -271,7 +277,7 @@ def test_rows_of_a_table_that_enters_later_have_the_time_at_which_they_were_read
     flush = Planned(storage, THREE)
     [found] = flush.decode(A, sent((instant, late(ms))))
     assert [row[3:5] for row in rows(found)] == [place]
-    assert flush.told[0]["tables"] == [[table_id("public", "late"), "public", "late", place[0]]]
+    assert flush.told[0]["tables"] == [[number("late", "shop", "public"), "public", "late", place[0]]]
 
 
 def test_rows_of_an_incremental_snapshot_get_no_time_of_the_last_change_long_before(storage: Storage) -> None:
