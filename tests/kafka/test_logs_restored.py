@@ -169,6 +169,78 @@ def test_a_database_is_restored_to_every_moment(lab: Lab, postgres: Postgres, tm
         assert restored(lab, moment, tmp_path / str(moment)) == moments.seen[moment]
 
 
+@pytest.mark.long
+def test_a_table_that_enters_the_connector_later_has_no_rows_before(
+    lab: Lab, postgres: Postgres, tmp_path: Path
+) -> None:
+    """By an incremental snapshot; then it is truncated. Its last change was before the connector began."""
+    database = postgres.database()
+    with postgres.connect(database) as connection:
+        connection.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE late (id int PRIMARY KEY)")
+        connection.execute("CREATE TABLE signals (id text PRIMARY KEY, type text, data text)")
+        connection.execute("INSERT INTO a VALUES (1); INSERT INTO late VALUES (1), (2)")
+    tables = "public.a,public.signals,public.lakebackup_heartbeat"
+    settings = {"signal.data.collection": "public.signals", "incremental.snapshot.chunk.size": "1"}
+    task = LogTask(lab, database, feed="debezium", filters=("public.a", "public.late"))
+
+    def now() -> int:
+        with postgres.connect(database) as connection:
+            row = connection.execute(
+                "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+            ).fetchone()
+        assert row
+        return int(row[0])
+
+    def names() -> list[str]:
+        return list(Cluster({"bootstrap.servers": lab.bootstrap}).topic_names())
+
+    def rows(moment: int) -> dict[str, int]:
+        folder = tmp_path / str(moment)
+        request = LogRestoreRequest(str(lab.folder), "lab", f"delta:{folder}", to_ms=moment)
+        restore.run(request, spark=lab.spark, reporter=lab.reporter)
+        found = {"a": 0, "late": 0}
+        for row in DeltaTable(str(folder)).to_pyarrow_table(columns=["name"]).to_pylist():
+            found[row["name"]] += 1
+        return found
+
+    def worker(tables: str) -> Debezium:
+        return Debezium(
+            tmp_path / "connect",
+            lab.bootstrap,
+            postgres,
+            database,
+            **{**settings, "table.include.list": tables},
+        )
+
+    with worker(tables):
+        truth.until(lambda: f"{database}.transaction" in names(), "the connector streams")
+        task.begin()
+        with task.run():
+            before = now()
+            task.until(lambda now: (now["checkpoint_ts"] or 0) > before, "it is captured", 150)
+    with worker(f"{tables},public.late"), task.run():
+        with postgres.connect(database) as connection:
+            connection.execute("INSERT INTO a VALUES (2)")
+            connection.execute(
+                "INSERT INTO signals VALUES ('1', 'execute-snapshot', %s)",
+                [json.dumps({"data-collections": ["public.late"], "type": "incremental"})],
+            )
+        truth.until(lambda: f"{database}.public.late" in names(), "the table is read")
+        truth.until(
+            lambda: sum(1 for _ in truth.read(lab.bootstrap, f"{database}.public.late")) == 2,
+            "all of it is read",
+        )
+        there = now()
+        with postgres.connect(database) as connection:
+            connection.execute("TRUNCATE late")
+        truth.until(lambda: now() > there + 1500, "the clock goes on")
+        emptied = now()
+        task.until(lambda now: (now["checkpoint_ts"] or 0) > emptied, "it is captured", 150)
+    assert rows(before) == {"a": 1, "late": 0}
+    assert rows(there) == {"a": 2, "late": 2}
+    assert rows(emptied) == {"a": 2, "late": 0}
+
+
 def test_a_feed_that_has_lost_its_beginning_is_refused(broker: Broker, tmp_path: Path) -> None:
     client, storage = {"bootstrap.servers": broker.bootstrap}, open_storage(str(tmp_path))
     for name in ("gone.transaction", "gone.public.a"):

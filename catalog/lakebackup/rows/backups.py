@@ -158,7 +158,7 @@ class Gap(Row):
     region: str
     from_position: int
     to_position: int | None
-    reason: Literal["purged", "recreated"]
+    reason: Literal["purged", "recreated", "skipped"]
     from_ts: int
     to_ts: int
     bridged: bool

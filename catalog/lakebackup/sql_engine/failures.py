@@ -25,6 +25,12 @@ _TOO_LARGE = re.compile(
 )
 # What lies at the bottom of a Java exception's text.
 _CAUSE = re.compile(r"^(?:: |Caused by: )[\w.$]+: (.+)$", re.MULTILINE)
+# How a Python traceback within it ends: with the first line that is not indented, and those that continue it.
+_TRACEBACK = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ ]+[^\n]*\n)+"
+    r"(\S[^\n]*(?:\n(?!\s+at |\s*\n|Caused by: |Traceback )[^\n]+)*)"
+)
+_CAUSE_LENGTH = 2000
 _LONG_LINE = re.compile(r"([^\n]{2000})[^\n]+")
 _OURS = re.compile(r"lakebackup\.errors\.(\w+): (.+)$", re.MULTILINE)
 
@@ -94,6 +100,14 @@ def text_of(error: BaseException) -> str:
     """What an error says, without the ends of very long lines: one may quote a text of megabytes, in which
     patterns would be looked for from every place to the end."""
     return _LONG_LINE.sub(r"\1", str(error))
+
+
+def cause_in(error: BaseException) -> str:
+    """The error at the bottom of a Java exception's text: the last one of Python in it, else the last cause
+    of Java, else the beginning of the text."""
+    text = text_of(error)
+    causes = [end.strip() for end in _TRACEBACK.findall(text)] or _CAUSE.findall(text)
+    return (causes[-1] if causes else text)[:_CAUSE_LENGTH]
 
 
 def error_in(error: BaseException) -> LakebackupError | None:

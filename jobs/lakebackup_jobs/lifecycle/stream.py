@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError
 from lakebackup.rules import layout
-from lakebackup.sql_engine.failures import task_errors
+from lakebackup.sql_engine.failures import cause_in, task_errors
 from lakebackup_jobs.lifecycle.run import exists, is_unconfirmed, mark_complete
 from lakebackup_jobs.lifecycle.source import D
 from lakebackup_jobs.lifecycle.stream_source import source_class
@@ -147,4 +147,4 @@ class Stream(ABC, Generic[D]):
         reported = _REPORTED.search(str(failure))
         if reported:
             raise_first([reported[1]])
-        raise EnvironmentProblem(f"Spark could not run a batch: {str(failure)[:2000]}") from failure
+        raise EnvironmentProblem(f"Spark could not run a batch: {cause_in(failure)}") from failure

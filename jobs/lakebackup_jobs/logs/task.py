@@ -34,7 +34,9 @@ class TaskSettings:
     """What a person asked for; kept in the catalog, so without secrets.
 
     `topics`: names, or regular expressions that match whole names. `filters`: rules of a TableFilter, as
-    `shop.*` and `!mysql.*`. `lastbackupts`, `endts`: in the feed's domain.
+    `shop.*` and `!mysql.*`. `lastbackupts`, `endts`: in the feed's domain. `skip`: messages that are left
+    out, as `skips.parse` reads them. `unavailable_value`: what Debezium's connector has
+    for values that the database left out; None: its usual placeholder.
     """
 
     feed: FeedName
@@ -48,6 +50,8 @@ class TaskSettings:
     codec: Codec = "zstd"
     encrypt: bool = False
     allow_gaps: bool = False
+    skip: tuple[str, ...] = ()
+    unavailable_value: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -455,9 +455,11 @@ def _captured(whole_from: int) -> str:
 
 def _gap(row: Mapping[str, Any], domain: str) -> str:
     upto = "on" if row["to_position"] is None else f"to {row['to_position']}"
+    lost = f"offsets from {row['from_position']} {upto} were deleted before they were captured"
+    if row["reason"] == "skipped":
+        lost = f"offset {row['from_position']} was left out by `log resume --skip`"
     return (
-        f"topic {row['scope']}, partition {row['region']}: offsets from {row['from_position']} {upto} were "
-        f"deleted before they were captured (nearest restorable time before: "
+        f"topic {row['scope']}, partition {row['region']}: {lost} (nearest restorable time before: "
         f"{shown_ts(row['from_ts'], domain)}, after: {shown_ts(row['to_ts'], domain)})"
     )
 

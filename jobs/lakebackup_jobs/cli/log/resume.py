@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import option
 from lakebackup_jobs.cli.log import common
 from lakebackup_jobs.cli.verb import Call, verb
 
@@ -13,6 +14,10 @@ def resume(
     name: str = common.NAME,
     no_run: bool = common.NO_RUN,
     metrics_port: int | None = common.METRICS_PORT,
+    skip: list[str] | None = option(
+        "--skip TOPIC:PARTITION:OFFSET",
+        "Leave this message out for good; repeatable. It is audited, and restores over it need --allow-gaps.",
+    ),
 ) -> None:
     """Go on where the task was paused, or paused itself; with what has come in since.
 
@@ -21,6 +26,7 @@ def resume(
 
     Examples:
         lakebackup log resume prod --repo ./backups
+        lakebackup log resume shop --skip shop.public.a:0:17 --repo ./backups
     """
     from lakebackup_jobs.logs.control import verbs as control
 
@@ -28,6 +34,6 @@ def resume(
     common.progress(
         f"Resuming task {name}...",
         call.json,
-        lambda: control.resume(place, name),
+        lambda: control.resume(place, name, skip or ()),
         lambda now: "Resumed!" + (f" Its log: {now['log']}" if now["log"] else ""),
     )

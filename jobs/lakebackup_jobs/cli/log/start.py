@@ -37,6 +37,11 @@ def start(
     encrypt: bool = option(
         "--encrypt/--no-encrypt", "Encrypt log files with the current key of [log] keys_file.", False
     ),
+    unavailable_value: str | None = option(
+        "--unavailable-value TEXT",
+        "Debezium's unavailable.value.placeholder, if the connector has another one than usual. It stands "
+        "for large values that the database left out.",
+    ),
     allow_gaps: bool = switch(
         "--allow-gaps",
         "Go on although something was never backed up. The feed lost events that were not read yet.",

@@ -13,6 +13,7 @@ import pyarrow as pa
 from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.plan.logs import flush as log_flush
 from lakebackup.plan.logs.flush import FIRST_BYTES, Flush, Newest
+from lakebackup.plan.logs.restore import NEVER
 from lakebackup.plan.partitions import BackupRows
 from lakebackup.plan.topics.forks import BackupEnd, cut_back
 from lakebackup.requests import Request
@@ -25,6 +26,7 @@ from lakebackup_jobs.kafka.client.epochs import Logs
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
+from lakebackup_jobs.logs import skips
 from lakebackup_jobs.logs.capture.flush_task import CaptureJob
 from lakebackup_jobs.logs.capture.fold_task import FoldJob
 from lakebackup_jobs.logs.feeds import ISOLATION, Range, feed_of
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lakebackup.plan.partitions import Place, RegionState, TopicState
+    from lakebackup.rows.backups import Gap, Position
     from lakebackup_jobs.logs.task import TaskSettings
 
 # How long a list of the cluster's topics is reused while no flush is due.
@@ -163,6 +166,7 @@ class Planner:
         most = max(1, int(settings.flush_bytes / self._mean))
         positions = log_flush.positions(rows, regions, {**self._known, **cuts}, most, cuts)
         reader = self._reader()
+        gaps += self._skipped(rows, positions, reader)
         number = latest_number(reader, source)
         self._stood = (self._newest.backup_id if self._newest else None, number)
         return Flush(
@@ -180,6 +184,22 @@ class Planner:
             left_out=left_out(request, reader, backup_id),
             context=context,
         )
+
+    def _skipped(
+        self, rows: BackupRows, positions: Sequence[Position], reader: CatalogReader
+    ) -> tuple[Gap, ...]:
+        """The gaps of the messages that a person left out, as far as no flush recorded them."""
+        texts, source = self._request.settings.skip, self._request.name
+        if not texts:
+            return ()
+        gaps = reader.rows("log_restore_gaps", source=source, start_ts=-1, end_ts=NEVER)
+        recorded = {
+            (row["scope"], row["region"], row["from_position"])
+            for row in gaps
+            if row["reason"] == skips.REASON
+        }
+        from_ts = self._newest.end_ts if self._newest else 0
+        return tuple(skips.gaps(rows, texts, positions, recorded, from_ts))
 
     def _floor(self, regions: Sequence[RegionState]) -> int | None:
         settings, lost = self._request.settings, []

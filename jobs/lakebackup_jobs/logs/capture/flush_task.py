@@ -31,6 +31,7 @@ from lakebackup_jobs.lifecycle.tasks.totals import OUTCOME, totals
 from lakebackup_jobs.logs.capture import region_marks
 from lakebackup_jobs.logs.capture.spool import HELD_BYTES, Group, Spool
 from lakebackup_jobs.logs.feeds import ISOLATION
+from lakebackup_jobs.logs.skips import split
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,7 +130,13 @@ class _Attempt:
             with closing(found) as blocks:
                 for block in blocks:
                     spend(block.data.nbytes)
-                    decoded = decoder.decode(records_of(block, f"{of.topic}[{of.partition}]"))
+                    records = records_of(block, f"{of.topic}[{of.partition}]")
+                    records, skipped = split(records, job.feed.skipped, of.topic, of.partition)
+                    if skipped is not None:
+                        decoder.skip(skipped)
+                        if not len(records):
+                            continue
+                    decoded = decoder.decode(records)
                     self._marks.add(decoded.marks)
                     spool.add(self._wanted(decoded.records))
                     if decoded.upto is not None:

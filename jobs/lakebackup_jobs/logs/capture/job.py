@@ -20,7 +20,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.logs import task
+from lakebackup_jobs.logs import skips, task
 from lakebackup_jobs.logs.task import LastError
 from lakebackup_jobs.logs.task_watch import TaskWatch
 
@@ -160,6 +160,7 @@ class LogJob:
     def pause(self, error: LakebackupError) -> None:
         """Pause the task, and record the error as soon as the catalog is writable."""
         self.reporter.warning(f"{error.message} The task pauses.")
+        error.hint = " ".join(filter(None, (error.hint, self.way_past(error))))
         self.last_error.text = str(error)
         self.last_error.paused(error)
         while True:
@@ -174,6 +175,16 @@ class LogJob:
                     return
             else:
                 return
+
+    def way_past(self, error: LakebackupError) -> str:
+        """How the task can go on without the message that an error names; empty when it names none."""
+        message = skips.named_in(error.message)
+        if message is None or error.retryable:
+            return ""
+        return (
+            f"Or go on without this message: lakebackup log resume {self.request.name} --skip {message.text} "
+            "(audited; restores over it then need --allow-gaps)."
+        )
 
     def flushed(self, done: Mapping[str, Any]) -> None:
         """Count a committed flush, whose summary is `done`. Like `failed_before`, runs on a Spark thread."""

@@ -14,6 +14,7 @@ from lakebackup.store.delta_append import LISTED
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.lifecycle.run import backup_row
 from lakebackup_jobs.logs.feeds import ISOLATION
+from lakebackup_jobs.logs.skips import REASON
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,20 +43,30 @@ def captured(flush: Flush, ends: Ends) -> tuple[Position, ...]:
     )
 
 
-def bridged(flush: Flush, end_ts: int, seen_ts: int) -> tuple[Gap, ...]:
-    """The gaps that a flush skipped. `seen_ts`: the greatest ts that the task has read so far.
+def passed(gaps: Sequence[Gap], ends: Ends) -> tuple[Gap, ...]:
+    """The planned gaps but those of skipped messages that the flush did not come to."""
+    return tuple(
+        gap
+        for gap in gaps
+        if gap.reason != REASON
+        or gap.from_position < ends.get((gap.scope, gap.region), gap.from_position + 1)
+    )
+
+
+def bridged(gaps: Sequence[Gap], end_ts: int, seen_ts: int) -> tuple[Gap, ...]:
+    """The gaps of a flush with their times. `seen_ts`: the greatest ts that the task has read so far.
 
     The lost events may have been committed after the checkpoint, which another region holds back: they were
     sent before what was read of their partition now. Until any of it is read, the next flush finds the gap
     again.
     """
-    return tuple(replace(gap, to_ts=max(end_ts, seen_ts, gap.from_ts + 1)) for gap in flush.gaps)
+    return tuple(replace(gap, to_ts=max(end_ts, seen_ts, gap.from_ts + 1)) for gap in gaps)
 
 
 def idle(flush: Flush, ends: Ends) -> bool:
     """Whether there is nothing to publish: nothing was captured, since no transaction is whole."""
     moved = any(row.end_position > row.start_position for row in captured(flush, ends))
-    return flush.newest is not None and not flush.gaps and not moved
+    return flush.newest is not None and not passed(flush.gaps, ends) and not moved
 
 
 def row_of(
@@ -93,7 +104,7 @@ def manifest(work: Workspace, flush: Flush, backup: Backup, ends: Ends) -> Manif
         backup=backup,
         positions=captured(flush, ends),
         scopes=flush.scopes,
-        gaps=bridged(flush, backup.end_ts, _seen_ts(storage, flush, source, parts)),
+        gaps=bridged(passed(flush.gaps, ends), backup.end_ts, _seen_ts(storage, flush, source, parts)),
         parts=parts,
     )
 

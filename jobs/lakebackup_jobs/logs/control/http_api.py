@@ -41,6 +41,12 @@ class Start(BaseModel, extra="forbid"):
     settings: Asked
 
 
+class Resume(BaseModel, extra="forbid"):
+    """How a task is resumed."""
+
+    skip: list[str] = Field([], description="messages that are left out for good, as TOPIC:PARTITION:OFFSET")
+
+
 def app_of(place: Place, token: str | None) -> FastAPI:
     """The API for the tasks of a place; `token`: the bearer token of requests, None: they need none.
 
@@ -78,9 +84,9 @@ def _tasks(place: Place) -> APIRouter:
         return control.pause(place, name)
 
     @routes.post("/log/tasks/{name}/resume")
-    def resume(name: str) -> dict[str, Any]:
+    def resume(name: str, wanted: Resume | None = None) -> dict[str, Any]:
         """Continue where it ended."""
-        return control.resume(place, name)
+        return control.resume(place, name, wanted.skip if wanted else ())
 
     @routes.post("/log/tasks/{name}/stop")
     def stop(name: str) -> dict[str, Any]:

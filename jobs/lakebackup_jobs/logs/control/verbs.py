@@ -18,8 +18,10 @@ from lakebackup.rows.base import CHANGES
 from lakebackup.rules.kinds import require_kind_of
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
-from lakebackup_jobs.logs import task
+from lakebackup_jobs.lifecycle.identity import audit_entry
+from lakebackup_jobs.logs import skips, task
 from lakebackup_jobs.logs.capture.flush import chosen_tables
 from lakebackup_jobs.logs.control.detached import launch
 from lakebackup_jobs.logs.control.status import statuses, waiting
@@ -28,6 +30,7 @@ from lakebackup_jobs.logs.feeds import feed_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lakebackup_jobs.logs.skips import Message
     from lakebackup_jobs.logs.task import State, Task, TaskSettings
 
 #: How long a job may take to follow a verb; it finishes its flush first.
@@ -116,6 +119,8 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
             place.status(name),
             hint="Its log ends there. Start a task with another name.",
         )
+    # What was skipped stays so: flags do not name it.
+    settings = replace(settings, skip=before.settings.skip if before else ())
     if newest:
         # An imported log may have no row with its first settings.
         was = before.settings if before else replace(settings, lastbackupts=None)
@@ -145,15 +150,51 @@ def pause(place: Place, name: str) -> dict[str, Any]:
     return place.status(name)
 
 
-def resume(place: Place, name: str) -> dict[str, Any]:
-    """Continue where it ended, with what arrived since. Raises as `pause` does."""
+def resume(place: Place, name: str, skip: Sequence[str] = ()) -> dict[str, Any]:
+    """Continue where it ended, with what arrived since.
+
+    `skip`: messages that are left out from now on, as `skips.parse` reads them; each is audited, and a gap of
+    the log once it is passed. Raises as `pause` does, UsageProblem and Refused (no message that waits).
+    """
     found = place.task(name)
     if found.state != "paused" and not (found.state == "running" and not place.at_work(name)):
         hint = _KILLED if found.state == "running" else ""
         raise Failed(f"Failed to resume the task: it is {found.state}.", place.status(name), hint=hint)
+    settings = found.settings
+    if skip:
+        settings = _skipping(place, found, [skips.parse(text) for text in skip])
     seen = place.lease(name)
-    place.record(name, "running", found.settings)
+    place.record(name, "running", settings)
     return _launched(place, name, seen)
+
+
+def _skipping(where: Place, last: Task, messages: Sequence[Message]) -> TaskSettings:
+    """The settings of a task that leaves messages out; audits it."""
+    settings = last.settings
+    feed = feed_of(settings, client := {**where.kafka, "bootstrap.servers": settings.bootstrap})
+    read = {
+        (row["scope"], row["region"]): row["end_position"]
+        for row in where.reader().rows("log_positions", source=last.name)
+    }
+    names = Cluster(client).topic_names()
+    topics = {*feed.topics(names), *feed.own_topics(names)}
+    for message in messages:
+        if message.topic not in topics:
+            raise Refused(
+                f"Topic {message.topic} is none of the task {last.name}.",
+                hint="`lakebackup log status` names the message that cannot be read.",
+            )
+        if message.offset < read.get((message.topic, str(message.partition)), 0):
+            raise Refused(
+                f"Message {message.text} was captured already.",
+                hint="A message is skipped before it is read: `lakebackup log status` names it.",
+            )
+    new = [message.text for message in messages if message.text not in settings.skip]
+    writer = CatalogWriter(None, where.destination, where.catalog)
+    for text in new:
+        detail = {"message": text, "paused_by": last.detail}
+        writer.append_audit(audit_entry("skip message", last.name, detail))
+    return replace(settings, skip=(*settings.skip, *new))
 
 
 def stop(place: Place, name: str) -> dict[str, Any]:
@@ -193,10 +234,12 @@ def _check_continues(
     """
     if was.feed != now.feed:
         raise Refused(f"{name} is a task of the feed {was.feed}.", hint="Choose another name.")
-    if set(was.topics) != set(now.topics):
+    old_topics, new_topics = set(was.topics), set(now.topics)
+    added = new_topics - old_topics
+    if old_topics - new_topics or any(not text.startswith("!") for text in added):
         raise Refused(
             f"{name} is a task of the topics {', '.join(was.topics)}.",
-            hint="Give these, or choose another name.",
+            hint="Give these, or choose another name. Topics may be left out too: --pattern '!REGEX'.",
         )
     if was.endts is not None and now.endts != was.endts:
         # Flushes have left out what they read of later changes.

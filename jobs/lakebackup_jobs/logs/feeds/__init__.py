@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebackup.errors import Refused
+from lakebackup_jobs.logs.skips import by_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from lakebackup.formats.logs.events import Domain
     from lakebackup.storage import Storage
+    from lakebackup_jobs.logs.skips import Skipped
     from lakebackup_jobs.logs.task import TaskSettings
 
 #: A feed has no events of open or aborted Kafka transactions.
@@ -58,6 +60,10 @@ class Decoder(Protocol):
         """
         ...
 
+    def skip(self, records: pa.RecordBatch) -> None:
+        """Records of the partition that a person left out: what can be known of them counts as captured."""
+        ...
+
     def finish(self) -> Mapping[str, Any] | None:
         """After the last batch: what else the fold needs of this partition (JSON), None: nothing."""
         ...
@@ -71,8 +77,17 @@ class Feed(Protocol):
         """The unit of its timestamps."""
         ...
 
+    @property
+    def skipped(self) -> Skipped:
+        """The messages that a person left out."""
+        ...
+
     def topics(self, known: Sequence[str]) -> list[str]:
         """Which of the cluster's topics hold events; `prepare` reads any others itself."""
+        ...
+
+    def own_topics(self, names: Sequence[str]) -> list[str]:
+        """Which of the cluster's topics `prepare` reads."""
         ...
 
     def prepare(
@@ -109,6 +124,7 @@ def feed_of(settings: TaskSettings, client: Mapping[str, str]) -> Feed:
     """The feed of a task. `client`: librdkafka's settings.
 
     Raises Refused for a Debezium feed with gaps: transactions are whole when all of their events are there.
+    Raises UsageProblem for a placeholder that is none.
     """
     if settings.feed == "debezium":
         if settings.allow_gaps:
@@ -118,8 +134,11 @@ def feed_of(settings: TaskSettings, client: Mapping[str, str]) -> Feed:
                 hint="Start a new task on a connector with a new topic.prefix, which takes a new snapshot.",
             )
         from lakebackup_jobs.logs.feeds.debezium import DebeziumFeed
+        from lakebackup_jobs.logs.feeds.unavailable import DEFAULT, Placeholder
 
-        return DebeziumFeed(client, settings.topics)
+        placeholder = Placeholder(settings.unavailable_value or DEFAULT)
+        skipped = by_partition(settings.skip)
+        return DebeziumFeed(client, settings.topics, skipped=skipped, placeholder=placeholder)
     from lakebackup_jobs.logs.feeds.br import BrFeed
 
-    return BrFeed(settings.topics)
+    return BrFeed(settings.topics, skipped=by_partition(settings.skip))

@@ -5,7 +5,7 @@ Event format and what producers promise: docs/change-logs-feed.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lakebackup.storage import Storage
     from lakebackup_jobs.kafka.memory import Bytes, Longs
     from lakebackup_jobs.logs.feeds import Range
+    from lakebackup_jobs.logs.skips import Skipped
 
 _CF_NAMES = pa.array(FAMILIES[: ev.LOCK_CF])
 _OP_NAMES = pa.array(KINDS[: ev.RESOLVED])
@@ -67,6 +68,9 @@ class BrDecoder:
             self._records(data, rows, kept, offsets),
             self._marks(data, ends, rows, marks, offsets),
         )
+
+    def skip(self, records: pa.RecordBatch) -> None:
+        """Nothing: what they say is lost."""
 
     def finish(self) -> None:
         """Nothing: the marks are enough."""
@@ -159,10 +163,12 @@ def _buffers(values: Any) -> tuple[Bytes, Longs]:
 
 @dataclass(frozen=True, slots=True)
 class BrFeed:
-    """`names`: topics, or regular expressions that match whole names."""
+    """`names`: topics, or regular expressions that match whole names. `skipped`: messages that are left
+    out."""
 
     names: tuple[str, ...]
     domain: Domain = "tso"
+    skipped: Skipped = field(default_factory=dict)
 
     def topics(self, known: Sequence[str]) -> list[str]:
         """Internal topics match only by name."""
@@ -172,6 +178,10 @@ class BrFeed:
             for topic in known
             if topic in self.names or (not is_internal(topic) and any(one.fullmatch(topic) for one in found))
         )
+
+    def own_topics(self, names: Sequence[str]) -> list[str]:
+        """None."""
+        return []
 
     def prepare(
         self, storage: Storage, folder: str, before: str | None, resolved_ts: int | None

@@ -8,21 +8,32 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import TypeAdapter
 
-from lakebackup.errors import Refused, UsageProblem
+from lakebackup.errors import Damaged, NotFound, Refused
 from lakebackup.plan.topics.forks import BackupEnd, cut_back
-from lakebackup.rules.patterns import compile_pattern
+from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.consume import reader
 from lakebackup_jobs.kafka.client.epochs import Logs
 from lakebackup_jobs.kafka.format.arrow import records_of
 from lakebackup_jobs.logs.feeds import ISOLATION
-from lakebackup_jobs.logs.feeds.debezium_decoder import DebeziumDecoder
+from lakebackup_jobs.logs.feeds.debezium_checks import check_ends
+from lakebackup_jobs.logs.feeds.debezium_ddl import SCHEMA_CHANGES
+from lakebackup_jobs.logs.feeds.debezium_decoder import DebeziumDecoder, Outlook
 from lakebackup_jobs.logs.feeds.debezium_json import ENDS, ask
+from lakebackup_jobs.logs.feeds.debezium_tables import Tables
+from lakebackup_jobs.logs.feeds.debezium_topics import TRANSACTIONS, Connector, connector_of
+from lakebackup_jobs.logs.feeds.schema_changes import SchemaChanges, as_sent, state_path
+from lakebackup_jobs.logs.feeds.schema_decoder import SchemaDecoder
 from lakebackup_jobs.logs.feeds.transactions import MOST, Transactions, carried, indexed, prepared, tidy
+from lakebackup_jobs.logs.feeds.unavailable import Placeholder
+from lakebackup_jobs.logs.skips import split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,46 +41,63 @@ if TYPE_CHECKING:
     from lakebackup.formats.logs.events import Domain
     from lakebackup.plan.partitions import RegionState
     from lakebackup.storage import Storage
-    from lakebackup_jobs.logs.feeds import Range
+    from lakebackup_jobs.logs.feeds import Decoder, Range
+    from lakebackup_jobs.logs.skips import Skipped
 
-TOPIC = ".transaction"
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the tasks of a flush know beside the transactions, as of its plan."""
+
+    outlook: Outlook
+    changes: SchemaChanges = field(default_factory=SchemaChanges)
+
+    def write(self, storage: Storage, path: str) -> None:
+        """Put it as JSON."""
+        storage.put(path, _VIEWS.dump_json(self))
+
+
+_VIEWS = TypeAdapter(View)
+# Of a flush that an earlier version planned.
+_EARLIER_VIEW = View(Outlook(tables=Tables(by_parts=False)))
+
+
+@lru_cache(maxsize=1)
+def view_of(uri: str, path: str) -> View:
+    """What View.write stored: read once for all partitions of a flush in a process. Raises Damaged."""
+    try:
+        return _VIEWS.validate_json(open_storage(uri).get(path))
+    except NotFound as cause:
+        raise Damaged(
+            f"{uri}/{path} is missing: the flush cannot be resumed.", hint="Start the task again."
+        ) from cause
 
 
 @dataclass(frozen=True, slots=True)
 class DebeziumFeed:
-    """All tables of one connector. `client`: librdkafka's settings; `chosen`: its topic.prefix, or topics."""
+    """All tables of one connector. `client`: librdkafka's settings; `chosen`: its topic.prefix, or topics.
+
+    `skipped`: the messages that a person left out. `placeholder`: the connector's
+    unavailable.value.placeholder.
+    """
 
     client: Mapping[str, str] = field(repr=False)
     chosen: tuple[str, ...]
     domain: Domain = "ms"
+    skipped: Skipped = field(default_factory=dict)
+    placeholder: Placeholder = field(default_factory=Placeholder)
 
     def topics(self, known: Sequence[str]) -> list[str]:
-        """Every topic of the connector: a transaction's events are counted over all of them.
+        """Every topic of the connector that is not left out: a transaction's events are counted over all of
+        them.
 
         Raises Refused without transaction metadata, UsageProblem for several connectors.
         """
-        prefix = self._prefix(known)
-        return sorted(name for name in known if name.startswith(f"{prefix}.") and name != prefix + TOPIC)
+        return list(connector_of(self.chosen, known).topics)
 
-    def _prefix(self, known: Sequence[str]) -> str:
-        patterns = [compile_pattern(chosen) for chosen in self.chosen]
-        matched = [name for name in known if any(p.fullmatch(name) for p in patterns)]
-        prefixes = [name.removesuffix(TOPIC) for name in known if name.endswith(TOPIC)]
-        prefixes = [p for p in prefixes if not any(p.startswith(f"{other}.") for other in prefixes)]
-        found = [p for p in prefixes if p in self.chosen or any(m.startswith(f"{p}.") for m in matched)]
-        if not found:
-            raise Refused(
-                f"No Debezium connector with transaction metadata matches {', '.join(self.chosen)}: "
-                f"there is no topic <topic.prefix>{TOPIC}.",
-                hint="Set provide.transaction.metadata=true and a heartbeat.action.query in the connector. "
-                "The topic appears with the first change.",
-            )
-        if len(found) > 1:
-            raise UsageProblem(
-                f"These topics are of several connectors: {', '.join(found)}.",
-                hint="Start a task for each.",
-            )
-        return found[0]
+    def own_topics(self, names: Sequence[str]) -> list[str]:
+        """The one of the connector's transactions. Raises as `topics`."""
+        return [connector_of(self.chosen, names).prefix + TRANSACTIONS]
 
     def prepare(
         self, storage: Storage, folder: str, before: str | None, resolved_ts: int | None
@@ -79,7 +107,8 @@ class DebeziumFeed:
         names = cluster.topic_names()
         if before is None:
             self._check_begins(cluster, names)
-        topic = self._prefix(names) + TOPIC
+        connector = connector_of(self.chosen, names)
+        topic = connector.prefix + TRANSACTIONS
         _, places = cluster.positions(cluster.describe([topic]), ISOLATION)
         [place, *more] = places
         if more:
@@ -96,10 +125,62 @@ class DebeziumFeed:
         self._check_cut(known, place)
         if before:
             tidy(storage, before)
-        known = self._read_ends(replace(known, leader_epoch=place.leader_epoch), topic, place.end)
+        earlier = known.rows
+        known, ends = self._read_ends(replace(known, leader_epoch=place.leader_epoch), topic, place.end)
         path = prepared(folder)
         known.write(storage, path)
-        return {"folder": folder, "transactions": path}
+        promised = resolved_ts if before else None
+        changes = self._schema_changes(storage, cluster, connector, before, earlier)
+        changes = changes.placed(known, as_sent(earlier, ends), connector.prefix, promised)
+        _, regions = cluster.positions(cluster.describe(connector.topics), ISOLATION)
+        outlook = Outlook(
+            connector,
+            changes.first_sent,
+            promised,
+            {f"{region.scope}/{region.region}": region.end for region in regions},
+            changes.settled if changes.settled or before is None else None,
+            changes.tables,
+        )
+        view = f"{path.removesuffix('.parquet')}.json"
+        View(outlook, changes).write(storage, view)
+        return {"folder": folder, "transactions": path, "view": view}
+
+    def _schema_changes(
+        self,
+        storage: Storage,
+        cluster: Cluster,
+        connector: Connector,
+        last_folder: str | None,
+        ends: pa.Table,
+    ) -> SchemaChanges:
+        """Those that are not captured yet, read up to where their topic is now."""
+        state = SchemaChanges.read(storage, state_path(last_folder)) if last_folder else None
+        changes = state or SchemaChanges(tables=Tables(by_parts=last_folder is None))
+        topic = connector.prefix
+        if topic not in connector.topics:
+            return changes
+        _, [topic_end, *extra] = cluster.positions(cluster.describe([topic]), ISOLATION)
+        if extra:
+            raise Refused(
+                f"{topic} has {len(extra) + 1} partitions: the order of the schema changes is lost.",
+                hint="The connector creates it with one; start with a new topic.prefix.",
+            )
+        if changes.epoch is None:
+            changes = replace(changes, epoch=topic_end.epoch, next=topic_end.low)
+        if changes.epoch != topic_end.epoch or not topic_end.low <= changes.next <= topic_end.end:
+            raise Refused(
+                f"{topic} does not hold the schema changes from offset {changes.next} on any more.",
+                hint="Its retention.ms must be -1. Start a new task on a connector with a new topic.prefix.",
+            )
+        # An earlier version read none of them.
+        after_ms = pc.max(ends["sent"]).as_py() if last_folder and state is None else None
+        location, messages = f"{topic}[0]", []
+        client = reader(self.client, ISOLATION, (topic, topic_end.epoch))
+        with closing(client.blocks(topic, 0, changes.next, topic_end.end)) as blocks:
+            for block in blocks:
+                records = records_of(block, location)
+                messages += ask(SCHEMA_CHANGES, self._messages(records, topic), location).to_pylist()
+        return changes.with_messages(messages, topic_end.end, topic, connector.topics, after_ms=after_ms)
 
     def _check_begins(self, cluster: Cluster, names: Sequence[str]) -> None:
         _, regions = cluster.positions(cluster.describe(self.topics(names)), ISOLATION)
@@ -122,24 +203,37 @@ class DebeziumFeed:
                 "what this one captured stays restorable.",
             )
 
-    def _read_ends(self, known: Transactions, topic: str, end: int) -> Transactions:
+    def _read_ends(self, known: Transactions, topic: str, end: int) -> tuple[Transactions, pa.Table | None]:
+        """With the transactions that ended since; and what was read, as of debezium_json.ENDS."""
         where, found, next_offset = f"{topic}[0]", [], end
         client = reader(self.client, ISOLATION, (topic, known.epoch))
         with closing(client.blocks(topic, 0, known.next, end)) as blocks:
             for block in blocks:
                 records = records_of(block, where)
-                found.append(ask(ENDS, records, where))
+                ends = ask(ENDS, self._messages(records, topic), where)
+                check_ends(ends, where)
+                found.append(ends)
                 if sum(map(len, found)) > MOST:
                     next_offset = records["offset"][-1].as_py() + 1
                     break
         if not found:
-            return replace(known, next=next_offset)
-        return known.with_ends(pa.concat_tables(found), next_offset)
+            return replace(known, next=next_offset), None
+        ends = pa.concat_tables(found)
+        return known.with_ends(ends, next_offset), ends
 
-    def decoder(self, storage: Storage, of: Range, context: Mapping[str, Any]) -> DebeziumDecoder:
+    def _messages(self, records: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+        """Records of a topic of one partition, but those that are left out, and those without a value."""
+        records, _ = split(records, self.skipped, topic, 0)
+        return records.filter(records["value"].is_valid())
+
+    def decoder(self, storage: Storage, of: Range, context: Mapping[str, Any]) -> Decoder:
         """See Feed."""
         known, index = indexed(storage.uri, context["transactions"])
-        return DebeziumDecoder(storage, of, context["folder"], known, index)
+        view = view_of(storage.uri, context["view"]) if "view" in context else _EARLIER_VIEW
+        connector = view.outlook.connector
+        if connector and of.topic == connector.prefix:
+            return SchemaDecoder(of, view.changes)
+        return DebeziumDecoder(storage, of, context["folder"], known, index, view.outlook, self.placeholder)
 
     def checkpoint(
         self,
@@ -151,7 +245,15 @@ class DebeziumFeed:
     ) -> int | None:
         """See Feed. Writes to the flush's folder what the next flush must know."""
         reports = list(finished)
-        known = Transactions.read(storage, context["transactions"]).counted(reports, storage)
+        waits = [report["waits"] for report in reports if report.get("waits") is not None]
+        if "view" in context:
+            changes = view_of(storage.uri, context["view"]).changes
+            up_to = max([report["schema_up_to"] for report in reports if "schema_up_to" in report], default=0)
+            changes = changes.captured(up_to, reports)
+            changes.write(storage, state_path(context["folder"]))
+            waits += [change.ts for change in changes.waiting if change.ts is not None]
+        events = [report for report in reports if "place" in report]
+        known = Transactions.read(storage, context["transactions"]).counted(events, storage)
         known.kept().write(storage, carried(context["folder"]))
-        reached = known.checkpoint([one["waits"] for one in reports if one.get("waits") is not None])
+        reached = known.checkpoint(waits)
         return resolved_ts if reached is None else max(reached, resolved_ts or 0)

@@ -3,52 +3,109 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Mapping  # noqa: TC003 - the type of a field
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebackup.errors import Damaged, Refused
+from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.formats.logs.events import DELETES, PUT, PUTS, TRUNCATES, WRITE, captured_schema, marks_schema
 from lakebackup_jobs.logs.feeds import Decoded, Range
+from lakebackup_jobs.logs.feeds.debezium_checks import check_form, check_rows
 from lakebackup_jobs.logs.feeds.debezium_json import EVENTS, ask
+from lakebackup_jobs.logs.feeds.debezium_tables import CapturedTable, TableName, Tables, key_form
+from lakebackup_jobs.logs.feeds.debezium_topics import Connector, own_changes
+from lakebackup_jobs.logs.feeds.moments import Moments
 from lakebackup_jobs.logs.feeds.transactions import SEEN, Transactions, put_seen
+from lakebackup_jobs.logs.feeds.unavailable import Placeholder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lakebackup.storage import Storage
 
-#: Debezium's word for a column's value that the database did not send; also as bytes in base64.
-UNAVAILABLE = "__debezium_unavailable_value|X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1Z"
 #: Rows of a snapshot come right after the change before them: above all numbers of a transaction's events.
 BEHIND = 1 << 30
 _FEW_RUNS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a flush knows beside the transactions.
+
+    `connector`: None: not known. `first_sent`: when the first end was sent.
+    `resolved_ts`: the checkpoint before. `ends`: by `topic/partition`, up to where there are events.
+    `settled`: the partitions (`topic/partition`) that had changes, or rows of the first snapshot; None: not
+    known. `tables`: those that had events before.
+    """
+
+    connector: Connector | None = None
+    first_sent: int | None = None
+    resolved_ts: int | None = None
+    ends: Mapping[str, int] = field(default_factory=dict)
+    settled: frozenset[str] | None = None
+    tables: Tables = field(default_factory=Tables)
+
+
+_NO_OUTLOOK, _USUAL = Outlook(), Placeholder()
 
 
 class DebeziumDecoder:
     """Decodes one partition's change events; see Decoder. `known`, `index`: of `transactions.indexed`."""
 
     def __init__(
-        self, storage: Storage, of: Range, folder: str, known: Transactions, index: Mapping[str, int]
+        self,
+        storage: Storage,
+        of: Range,
+        folder: str,
+        known: Transactions,
+        index: Mapping[str, int],
+        outlook: Outlook = _NO_OUTLOOK,
+        placeholder: Placeholder = _USUAL,
     ) -> None:
         self._storage, self._folder, self._begin = storage, folder, known.begin
+        self._connector = outlook.connector
+        self._moments = Moments(known.rows, known.begin, outlook.first_sent, outlook.resolved_ts)
+        self._unread = of.end < outlook.ends.get(f"{of.topic}/{of.partition}", of.end)
+        self._last_sent: int | None = None
+        self._topic = of.topic
         self._where, self._place = f"{of.topic}[{of.partition}]", f"{of.topic}/{of.partition}"
         self._region = region_of(of.topic, of.partition)
         self._ends = known.rows
         self._index = index
         last = known.places.get(self._place)
         self._last: tuple[int, int, int] = tuple(last) if last else (known.begin or 0, 0, BEHIND)  # type: ignore[assignment]
+        # Whether the partition had changes, or rows of the first snapshot.
+        self._settled = last is not None and (outlook.settled is None or self._place in outlook.settled)
         self._runs: list[pa.Table] = []
+        # The numbers of a transaction's events start again when the connector does: the later one is greater.
+        self._highest = {self._last[1]: self._last[2]} if self._last[2] < BEHIND else {}
+        self._beyond: set[int] = set()
+        self._known_tables = outlook.tables
+        self._placeholder = placeholder
         self._tables: dict[int, list[Any]] = {}
+        self._met: dict[int, CapturedTable] = {}
         self._any = False
         self._waits: int | None = None
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See Decoder. Raises Damaged for what is no change event, Refused for what cannot be restored."""
-        events = ask(EVENTS, records.filter(records["value"].is_valid()), self._where)
-        self._check(events)
+        messages = records.filter(records["value"].is_valid())
+        if len(messages):
+            self._last_sent = messages["timestamp"][-1].as_py()
+        try:
+            events = ask(EVENTS, messages, self._where)
+            events = own_changes(events, messages, self._topic, self._where, self._connector)
+            # A logical message that was written outside of a transaction is no part of one.
+            alone = pc.and_(pc.equal(events["op"], "m"), events["transaction"].is_null())
+            events = events.filter(pc.invert(pc.fill_null(alone, fill_value=False)))
+            check_form(events, self._where, self._hint())
+        except Damaged as error:
+            error.hint = error.hint or self._hint()
+            raise
         events = self._tied(events)
         events, upto = self._whole(events)
         order = self._in_order(events)
@@ -59,49 +116,61 @@ class DebeziumDecoder:
         )
         repeated = pc.fill_null(events["done"], fill_value=False)
         events = events.filter(pc.invert(repeated))
-        self._keep_runs(events)
+        self._count(events)
         changed = events.filter(pc.not_equal(events["op"], "m"))  # all but messages
-        self._check_rows(changed)
+        check_rows(changed, self._where, self._placeholder)
         return Decoded(self._records(changed), self._marks(events), upto)
 
+    def skip(self, records: pa.RecordBatch) -> None:
+        """See Decoder: events that name their transaction count among its events."""
+        for index in range(len(records)):
+            with suppress(Damaged, EnvironmentProblem):  # it is no event, and so counted by none
+                events = self._tied(ask(EVENTS, records.slice(index, 1), self._where))
+                counted = pc.and_(events["seq"].is_valid(), events["sub"].is_valid())
+                self._count(events.filter(counted))
+                self._any = True
+
     def finish(self) -> Mapping[str, Any] | None:
-        """See Decoder. `tables`: [id, db, name, least ts] of the tables that occurred.
+        """See Decoder. `tables`: [id, db, name, least ts] of the tables that occurred; `names`: [id, parts of
+        the name, form of the key]. `beyond`: transactions with an event whose number is above the count of
+        their end. `unread`: whether there are events that this flush does not read.
 
         `waits`: the time (ms) of the change that waits for the end of its transaction, None: none does.
+        Where events are left for later flushes, those without a transaction are of that time or a later one.
         """
+        if self._unread and self._last_sent is not None:
+            least_ts = self._moments.ts_before(self._last_sent)
+            self._waits = least_ts if self._waits is None else min(self._waits, least_ts)
         if not self._any and self._waits is None:
             return None
         runs = pa.concat_tables([SEEN.empty_table(), *self._runs])
         report: dict[str, Any] = {"place": self._place, "last": list(self._last), "waits": self._waits}
+        report |= {"settled": self._settled, "unread": self._unread, "beyond": sorted(self._beyond)}
+        report["names"] = [[number, list(table.name), table.key] for number, table in self._met.items()]
         if len(runs) > _FEW_RUNS:
             report["path"] = put_seen(self._storage, self._folder, runs)
         else:
             report["runs"] = [list(row.values()) for row in runs.to_pylist()]
         return report | {"tables": [[table, *rest] for table, rest in sorted(self._tables.items())]}
 
-    def _check(self, events: pa.Table) -> None:
-        for column, what in (("op", "no change event of Debezium"), ("store", "without its source")):
-            if events[column].null_count:
-                at = self._first(events, events[column].is_null())
-                raise Damaged(
-                    f"{self._where} offset {at} is {what}.",
-                    hint="The connector must write Debezium's own envelope, by the JsonConverter.",
-                )
-        untied = pc.and_(events["transaction"].is_null(), pc.not_equal(events["op"], "r"))
-        if pc.any(untied).as_py():
-            raise Refused(
-                f"{self._where} offset {self._first(events, untied)} does not name its transaction.",
-                hint="Set provide.transaction.metadata=true before the first change, and start a new task.",
-            )
+    def _hint(self) -> str:
+        return (
+            "The connector must write Debezium's own envelope, by the JsonConverter. A topic that has no "
+            "table can be left out: stop the task, and start it with one more "
+            f"--pattern '!{re.escape(self._topic)}'."
+        )
 
     def _tied(self, events: pa.Table) -> pa.Table:
-        """With seq, ts and done of the transactions, null where one is not known."""
-        keys = _flat(events["transaction"], pa.string()).dictionary_encode()
-        known = pa.array([self._index.get(key) for key in keys.dictionary.to_pylist()], pa.int64())
-        at = known.take(keys.indices)
-        for name in ("seq", "ts", "done"):
-            events = events.append_column(name, self._ends[name].take(at))
-        return events
+        """With what is known of the transactions, null where one is not known; `number`: that within it."""
+        known: pa.Array | None = None
+        for column in ("transaction_db", "transaction"):
+            keys = _flat(events[column], pa.string()).dictionary_encode()
+            rows = pa.array([self._index.get(key) for key in keys.dictionary.to_pylist()], pa.int64())
+            rows = rows.take(keys.indices)
+            known = rows if known is None else pc.coalesce(known, rows)
+        for name in ("seq", "ts", "done", "count", "begun_again"):
+            events = events.append_column(name, self._ends[name].take(known))
+        return events.append_column("number", events["sub"])
 
     def _whole(self, events: pa.Table) -> tuple[pa.Table, int | None]:
         """Those before the first one of a transaction that has not ended, and the offset of that one."""
@@ -109,66 +178,97 @@ class DebeziumDecoder:
             found = 0 if len(events) else -1  # it is not known yet where a snapshot belongs
         else:
             waits = pc.and_(events["transaction"].is_valid(), events["seq"].is_null())
-            found = pc.index(waits, True).as_py()
+            # What has no transaction waits for the end of the next one.
+            untied = self._moves(events) & ~self._moments.locate(*_instants(events))[2]
+            found = pc.index(pc.or_(waits, pa.array(untied)), True).as_py()
         if found < 0:
             return events, None
-        if self._begin is not None:
+        if self._begin is not None and events["transaction"][found].is_valid:
             self._waits = events["source_ms"][found].as_py()
         return events.slice(0, found), events["offset"][found].as_py()
 
+    def _moves(self, events: pa.Table) -> Any:
+        """Which events have no transaction, and came after the first one: all but the first snapshot's
+        rows."""
+        untied = events["transaction"].is_null().to_numpy()
+        incremental = pc.fill_null(pc.equal(events["snapshot"], "incremental"), fill_value=False).to_numpy()
+        truncates = pc.equal(events["op"], "t").to_numpy()
+        return untied & (incremental | truncates | ~self._moments.is_initial(events["sent"].to_numpy()))
+
     def _in_order(self, events: pa.Table) -> tuple[Any, Any, Any]:
-        """ts, seq and sub of each: a row of a snapshot comes right after the change before it."""
+        """ts, seq and sub of each: what has no transaction comes after the change before it in its partition,
+        and between the ends between which it was sent."""
         seq = pc.fill_null(events["seq"], -1).to_numpy()
         changed = seq >= 0
-        self._check_snapshots(events, changed)
+        moves = self._moves(events)
+        self._check_snapshots(events, changed, moves)
         at = np.maximum.accumulate(np.where(changed, np.arange(len(seq)), -1))
-        ts0, seq0, sub0 = self._last
+        ts0, seq0, _ = self._last
         ts = np.where(at < 0, ts0, pc.fill_null(events["ts"], 0).to_numpy()[at])
         order = np.where(at < 0, seq0, seq[at])
-        behind = np.arange(len(seq)) - at + np.where(at < 0, max(sub0, BEHIND), BEHIND)
-        sub = np.where(changed, pc.fill_null(events["sub"], 0).to_numpy(), behind)
+        if moves.any():
+            placed_ts, placed_seq, _ = self._moments.locate(*_instants(events))
+            for column, placed in ((ts, placed_ts), (order, placed_seq)):
+                column[moves] = np.maximum(column, placed)[moves]
+        for column in (ts, order):
+            column[~changed] = np.maximum.accumulate(column[~changed])
+        untied_sub = BEHIND + 1 + events["offset"].to_numpy() % (BEHIND - 2)
+        number = self._ascending(seq, pc.fill_null(events["number"], 0).to_numpy(), changed)
+        sub = np.where(changed, number, untied_sub)
         if len(seq):
             self._last = (int(ts[-1]), int(order[-1]), int(sub[-1]))
             self._any = True
         return ts, order, sub
 
-    def _check_snapshots(self, events: pa.Table, changed: Any) -> None:
-        rows = np.flatnonzero(~changed)
-        if not len(rows):
+    def _ascending(self, seq: Any, number: Any, changed: Any) -> Any:
+        """The numbers of events within their transactions, greater for what is later in the partition."""
+        at = np.flatnonzero(changed)
+        if not len(at):
+            return number
+        own, numbers = seq[at], number[at]
+        same = own[1:] == own[:-1]
+        highest = self._highest.get(int(own[0]), 0)
+        if (same & (numbers[1:] <= numbers[:-1])).any() or numbers[0] <= highest:
+            numbers = numbers.copy()
+            for i in range(len(at)):
+                before = numbers[i - 1] if i and same[i - 1] else highest if i == 0 else 0
+                numbers[i] = max(numbers[i], before + 1)
+            number = number.copy()
+            number[at] = numbers
+        self._highest = {int(own[-1]): int(numbers[-1])}
+        return number
+
+    def _check_snapshots(self, events: pa.Table, changed: Any, moves: Any) -> None:
+        """Raise Refused for rows of a snapshot after which deleted rows would stay."""
+        kind = pc.fill_null(events["snapshot"], "")
+        rows = pc.equal(events["op"], "r").to_numpy() & pc.not_equal(kind, "incremental").to_numpy()
+        if not rows.any():
+            self._settled |= bool(changed.any())
             return
-        kinds = events["snapshot"].take(pa.array(rows)).to_pylist()
-        before = np.concatenate([np.array([self._last[1] > 0]), np.logical_or.accumulate(changed)[:-1]])
-        for row, kind in zip(rows.tolist(), kinds, strict=True):
-            again = str(kind).startswith("first") and (row > 0 or self._last[2] > BEHIND)
-            if kind != "incremental" and (before[row] or again):
-                raise Refused(
-                    f"{self._where} offset {events['offset'][row]}: the connector started a new snapshot, "
-                    "which does not show the rows that were deleted before it.",
-                    hint="Start a new task on a connector with a new topic.prefix.",
-                )
-
-    def _check_rows(self, events: pa.Table) -> None:
-        keyless = pc.and_(events["key"].is_null(), pc.is_in(events["op"], pa.array(["u", "d"])))
-        if pc.any(keyless).as_py():
+        initial = rows & ~moves
+        settled = _earlier(changed | initial, self._settled)
+        deletable = np.where(moves, settled, _earlier(changed, self._last[1] > 0))
+        starts = pc.starts_with(kind, "first").to_numpy() & _earlier(rows, self._last[2] > BEHIND)
+        again = np.flatnonzero(rows & (deletable | starts))
+        if len(again):
             raise Refused(
-                f"{self._where} offset {self._first(events, keyless)} changes a row without a key.",
-                hint="Give the table a primary key, name one in message.key.columns, or leave the table out "
-                "of the connector (table.exclude.list), and start a new task.",
+                f"{self._where} offset {events['offset'][again[0]]}: the connector started a new snapshot, "
+                "which does not show the rows that were deleted before it.",
+                hint="Start a new task on a connector with a new topic.prefix.",
             )
-        partial = pc.fill_null(pc.match_substring_regex(events["after"], UNAVAILABLE), fill_value=False)
-        if pc.any(partial).as_py():
-            raise Refused(
-                f"{self._where} offset {self._first(events, partial)} does not hold the whole row: a large "
-                "value that did not change is left out.",
-                hint="ALTER TABLE … REPLICA IDENTITY FULL, and start a new task.",
-            )
+        self._settled |= bool((changed | initial).any())
 
-    def _keep_runs(self, events: pa.Table) -> None:
-        """Remember which events of which transactions occurred, as runs."""
+    def _count(self, events: pa.Table) -> None:
+        """Remember which events of which transactions occurred, as runs of their numbers."""
         tied = events.filter(events["transaction"].is_valid())
+        since = pc.fill_null(pc.greater_equal(tied["sent"], tied["begun_again"]), fill_value=True)
+        tied = tied.filter(since)
+        counted = pc.less_equal(tied["number"], tied["count"])
+        self._beyond |= set(tied.filter(pc.invert(counted))["seq"].unique().to_pylist())
+        tied = tied.filter(counted)
         if not len(tied):
             return
-        seq, sub = tied["seq"].to_numpy(), tied["sub"].to_numpy().astype(np.int64)
+        seq, sub = tied["seq"].to_numpy(), tied["number"].to_numpy().astype(np.int64)
         starts = np.flatnonzero(np.concatenate([[True], (seq[1:] != seq[:-1]) | (sub[1:] != sub[:-1] + 1)]))
         ends = np.concatenate([starts[1:], [len(seq)]]) - 1
         self._runs.append(
@@ -179,9 +279,12 @@ class DebeziumDecoder:
         n, op = len(events), events["op"]
         truncates = pc.equal(op, "t")
         kind = pc.if_else(truncates, TRUNCATES, pc.if_else(pc.equal(op, "d"), DELETES, PUTS))
-        # What has no key can only be added: each row is one of its own.
-        own = pc.binary_join_element_wise(
-            "#", events["order"].cast(pa.string()), events["sub"].cast(pa.string()), "."
+        # What has no key can only be added: each row is one of its own. A connector that was killed sends
+        # some again with the same numbers, or goes on with numbers that others had before.
+        order, sub, number = (events[name].cast(pa.string()) for name in ("order", "sub", "number"))
+        numbered = pc.binary_join_element_wise("#", order, number, events["digest"], ".")
+        own = pc.if_else(
+            events["transaction"].is_valid(), numbered, pc.binary_join_element_wise("#", order, sub, ".")
         )
         key = pc.if_else(truncates, "", pc.coalesce(events["key"].cast(pa.string()), own))
         value = pc.if_else(pc.equal(kind, PUTS), events["after"], pa.scalar(None, pa.string()))
@@ -204,17 +307,28 @@ class DebeziumDecoder:
         return pa.RecordBatch.from_arrays([_flat(columns[f.name], f.type) for f in schema], schema=schema)
 
     def _table_ids(self, events: pa.Table) -> pa.Array:
-        found = _flat(events["db"], pa.string()), _flat(events["name"], pa.string())
-        pairs = pc.binary_join_element_wise(*found, "\0").dictionary_encode()
-        ts = events["commit_ts"].to_numpy()
+        """The number of the table of each event. Raises Refused for a table that got another key."""
+        keyed = pc.not_equal(events["op"], "t")
+        columns = [events[name] for name in ("store", "kind", "db", "schema", "name")]
+        columns.append(pc.if_else(keyed, events["key_form"], "t"))
+        texts = (_flat(pc.fill_null(column, "\1"), pa.string()) for column in columns)
+        kinds = pc.binary_join_element_wise(*texts, "\0").dictionary_encode()
+        ts, indices = events["commit_ts"].to_numpy(), kinds.indices.to_numpy()
         ids = []
-        for i, text in enumerate(pairs.dictionary.to_pylist()):
-            db, _, name = text.partition("\0")
-            ids.append(table_id(db, name))
-            least = int(ts[pairs.indices.to_numpy() == i].min())
-            met = self._tables.setdefault(ids[-1], [db, name, least])
-            met[2] = min(met[2], least)
-        return pa.array(ids, pa.int64()).take(pairs.indices)
+        for i in range(len(kinds.dictionary)):
+            rows = np.flatnonzero(indices == i)
+            first = {name: events[name][int(rows[0])].as_py() for name in events.schema.names}
+            name = TableName(first["db"], first["schema"], first["name"])
+            number = self._known_tables.number(first["store"], name)
+            key = None if first["op"] == "t" else key_form(first["key_form"])
+            where = f"{self._where} offset {first['offset']}"
+            self._known_tables = self._known_tables.with_tables([(number, CapturedTable(name, key))], where)
+            self._met[number] = self._known_tables.by_number[number]
+            database, least = self._known_tables.database(first["kind"], name), int(ts[rows].min())
+            row = self._tables.setdefault(number, [database, name.table, least])
+            row[2] = min(row[2], least)
+            ids.append(number)
+        return pa.array(ids, pa.int64()).take(kinds.indices)
 
     def _marks(self, events: pa.Table) -> pa.RecordBatch:
         rows: list[dict[str, Any]] = []
@@ -231,21 +345,21 @@ class DebeziumDecoder:
             )
         return pa.RecordBatch.from_pylist(rows, marks_schema())
 
-    @staticmethod
-    def _first(events: pa.Table, chosen: Any) -> int:
-        return int(pc.min(events["offset"].filter(chosen)).as_py())
-
-
-def table_id(db: str, name: str) -> int:
-    """The number by which log files know a table, which for Debezium has a name alone."""
-    digest = hashlib.sha256(f"{db}.{name}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") & (2**63 - 1)
-
 
 def region_of(topic: str, partition: int) -> int:
     """The number by which log files know a partition."""
     digest = hashlib.sha256(topic.encode()).digest()
     return (int.from_bytes(digest[:8], "big") & (2**63 - 1)) ^ partition
+
+
+def _earlier(flags: Any, before: bool) -> Any:
+    """Whether one of the flags before each is set, or `before`."""
+    return np.logical_or.accumulate(np.concatenate([[before], flags]))[:-1]
+
+
+def _instants(events: pa.Table) -> tuple[Any, Any]:
+    """When events were sent, and the times that they name."""
+    return events["sent"].to_numpy(), pc.fill_null(events["source_ms"], 0).to_numpy()
 
 
 def _flat(column: Any, kind: pa.DataType) -> pa.Array:

@@ -11,49 +11,79 @@ import pyarrow.compute as pc
 
 from lakebackup.errors import Damaged, EnvironmentProblem
 
-# How messages with their schema begin, as JsonConverter writes them; the event is in `payload` then.
-_WRAPPED = '{"schema":'
+# How a message begins that may bring its schema: JsonConverter writes two fields then, and the event is in
+# `payload`. A row may have columns of these names too, so both are looked at.
+_BEGINS_WITH_SCHEMA = r'^\s*\{\s*"schema"\s*:'
 _INSIDE = re.compile(r"(?<=[\[\s])'/")
-# The ids of PostgreSQL's transactions are followed by a position in its log, another one in every message.
 
-#: Begins and ends: offset, sent (ms), status, key (as events name it), own (ids like PostgreSQL's), ts (ms),
-#: count.
+#: Begins and ends: offset, sent (ms), status, id, key (as events name it), own (ids like PostgreSQL's), ts
+#: (ms), count. The ids of PostgreSQL's transactions are followed by a position in its log, another one in
+#: every message. Those of SQL Server are positions in the log of one database: others may have the same.
 ENDS = r"""
-    SELECT "offset", sent, x[1] AS status, regexp_replace(x[2], '^(\d+):\d+$', '\1') AS key,
-        regexp_matches(x[2], '^\d+:\d+$') AS own, CAST(x[3] AS BIGINT) AS ts, CAST(x[4] AS BIGINT) AS count
+    SELECT "offset", sent, x[1] AS status, x[2] AS id,
+        CASE WHEN regexp_matches(x[2], '^[0-9a-f]{8}:[0-9a-f]{8}:[0-9a-f]{4}$') AND x[5] LIKE '%.%.%'
+            THEN x[2] || '@' || lower(split_part(x[5], '.', 1))
+            ELSE regexp_replace(x[2], '^(\d+):\d+$', '\1') END AS key,
+        regexp_matches(x[2], '^\d+:\d+$') AS own, TRY_CAST(x[3] AS BIGINT) AS ts,
+        TRY_CAST(x[4] AS BIGINT) AS count
     FROM (
         SELECT "offset", "timestamp" AS sent,
-            json_extract_string(value, ['/status', '/id', '/ts_ms', '/event_count']) AS x
-        FROM records
-    )
-"""
-#: offset, key, op, store, db, name, snapshot, transaction, sub, after, source_ms: change events; null what is
-#: not there.
-EVENTS = r"""
-    SELECT "offset", CAST(key AS VARCHAR) AS key, x[1] AS op, x[2] AS store, coalesce(x[3], x[4], '') AS db,
-        x[5] AS name, x[6] AS snapshot, regexp_replace(x[7], '^(\d+):\d+$', '\1') AS transaction,
-        CAST(x[8] AS INTEGER) AS sub, x[9] AS after, TRY_CAST(x[10] AS BIGINT) AS source_ms
-    FROM (
-        SELECT "offset",
-            CASE WHEN starts_with(key, '{"schema":') THEN key->'$.payload' ELSE key->'$' END AS key,
             json_extract_string(value, [
-                '/op', '/source/name', '/source/schema', '/source/db', '/source/table', '/source/snapshot',
-                '/transaction/id', '/transaction/total_order', '/after', '/source/ts_ms'
+                '/status', '/id', '/ts_ms', '/event_count', '/data_collections/0/data_collection'
             ]) AS x
         FROM records
     )
 """
-_BAD = 'SELECT min("offset") FROM records WHERE NOT json_valid(value) OR NOT coalesce(json_valid(key), true)'
+#: Change events: offset, sent (ms), key, key_form (as of debezium_tables.key_form), op, store, kind (of the
+#: connector), db, schema, name, snapshot, transaction, transaction_db (the same with its database, as ENDS
+#: has it), sub, after, form (the JSON type of after), digest (of what tells a row without a key from others),
+#: source_ms; null what is not there.
+EVENTS = r"""
+    SELECT "offset", sent,
+        CAST(key AS VARCHAR) AS key, CAST(json_structure(key) AS VARCHAR) AS key_form, x[1] AS op,
+        x[2] AS store, x[11] AS kind, coalesce(nullif(x[4], ''), x[12]) AS db, x[3] AS schema,
+        coalesce(x[5], x[13]) AS name,
+        x[6] AS snapshot, regexp_replace(x[7], '^(\d+):\d+$', '\1') AS transaction,
+        x[7] || '@' || lower(split_part(x[4], '.', 1)) AS transaction_db,
+        TRY_CAST(x[8] AS INTEGER) AS sub, x[9] AS after, form,
+        CASE WHEN key IS NULL
+            THEN left(md5(concat_ws('|', x[9], x[14], x[15], x[16], x[17], x[18], x[19])), 12) END AS digest,
+        TRY_CAST(x[10] AS BIGINT) AS source_ms
+    FROM (
+        SELECT "offset", "timestamp" AS sent,
+            CASE WHEN regexp_matches(key, '^\s*\{\s*"schema"\s*:') AND (
+                    json_keys(key) = ['schema', 'payload'] AND (
+                        json_type(key, '$.schema.type') = 'VARCHAR'
+                        OR (json_extract(key, '$.schema') = 'null' AND json_type(key, '$.payload') = 'OBJECT')
+                    )
+                ) THEN nullif(key->'$.payload', 'null')
+                ELSE nullif(key->'$', 'null') END AS key,
+            json_type(value, '/after') AS form,
+            json_extract_string(value, [
+                '/op', '/source/name', '/source/schema', '/source/db', '/source/table', '/source/snapshot',
+                '/transaction/id', '/transaction/total_order', '/after', '/source/ts_ms', '/source/connector',
+                '/source/keyspace', '/source/collection', '/source/lsn', '/source/file', '/source/pos',
+                '/source/row', '/source/change_lsn', '/source/event_serial_no'
+            ]) AS x
+        FROM records
+    )
+"""
+# Of messages that begin with a schema: which of them JsonConverter wrapped.
+_WRAPPED = r"""
+    SELECT json_keys(value) = ['schema', 'payload'] AND json_type(value, '$.payload') = 'OBJECT' AS wrapped
+    FROM records
+"""
+_BAD = "SELECT NOT json_valid(value) OR NOT coalesce(json_valid(key), true) AS bad FROM records"
 
 
 def ask(query: str, records: pa.RecordBatch, where: str) -> pa.Table:
     """The answer over records (offset, timestamp, key, value) of JSON text, in their order.
 
-    Raises Damaged, naming the offset of one that is none.
+    Raises Damaged, naming the offset of one that is none, or that no answer can be given about.
     """
     numbers = {name: records[name] for name in ("offset", "timestamp")}
     texts = pa.table({**numbers, **{name: _text(records, name, where) for name in ("key", "value")}})
-    wrapped = pc.starts_with(texts["value"], _WRAPPED)
+    wrapped = _wrapped(texts, where)
     if not pc.any(wrapped).as_py():
         return _answer(query, texts, where)
     inside = _answer(_INSIDE.sub("'/payload/", query), texts.filter(wrapped), where)
@@ -64,17 +94,42 @@ def ask(query: str, records: pa.RecordBatch, where: str) -> pa.Table:
     )
 
 
+def _wrapped(texts: pa.Table, where: str) -> pa.ChunkedArray:
+    """Which messages bring their schema."""
+    begins = pc.fill_null(pc.match_substring_regex(texts["value"], _BEGINS_WITH_SCHEMA), fill_value=False)
+    if not pc.any(begins).as_py():
+        return begins
+    found = _answer(_WRAPPED, texts.filter(begins), where)["wrapped"]
+    return pc.replace_with_mask(
+        begins.combine_chunks(), begins.combine_chunks(), pc.fill_null(found, False).combine_chunks()
+    )
+
+
 def _answer(query: str, texts: pa.Table, where: str) -> pa.Table:
+    try:
+        return _run(query, texts)
+    except duckdb.OutOfMemoryException as problem:
+        raise EnvironmentProblem(f"{where}: DuckDB cannot read the events: {_words(problem)}") from problem
+    except duckdb.Error as problem:
+        for at in range(len(texts)):
+            try:
+                _run(query, texts.slice(at, 1))
+            except duckdb.Error as cause:
+                offset = texts["offset"][at].as_py()
+                if _run(_BAD, texts.slice(at, 1))["bad"][0].as_py():
+                    raise Damaged(f"{where} offset {offset} is not JSON.") from None
+                raise Damaged(f"{where} offset {offset} cannot be read: {_words(cause)}") from cause
+        raise EnvironmentProblem(f"{where}: DuckDB cannot read the events: {_words(problem)}") from problem
+
+
+def _run(query: str, texts: pa.Table) -> pa.Table:
     with _base().cursor() as base:
         base.register("records", texts)
-        try:
-            return base.sql(query).to_arrow_table()
-        except duckdb.Error as problem:
-            [(bad,)] = base.sql(_BAD).fetchall()
-            if bad is not None:
-                raise Damaged(f"{where} offset {bad} is not JSON.") from None
-            text = re.sub(r"\s+", " ", str(problem))[:300]
-            raise EnvironmentProblem(f"{where}: DuckDB cannot read the events: {text}") from problem
+        return base.sql(query).to_arrow_table()
+
+
+def _words(problem: duckdb.Error) -> str:
+    return re.sub(r"\s+", " ", str(problem))[:300]
 
 
 @cache

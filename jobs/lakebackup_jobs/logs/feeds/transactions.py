@@ -3,6 +3,9 @@
 A connector that provides transaction metadata writes the end of each transaction to one topic of one
 partition, in commit order, with the number of its events. The events are in the topics of their tables, and
 may be readable later than the end is; a connector that was killed sends some of both again.
+
+One that was killed within a transaction sends its begin again, and goes on in the middle: the numbers of the
+events start again at 1, and the end counts only what came since.
 """
 
 from __future__ import annotations
@@ -34,10 +37,14 @@ MOST = 500_000
 #: How many that began and did not end are remembered: there is one, and what killed connectors left.
 _BEGUN = 1000
 _CARRIED = "transactions.parquet"
+# Before the database in the key of a transaction, where other databases may have the same id.
+_DATABASE = "@"
 
 #: key: how its events name it. seq: greater means later. ts: when it was committed, never less than that of
 #: the one before. sent: when its end was, the last time. count: events. done: all were captured by an earlier
 #: flush. seen: of those that are not done, ranges [first, last] of the numbers of the captured events.
+#: begun_again: when its begin was sent the last time before its end, null: it was sent once. Only events that
+#: were sent since are counted.
 SCHEMA = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),
@@ -47,6 +54,7 @@ SCHEMA = pa.schema(
         pa.field("count", pa.int64(), nullable=False),
         pa.field("done", pa.bool_(), nullable=False),
         pa.field("seen", pa.list_(pa.int64())),
+        pa.field("begun_again", pa.int64()),
     ]
 )
 #: Runs of event numbers that a partition held of a transaction.
@@ -58,7 +66,8 @@ class Transactions:
     """In commit order. `next`: the first offset of the topic (id `epoch`) that was not read.
 
     `begin`: where rows of the first snapshot belong, just before the first transaction; None before there was
-    one. `begun`: by key, ts of those that began and have not ended. `places`: by `topic/partition`, (ts, seq,
+    one. `begun`: by key, ts of those that began and have not ended; `restarted`: of these, when the begin was
+    sent again. `places`: by `topic/partition`, (ts, seq,
     sub) of the last change that was captured. `forgot`: the greatest ts of those that are not in `rows` any
     more. `leader_epoch`: of the topic's leader when it was read up to `next`, None: not known.
     """
@@ -68,6 +77,7 @@ class Transactions:
     next: int = 0
     begin: int | None = None
     begun: Mapping[str, int] = field(default_factory=dict)
+    restarted: Mapping[str, int] = field(default_factory=dict)
     places: Mapping[str, Sequence[int]] = field(default_factory=dict)
     forgot: int = -1
     leader_epoch: int | None = None
@@ -83,23 +93,31 @@ class Transactions:
         connector that was killed before it sent the end sends it with the time of the next transaction.
         Raises Refused for one that may have been forgotten: it would overwrite what came after it.
         """
-        begins = found.filter(pc.equal(found["status"], "BEGIN"))
-        begun = {**self.begun, **dict(zip(begins["key"].to_pylist(), begins["ts"].to_pylist(), strict=True))}
-        ended = set(self.rows["key"].to_pylist())
-        ends = found.filter(pc.equal(found["status"], "END"))
-        fresh, times = [], []
-        columns = (ends[name].to_pylist() for name in ("key", "own", "ts"))
-        for key, own, ts in zip(*columns, strict=True):
-            fresh.append(key not in ended)
+        begun, restarted = dict(self.begun), dict(self.restarted)
+        keys, counts = (self.rows[name].to_pylist() for name in ("key", "count"))
+        ended = set(keys)
+        # An earlier version did not know the databases of transactions.
+        alike = {key for key, count in zip(keys, counts, strict=True) if count and _DATABASE not in key}
+        fresh, times, again_ms = [], [], []
+        columns = (found[name].to_pylist() for name in ("status", "key", "own", "ts", "sent"))
+        for status, key, own, ts, sent in zip(*columns, strict=True):
+            if status == "BEGIN":
+                if key in begun and key not in ended:
+                    restarted[key] = sent
+                begun[key] = begun.get(key, 0) if ts is None else ts
+                continue
+            fresh.append(key not in ended and key.partition(_DATABASE)[0] not in alike)
             ended.add(key)
-            times.append(begun.get(key, ts) if own else ts)
+            times.append(begun.get(key) or ts if own else ts)
+            again_ms.append(restarted.get(key))
+        ends = found.filter(pc.equal(found["status"], "END"))
         keep = pa.array(fresh, pa.bool_())
         again = ends.filter(pc.invert(keep))
         ends, own_ts = ends.filter(keep), pa.array(times, pa.int64()).filter(keep).to_numpy()
         self._check_new(ends, own_ts)
         high = self.rows["ts"][-1].as_py() if len(self.rows) else 0
         ts = np.maximum.accumulate(np.maximum(own_ts, high))
-        made = pa.table(
+        fresh_rows = pa.table(
             {
                 "key": ends["key"],
                 "seq": pa.array(ends["offset"].to_numpy() + 1),  # 0 is before every transaction
@@ -108,16 +126,18 @@ class Transactions:
                 "count": ends["count"],
                 "done": pa.array(np.zeros(len(ends), bool)),
                 "seen": pa.nulls(len(ends), SCHEMA.field("seen").type),
+                "begun_again": pa.array(again_ms, pa.int64()).filter(keep),
             },
             schema=SCHEMA,
         )
-        left = [(key, ts) for key, ts in begun.items() if key not in ended]
+        open_keys = [key for key in begun if key not in ended][-_BEGUN:]
         return replace(
             self,
-            rows=_sent_again(pa.concat_tables([self.rows, made]), again),
+            rows=_sent_again(pa.concat_tables([self.rows, fresh_rows]), again),
             next=next_offset,
-            begin=int(ts[0]) - 1 if self.begin is None and len(made) else self.begin,
-            begun=dict(left[-_BEGUN:]),
+            begin=int(ts[0]) - 1 if self.begin is None and len(fresh_rows) else self.begin,
+            begun={key: begun[key] for key in open_keys},
+            restarted={key: restarted[key] for key in open_keys if key in restarted},
         )
 
     def _check_new(self, ends: pa.Table, ts: Any) -> None:
@@ -134,7 +154,11 @@ class Transactions:
             )
 
     def counted(self, finished: Iterable[Mapping[str, Any]], storage: Storage) -> Transactions:
-        """With what the partitions of a flush held: `done` and `seen` are as after it."""
+        """With what the partitions of a flush held: `done` and `seen` are as after it.
+
+        Of a transaction within which the connector was restarted, not all events are counted: it is done when
+        besides no partition has events that were not read.
+        """
         reports = list(finished)
         places = {**self.places, **{one["place"]: one["last"] for one in reports}}
         seqs, counts = self.rows["seq"].to_numpy(), self.rows["count"].to_numpy()
@@ -151,7 +175,12 @@ class Transactions:
         news = np.maximum(reach - np.maximum(before, first - 1), 0)
         captured = np.zeros(len(seqs), np.int64)
         np.add.at(captured, index, news)
-        done = self.rows["done"].to_numpy() | (captured >= counts)
+        complete = captured >= counts
+        if any(one.get("unread") for one in reports):
+            beyond = [seq for one in reports for seq in one.get("beyond", ())]
+            uncounted = self.rows["begun_again"].is_valid().to_numpy() | np.isin(seqs, beyond)
+            complete &= ~uncounted
+        done = self.rows["done"].to_numpy() | complete
         seen = _joined(index, first, before, reach, done)
         columns = {
             "done": pa.array(done, pa.bool_()),
@@ -191,7 +220,7 @@ class Transactions:
 
     def write(self, storage: Storage, path: str) -> None:
         """Put it, perhaps in place of the same by another attempt."""
-        names = ("epoch", "next", "begin", "begun", "places", "forgot", "leader_epoch")
+        names = ("epoch", "next", "begin", "begun", "restarted", "places", "forgot", "leader_epoch")
         state = {name: getattr(self, name) for name in names}
         schema = self.rows.schema.with_metadata({"feed": json.dumps(state)})
         write_rows(storage, path, schema, self.rows.to_batches())
@@ -200,7 +229,11 @@ class Transactions:
     def read(cls, storage: Storage, path: str) -> Transactions:
         """Raises Damaged when it is not there or is none."""
         rows = _get(storage, path)
-        return cls(rows.replace_schema_metadata(), **json.loads(rows.schema.metadata[b"feed"]))
+        state = json.loads(rows.schema.metadata[b"feed"])
+        rows = rows.replace_schema_metadata()
+        for column in SCHEMA.names[len(rows.schema.names) :]:  # an earlier version did not write it
+            rows = rows.append_column(SCHEMA.field(column), pa.nulls(len(rows), SCHEMA.field(column).type))
+        return cls(rows, **state)
 
 
 @lru_cache(maxsize=1)

@@ -47,6 +47,15 @@ def test_settings_that_are_unknown_are_refused(api: httpx.Client) -> None:
     assert api.get("/log/tasks").json() == []
 
 
+def test_a_resume_says_which_messages_to_skip(api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    resumed: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(control, "resume", lambda _, name, skip: resumed.append((name, list(skip))) or {})
+    assert api.post("/log/tasks/lab/resume").status_code == 200
+    assert api.post("/log/tasks/lab/resume", json={"skip": ["t:0:7"]}).status_code == 200
+    assert api.post("/log/tasks/lab/resume", json={"other": 1}).status_code == 422
+    assert resumed == [("lab", []), ("lab", ["t:0:7"])]
+
+
 def test_passwords_go_to_no_servers_but_their_own(api: httpx.Client) -> None:
     port = free_port()  # where nobody listens: it would be told as unreachable
     found = start(api, {"bootstrap": f"127.0.0.1:{port}"})

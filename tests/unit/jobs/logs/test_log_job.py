@@ -107,6 +107,24 @@ def test_what_may_pass_is_tried_again_and_then_pauses_the_task(
     assert stop.waits == [1.0, 2.0]  # each time after twice as long
 
 
+@pytest.mark.parametrize(
+    ("error", "way"),
+    [
+        (
+            Damaged("a.b[0] offset 7 is not JSON.", hint="Mend it."),
+            "Mend it. Or go on without this message: lakebackup log resume prod --skip a.b:0:7",
+        ),
+        (Refused("The topic is gone.", hint="Make it."), "Make it."),
+    ],
+)  # fmt: skip
+def test_a_task_that_pauses_itself_names_the_way_past_a_message(
+    root: str, job: LogJob, monkeypatch: pytest.MonkeyPatch, error: LakebackupError, way: str
+) -> None:
+    failing(job, monkeypatch, error)
+    job.run(None)  # type: ignore[arg-type]
+    assert (at(root).detail or "").split("\n")[1].startswith(way)
+
+
 def test_a_flush_that_succeeds_between_restarts_the_count(
     root: str, job: LogJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +303,8 @@ NAMES = [
         ({}, {"endts": 69}, "reaches up to 70 already; it cannot end at 69"),
         ({"endts": 50}, {"endts": 50}, "reaches up to 70 already"),
         ({}, {"topics": ("t", "u")}, "is a task of the topics t"),
+        ({}, {"topics": ("t", "!u")}, None),
+        ({"topics": ("t", "!u")}, {"topics": ("t",)}, "is a task of the topics t, !u"),
         ({"filters": ("shop.*",)}, {"filters": ("old.o*",)}, None),  # all that it captures had such a name
         ({"filters": ("shop.*",)}, {}, None),
         ({}, {"filters": ("*.*", "!log.*")}, "captures log.hits, which"),

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +105,7 @@ def test_what_was_captured_may_be_less_than_was_planned() -> None:
 def test_a_gap_reaches_as_far_as_the_flush_has_read(end_ts: int, seen_ts: int, to_ts: int) -> None:
     span = {"from_position": 5, "to_position": 8, "from_ts": 40, "to_ts": 40}
     gap = filled(Gap, backup_id="b2", scope="feed", epoch="e", bridged=True, **span)
-    [found] = publish.bridged(replace(flush(NEWEST), gaps=(gap,)), end_ts, seen_ts)
+    [found] = publish.bridged([gap], end_ts, seen_ts)
     assert (found.from_ts, found.to_ts) == (40, to_ts)
 
 

@@ -1,0 +1,273 @@
+"""The schema changes of a connector that a log still has to apply, and where they belong among transactions.
+
+The messages carry no transaction, and their topic is no other's: each is placed between the ends of the two
+transactions between which it was sent. A table that was dropped or truncated gets a write that ends all of
+its rows. What cannot be told by such a write is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence  # noqa: TC003 - types of fields
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import TypeAdapter
+
+from lakebackup.errors import Damaged, NotFound, Refused
+from lakebackup_jobs.logs.feeds.debezium_ddl import Effect, effect_of, identity
+from lakebackup_jobs.logs.feeds.debezium_tables import NEW_TASK, CapturedTable, TableName, Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakebackup.storage import Storage
+    from lakebackup_jobs.logs.feeds.transactions import Transactions
+
+_STATE = "schema-changes.json"
+#: How many schema changes are known again when a connector sends them once more.
+_REMEMBERED = 1000
+# Ids of transactions of MySQL and MariaDB, whose last numbers rise while what is before them stays.
+_POSITIONS = (re.compile(r"^(file=.*?)(\d+),pos=(\d+)$"), re.compile(r"^(.+[:-])(\d+)$"))
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """A schema change that ends all rows of `tables` (numbers). `ts`, `seq`: its place, None: not known
+    yet."""
+
+    offset: int
+    sent_ms: int
+    ms: int | None
+    tables: tuple[int, ...]
+    position: str | None = None
+    ts: int | None = None
+    seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChanges:
+    """`next`: the first offset of the topic (id `epoch`) that was not read. `waiting`: those that were not
+    captured yet. `hashes`: of the newest. `tables`: those that had events. `first_sent`: when the first end
+    of a transaction was sent. `settled`: see Outlook.
+    """
+
+    epoch: str | None = None
+    next: int = 0
+    waiting: tuple[Emptied, ...] = ()
+    hashes: tuple[str, ...] = ()
+    tables: Tables = field(default_factory=lambda: Tables(by_parts=False))
+    first_sent: int | None = None
+    settled: frozenset[str] = frozenset()
+
+    def with_messages(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        next_offset: int,
+        topic: str,
+        topics: Sequence[str],
+        *,
+        after_ms: int | None = None,
+    ) -> SchemaChanges:
+        """With rows of debezium_ddl.SCHEMA_CHANGES. `topics`: those of the connector, whose prefix is
+        `topic`.
+
+        `after_ms`: what was sent up to then was not read by the version that captured what came before it.
+        Raises Refused for one that moves rows in a way that no write can tell.
+        """
+        waiting, hashes = list(self.waiting), list(self.hashes)
+        for row in messages:
+            if after_ms is not None and row["sent"] <= after_ms:
+                continue
+            if (row["snapshot"] or "false") != "false":  # the statements with which a snapshot begins
+                continue
+            mark = sha256(identity(dict(row)).encode()).hexdigest()[:16]
+            if mark in hashes:
+                continue
+            hashes.append(mark)
+            tables = self._emptied(row, topic, topics)
+            if tables:
+                position = _position(row)
+                waiting.append(Emptied(row["offset"], row["sent"], row["ms"], tables, position))
+        return replace(self, next=next_offset, waiting=tuple(waiting), hashes=tuple(hashes[-_REMEMBERED:]))
+
+    def _emptied(self, row: Mapping[str, Any], topic: str, topics: Sequence[str]) -> tuple[int, ...]:
+        location = f"{topic}[0] offset {row['offset']}"
+        try:
+            effect = effect_of(row["db"], row["schema"], row["ddl"], row["changes"])
+        except (ValueError, AttributeError, TypeError):
+            raise Damaged(f"{location} is no schema change of Debezium.", hint=NEW_TASK) from None
+        moved = [name for name in effect.moved if self._number_of_captured(name, topic, topics) is not None]
+        if moved:
+            raise Refused(
+                f"{location}: table {moved[0].text} was {effect.change}, and no event shows what became of "
+                f"its rows{_quoted(row['ddl'])}.",
+                hint=NEW_TASK,
+            )
+        numbers = [self._number_of_captured(name, topic, topics) for name in effect.emptied]
+        return tuple(sorted({*filter(None, numbers), *self._of_database(effect, location, topic, topics)}))
+
+    def _number_of_captured(self, name: TableName, topic: str, topics: Sequence[str]) -> int | None:
+        """The number of a table that had events, or has a topic; None for one that is not captured."""
+        number = self.tables.number(topic, name)
+        if number in self.tables.by_number:
+            return number
+        for known, table in self.tables.by_number.items():
+            if _is_same(table.name, name):
+                return known
+        parts = [part for part in name if part is not None]
+        names = {
+            _ILLEGAL.sub("_", f"{topic}.{'.'.join(parts[start:])}").casefold()
+            for start in range(len(parts) - 1)
+        }
+        return number if any(topic_name.casefold() in names for topic_name in topics) else None
+
+    def _of_database(self, effect: Effect, location: str, topic: str, topics: Sequence[str]) -> list[int]:
+        if effect.dropped_db is None:
+            return []
+        dropped = effect.dropped_db.casefold()
+        numbers = [
+            number
+            for number, table in self.tables.by_number.items()
+            if dropped in ((table.name.db or "").casefold(), (table.name.schema or "").casefold())
+        ]
+        begins = _ILLEGAL.sub("_", f"{topic}.{dropped}.").casefold()
+        if sum(name.casefold().startswith(begins) for name in topics) > len(numbers):
+            raise Refused(
+                f"{location}: database {effect.dropped_db} was dropped, and tables of it were not captured "
+                "yet.",
+                hint=NEW_TASK,
+            )
+        return numbers
+
+    def placed(
+        self, transactions: Transactions, ends: pa.Table, topic: str, resolved_ts: int | None
+    ) -> SchemaChanges:
+        """With the places of those after which another transaction ended.
+
+        `known`: the transactions, with those that ended last; `ends`: the same ends as their topic has them,
+        the earlier ones too, in its order: offset, sent, key, ts. Raises Refused for one whose place cannot
+        be told.
+        """
+        waiting = tuple(
+            self._located(change, transactions, ends, topic, resolved_ts) for change in self.waiting
+        )
+        first = (
+            int(pc.min(ends["sent"]).as_py()) if self.first_sent is None and len(ends) else self.first_sent
+        )
+        return replace(self, waiting=waiting, first_sent=first)
+
+    def _located(
+        self, change: Emptied, transactions: Transactions, ends: pa.Table, topic: str, resolved_ts: int | None
+    ) -> Emptied:
+        if change.ts is not None or not len(ends):
+            return change
+        sent_ms, offsets = ends["sent"].to_numpy(), ends["offset"].to_numpy()
+        is_earlier = sent_ms < change.sent_ms
+        for index in np.flatnonzero(sent_ms == change.sent_ms).tolist():
+            is_earlier[index] = _is_before(
+                ends["key"][index].as_py(), ends["ts"][index].as_py(), change, topic
+            )
+        last = int(np.flatnonzero(is_earlier).max()) if is_earlier.any() else -1
+        rows = transactions.rows
+        index = int(np.searchsorted(rows["seq"].to_numpy(), offsets[last] + 1, "right")) if last >= 0 else 0
+        if index >= len(rows):
+            return change
+        earliest = int(rows["ts"][index - 1].as_py()) if index else transactions.begin or 0
+        ts = min(max(change.ms or 0, earliest), int(rows["ts"][index].as_py()))
+        if resolved_ts is not None and ts <= resolved_ts:
+            raise Refused(
+                f"{topic}[0] offset {change.offset} was readable only after changes that came after it were "
+                "captured: it ends rows at a time up to which the log was promised to be complete.",
+                hint=NEW_TASK,
+            )
+        return replace(change, ts=ts, seq=int(rows["seq"][index - 1].as_py()) if index else 0)
+
+    def captured(self, up_to: int, reports: Iterable[Mapping[str, Any]]) -> SchemaChanges:
+        """After a flush that captured the topic up to an offset. `reports`: what its decoders' `finish`
+        returned."""
+        tables, settled = self.tables, set(self.settled)
+        for report in reports:
+            met = [
+                (number, CapturedTable(TableName(*name), key))
+                for number, name, key in report.get("names", ())
+            ]
+            tables = tables.with_tables(met, f"A change in {report.get('place')}")
+            if report.get("settled"):
+                settled.add(report["place"])
+        waiting = tuple(change for change in self.waiting if change.offset >= up_to)
+        return replace(self, waiting=waiting, tables=tables, settled=frozenset(settled))
+
+    def write(self, storage: Storage, path: str) -> None:
+        storage.put(path, _STATES.dump_json(self))
+
+    @classmethod
+    def read(cls, storage: Storage, path: str) -> SchemaChanges | None:
+        """What `write` stored, None: an earlier version stored nothing. Raises Damaged."""
+        try:
+            return _STATES.validate_json(storage.get(path))
+        except NotFound:
+            return None
+        except ValueError as cause:
+            raise Damaged(f"{storage.uri}/{path} cannot be read: {cause}") from cause
+
+
+_STATES = TypeAdapter(SchemaChanges)
+
+
+def state_path(folder: str) -> str:
+    """Where a flush keeps its schema changes for the next one."""
+    return f"{folder}{_STATE}"
+
+
+def as_sent(rows: pa.Table, ends: pa.Table | None) -> pa.Table:
+    """The ends of transactions in the order of their topic: offset, sent, key, ts. `rows`: those known
+    before
+    (transactions.SCHEMA); `ends`: the answer to debezium_json.ENDS over what was read since, None: nothing.
+    """
+    columns = ["offset", "sent", "key", "ts"]
+    offsets = pc.subtract(rows["seq"], 1)
+    earlier = pa.table([offsets, rows["sent"], rows["key"], rows["ts"]], names=columns)
+    if ends is None:
+        return earlier
+    return pa.concat_tables(
+        [earlier, ends.filter(pc.equal(ends["status"], "END")).select(columns).cast(earlier.schema)]
+    )
+
+
+def _is_same(one: TableName, other: TableName) -> bool:
+    """Whether two names mean one table: statements write names in other cases, and leave out parts."""
+    parts = zip(one, other, strict=True)
+    return all(a is None or b is None or a.casefold() == b.casefold() for a, b in parts)
+
+
+def _is_before(key: str, ts: int, change: Emptied, topic: str) -> bool:
+    """Whether a transaction whose end was sent in the same millisecond came before a schema change."""
+    for pattern in _POSITIONS:
+        first, second = (pattern.match(text or "") for text in (key, change.position))
+        if first and second and first[1] == second[1]:
+            return [*map(int, first.groups()[1:])] < [*map(int, second.groups()[1:])]
+    if change.ms is not None and ts != change.ms:
+        return ts < change.ms
+    raise Refused(
+        f"{topic}[0] offset {change.offset} was sent in the same millisecond as the end of transaction "
+        f"{key}: it cannot be told whether rows that this one wrote are among those that it ends.",
+        hint=NEW_TASK,
+    )
+
+
+def _position(row: Mapping[str, Any]) -> str | None:
+    """Where a schema change is in the database's log, in the form of the ids of transactions."""
+    if row["gtid"]:
+        return str(row["gtid"])
+    return f"file={row['file']},pos={row['pos']}" if row["file"] and row["pos"] is not None else None
+
+
+def _quoted(ddl: str | None) -> str:
+    text = re.sub(r"\s+", " ", ddl or "")
+    return f" ({text[:200]}{'…' if len(text) > 200 else ''})" if text else ""

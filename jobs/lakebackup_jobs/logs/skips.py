@@ -1,0 +1,118 @@
+"""Messages that a log task leaves out because a person said so, when it cannot go on with them. Pure.
+
+A flush that passes one records a gap of reason `skipped`: no restore goes over it without --allow-gaps.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebackup.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from lakebackup.plan.partitions import BackupRows
+    from lakebackup.rows.backups import Gap, Position
+
+#: The reason of such a gap.
+REASON: Final = "skipped"
+#: By `topic/partition`, the offsets that are left out.
+Skipped = dict[str, tuple[int, ...]]
+
+_TEXT = re.compile(r"([a-zA-Z0-9._-]+):(\d+):(\d+)", re.ASCII)
+# How errors name a message.
+_MESSAGE = re.compile(
+    r"(?P<topic>[\w.-]+)\[(?P<partition>\d+)\] offset (?P<offset>\d+)"
+    r"|topic (?P<topic2>[\w.-]+), partition (?P<partition2>\d+), offset (?P<offset2>\d+)",
+    re.ASCII,
+)
+
+
+class Message(NamedTuple):
+    """Where a message is."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def text(self) -> str:
+        """As --skip takes it."""
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+
+def parse(text: str) -> Message:
+    """`TOPIC:PARTITION:OFFSET` as a message. Raises UsageProblem."""
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise UsageProblem(
+            f"--skip {text!r} names no message.",
+            hint="It is TOPIC:PARTITION:OFFSET, as `lakebackup log status` shows them: shop.public.a:0:17.",
+        )
+    return Message(match[1], int(match[2]), int(match[3]))
+
+
+def named_in(text: str) -> Message | None:
+    """The message that an error names, None: it names none."""
+    match = _MESSAGE.search(text)
+    if match is None:
+        return None
+    topic, partition, offset = (match[name] or match[f"{name}2"] for name in ("topic", "partition", "offset"))
+    return Message(topic, int(partition), int(offset))
+
+
+def by_partition(texts: Iterable[str]) -> Skipped:
+    """The messages of a task's settings."""
+    offsets: dict[str, list[int]] = {}
+    for message in sorted(map(parse, texts)):
+        offsets.setdefault(f"{message.topic}/{message.partition}", []).append(message.offset)
+    return {partition: tuple(numbers) for partition, numbers in offsets.items()}
+
+
+def split(
+    records: pa.RecordBatch, skipped: Mapping[str, Sequence[int]], topic: str, partition: int
+) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """Records without those that are left out; and those, None when there are none."""
+    offsets = skipped.get(f"{topic}/{partition}")
+    if not offsets:
+        return records, None
+    is_skipped = pc.is_in(records["offset"], pa.array(offsets, pa.int64()))
+    if not pc.any(is_skipped).as_py():
+        return records, None
+    return records.filter(pc.invert(is_skipped)), records.filter(is_skipped)
+
+
+def gaps(
+    rows: BackupRows,
+    texts: Iterable[str],
+    positions: Sequence[Position],
+    recorded: Collection[tuple[str, str, int]],
+    from_ts: int,
+) -> list[Gap]:
+    """The gaps of the messages within what a flush reads.
+
+    `positions`: what it reads; the feed itself reads the topics that are not among them. `recorded`: scope,
+    region and offset of those that have a gap. `to_ts` is set when the flush is published.
+    """
+    planned = {(position.scope, position.region): position for position in positions}
+    topics = {position.scope for position in positions}
+    found_gaps = []
+    for message in map(parse, texts):
+        position = planned.get((message.topic, str(message.partition)))
+        if (message.topic, str(message.partition), message.offset) in recorded:
+            continue
+        if position is None and message.topic in topics:
+            continue
+        if position is not None and not position.start_position <= message.offset < position.end_position:
+            continue
+        partition = (message.topic, position.epoch if position else "-", str(message.partition))
+        end = message.offset + 1
+        gap = rows.gap(partition, message.offset, end, from_ts=from_ts, to_ts=from_ts + 1, bridged=True)
+        found_gaps.append(replace(gap, reason=REASON))
+    return found_gaps
