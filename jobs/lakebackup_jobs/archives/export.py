@@ -21,6 +21,7 @@ from lakebackup.requests import Request
 from lakebackup.rows.base import ARCHIVE, TOPICS, pick
 from lakebackup.rules.kinds import require_kind
 from lakebackup.rules.times import format_ts
+from lakebackup.storage.nesting import require_outside
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.write_task import WriteJob
 from lakebackup_jobs.kafka.format.stored import StoredFile
@@ -130,6 +131,7 @@ def run(
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
     chain = chain_of(reader, request.what)
+    require_outside(request, request.folder)
     staged = Staged(request.folder)
     export = (_ImportedExport if chain.last["source_kind"] == ARCHIVE else _TopicsExport)(
         request, reader, chain, staged

@@ -18,6 +18,7 @@ from lakebackup.requests import Request
 from lakebackup.rows.base import ARCHIVE
 from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
+from lakebackup.storage.nesting import require_no_repository
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.archives import read_task as archive_task
@@ -60,6 +61,7 @@ def run(
     _refuse_links(folder)
     found, other = tree.find(folder.list())
     source = layout.check_source(request.source or _source_name(folder))
+    require_no_repository(request, source, request.folder)
     if other:
         reporter.note(
             f"{len(other)} files do not belong to an archive and are not imported, such as {other[0]}"
