@@ -99,10 +99,9 @@ def rebuild(
 
 def sources(storage: Storage) -> Iterator[str]:
     """The sources of which a destination holds something that may be a backup."""
-    for source in storage.folders():
-        with suppress(UsageProblem):  # other folders: the catalog, leases, a stranger's
-            if next(storage.list(layout.backups_folder(source)), None):
-                yield source
+    for source in filter(None, map(layout.source_of, storage.folders())):
+        if next(storage.list(layout.backups_folder(source)), None):
+            yield source
 
 
 def _rows(writer: CatalogWriter, table: str) -> bool:

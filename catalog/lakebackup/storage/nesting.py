@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
-from lakebackup.rules.layout import ROOT_FILE
+from lakebackup.rules.layout import ROOT_FILE, source_folder
 from lakebackup.storage import open_storage
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def require_outside(request: Request, target: str, *, is_file: bool = False) -> 
 def require_no_repository(request: Request, source: str, folder: str) -> None:
     """UsageProblem when a folder to be backed up as `source` contains the repository, its catalog, or what
     the repository keeps of this source."""
-    own = f"{request.destination.rstrip('/')}/{source}"
+    own = f"{request.destination.rstrip('/')}/{source_folder(source)}"
     for what, root in {**_roots(request), "this source's backups": own}.items():
         if is_within(root, folder):
             raise UsageProblem(

@@ -146,8 +146,9 @@ def _plan(
 
 def _copy(work: Workspace, folder: Storage, planned: PlannedBackup) -> None:
     backup = planned.backup
-    prefix = chain.stored_path(backup.source, "")
-    files = tuple((file.path.removeprefix(prefix), file.sha256, file.path) for file in planned.files)
+    files = tuple(
+        (layout.path_in_archive(backup.source, file.path), file.sha256, file.path) for file in planned.files
+    )
     size = sum(file.bytes for file in planned.files)
     reports = layout.backup_folder(backup.source, backup.backup_id)
     job = archive_task.CopyJob(folder.uri, work.storage.uri, files, reports)

@@ -41,7 +41,7 @@ def test_a_place_is_within_another_by_whole_parts_of_its_path(inner: str, outer:
 def test_a_target_may_not_overlap_the_repository_or_its_catalog(
     request_: Request, tmp_path: Path, place: str
 ) -> None:
-    with pytest.raises(UsageProblem, match="lies in|contains"):
+    with pytest.raises(UsageProblem, match=r"lies in|contains"):
         require_outside(request_, str(tmp_path / place))
 
 
