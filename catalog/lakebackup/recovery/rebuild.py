@@ -201,7 +201,8 @@ class _Rebuild:
             return
         folder = f"{self.storage.uri}/{layout.AUDIT_FOLDER}"
         found = self.spark.read.schema(spark_columns("audit")).json(folder)
-        whole = found.dropna()
+        # Entries of earlier versions have none of the later columns.
+        whole = found.dropna(subset=["at", "actor", "action", "subject", "detail"])
         actions = {row["action"]: row["count"] for row in whole.groupBy("action").count().collect()}
         self.result.audit = sum(actions.values())
         torn = found.count() - self.result.audit
