@@ -7,7 +7,7 @@ import re
 import shlex
 import socket
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,12 +22,11 @@ _SHORTEST_SECRET = 4
 _MOST_TEXT = 4_000
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Caller:
-    """The words of a command line (none: a program uses the library), and the actions that it recorded."""
+    """The words of a command line; none: a program uses the library."""
 
     words: Sequence[str] = ()
-    actions: list[str] = field(default_factory=list)
 
     @property
     def command(self) -> str | None:
@@ -35,14 +34,8 @@ class Caller:
         return shlex.join(["lakebackup", *without_secrets(self.words)])[:_MOST_TEXT] if self.words else None
 
     def sign(self, entry: Audit) -> Audit:
-        """The entry with what it lacks: the machine, the command, and that it ended well."""
-        self.actions.append(entry.action)
-        return replace(
-            entry,
-            host=entry.host or socket.gethostname(),
-            command=entry.command or self.command,
-            outcome=entry.outcome or OK,
-        )
+        """The entry with its machine and command."""
+        return replace(entry, host=socket.gethostname(), command=self.command)
 
 
 _callers = [Caller()]

@@ -372,10 +372,8 @@ class CatalogWriter(Catalog):
         A rebuild reads the states from these entries.
         """
         detail = json.dumps({"state": state, "reason": reason})
-        entries = [
-            Audit(at=_now(), actor=actor, action="set_state", subject=backup_id, detail=detail)
-            for backup_id in backup_ids
-        ]
+        made = partial(Audit, at=_now(), actor=actor, action="set_state", detail=detail, outcome=caller.OK)
+        entries = [made(subject=backup_id) for backup_id in backup_ids]
         self._record_audits(entries, secrets.token_hex(4))
         with self._lease():
             set_states(self._storage, backup_ids, state)
@@ -472,7 +470,7 @@ def _entry(row: Recorded) -> Audit:
     action = next(action for action, held in ROWS_IN_AUDIT.items() if held == table)
     subject = row.backup_id if isinstance(row, Hold) else row.source
     detail = json.dumps(as_row(row), ensure_ascii=False)
-    return Audit(at=row.at, actor=row.actor, action=action, subject=subject, detail=detail)
+    return Audit(at=row.at, actor=row.actor, action=action, subject=subject, detail=detail, outcome=caller.OK)
 
 
 def _now() -> int:

@@ -65,7 +65,7 @@ def _record(work: Workspace, source_kind: str | None, run: FailedRun, started: i
         return
     destination_id(work.storage, create=False)
     require_current(catalog)  # else it may be that of another destination
-    if not _is_known(work.source, catalog) or _is_mistake(work, run, error, catalog):
+    if not _is_known(work, catalog) or _is_mistake(work, run, error, catalog):
         return
     code = error.exit_code if isinstance(error, LakebackupError) else LakebackupError.exit_code
     secrets = secrets_in(getattr(work.request, "kafka", {}))
