@@ -372,8 +372,8 @@ class CatalogWriter(Catalog):
         A rebuild reads the states from these entries.
         """
         detail = json.dumps({"state": state, "reason": reason})
-        made = partial(Audit, at=_now(), actor=actor, action="set_state", detail=detail, outcome=caller.OK)
-        entries = [made(subject=backup_id) for backup_id in backup_ids]
+        entry = partial(Audit, actor=actor, action="set_state", detail=detail, outcome=caller.OK)
+        entries = [entry(at=_now(), subject=backup_id) for backup_id in backup_ids]
         self._record_audits(entries, secrets.token_hex(4))
         with self._lease():
             set_states(self._storage, backup_ids, state)

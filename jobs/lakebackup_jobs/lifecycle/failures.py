@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
 from lakebackup.rows.upkeep import Failure, UpkeepRun
+from lakebackup.rules import layout
 from lakebackup.store.behind import require_current
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.lifecycle.identity import holder, origin
@@ -76,9 +77,12 @@ def _record(work: Workspace, source_kind: str | None, run: FailedRun, started: i
     )  # fmt: skip
 
 
-def _is_known(source: str, catalog: CatalogReader) -> bool:
-    """Whether a source has backups, or a policy."""
-    return bool(catalog.rows("source_kinds", source=source) or catalog.rows("policy_in_force", source=source))
+def _is_known(work: Workspace, catalog: CatalogReader) -> bool:
+    """Whether a source has backups or a policy, or its first backup was begun."""
+    queries = ("source_kinds", "policy_in_force")
+    return any(catalog.rows(query, source=work.source) for query in queries) or work.storage.exists(
+        layout.in_progress_path(work.source)
+    )
 
 
 def _is_mistake(work: Workspace, run: FailedRun, error: Exception, catalog: CatalogReader) -> bool:
