@@ -62,11 +62,11 @@ def _append(call: Call, verb: str, error: Exception | None) -> None:
     outcome = OK
     if error is not None:
         outcome = without_secrets(f"{type(error).__name__}: {error}", secrets_of(call.settings))[:_MOST_TEXT]
-    sources = (call.outcome.get("source"), getattr(call.asked, "source", None), call.own.get("source"))
+    sources = (call.outcome.get("source"), getattr(call.job_request, "source", None), call.own.get("source"))
     subject = next(filter(None, sources), "")
     writer = CatalogWriter(None, *call.places)
     writer.migrate()
-    detail = {"request": origin(call.asked), **_scalars(call.outcome)}
+    detail = {"request": origin(call.job_request), **_scalars(call.outcome)}
     entry = audit_entry(verb, str(subject), detail, outcome=outcome)
     writer.append_audit(entry, wait_s=_WAIT_S)
 

@@ -69,7 +69,7 @@ class Call:
         self._taken, self._stack, self._overrides = taken, stack, dict[str, Any]()
         #: Whether `[notify]` hears how the verb ended; the result so far; the request that was made.
         self.notifies, self.outcome = False, dict[str, Any]()
-        self.asked: object = None
+        self.job_request: object = None
 
     def override(self, **flags: Any) -> Settings:
         """The settings in force, with flags of the verb's own over them; those that are None were not given.
@@ -139,7 +139,7 @@ class Call:
         values = {**self._shared(), **own}
         values = {field.name: values[field.name] for field in fields(of) if field.name in values}
         request = of(**{**values, **more})
-        self.asked = request
+        self.job_request = request
         return request
 
     def _shared(self) -> dict[str, Any]:

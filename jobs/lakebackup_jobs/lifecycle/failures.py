@@ -91,13 +91,15 @@ def _is_mistake(work: Workspace, run: FailedRun, error: Exception, catalog: Cata
         return isinstance(error, NotFound)
     if not isinstance(error, NotFound | EnvironmentProblem):
         return False
-    own = origin(work.request)
-    taken = [json.loads(row["origin"] or "{}") for row in catalog.rows("backup_origins", source=work.source)]
+    request_origin = origin(work.request)
+    origins = [
+        json.loads(row["origin"] or "{}") for row in catalog.rows("backup_origins", source=work.source)
+    ]
     if isinstance(error, EnvironmentProblem):
-        servers = {one["servers"] for one in taken if "servers" in one}
-        return bool(servers) and own.get("servers") not in servers
+        servers = {known["servers"] for known in origins if "servers" in known}
+        return bool(servers) and request_origin.get("servers") not in servers
     topics = {row["scope"] for row in catalog.rows("sources_known") if row["source"] == work.source}
-    return own not in taken and topics.isdisjoint(own.get("topics", ()))
+    return request_origin not in origins and topics.isdisjoint(request_origin.get("topics", ()))
 
 
 def _append(
