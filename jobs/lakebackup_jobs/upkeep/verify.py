@@ -332,11 +332,11 @@ def _data_folders(storage: Storage, of_queues: Callable[[str], bool]) -> Iterato
         for backup_id in storage.folders(f"{folder_name}/snapshots/"):
             yield f"{folder_name}/snapshots/{backup_id}/"
             yield f"{folder_name}/backups/{backup_id}/listing/"
-        # Not each of them has files of the engine's own.
-        for backup_id in storage.folders(f"{folder_name}/backups/") if source and of_queues(source) else ():
-            yield layout.queue_files_folder(source, backup_id)
-            yield f"{folder_name}/backups/{backup_id}/listing/"
-            yield layout.scan_folder(source, backup_id)
+        if source and of_queues(source):  # not each of them has files of the engine's own
+            for backup_id in storage.folders(layout.backups_folder(source)):
+                yield layout.queue_files_folder(source, backup_id)
+                yield f"{folder_name}/backups/{backup_id}/listing/"
+                yield layout.scan_folder(source, backup_id)
         for folder in ("log", "fulls"):
             for backup_id in storage.folders(f"{folder_name}/{folder}/"):
                 yield f"{folder_name}/{folder}/{backup_id}/"
