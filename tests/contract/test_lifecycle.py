@@ -83,7 +83,7 @@ def test_a_run_that_ends_in_an_error_leaves_a_row_of_it(
             case.run()
     (row,) = seen(case.root, "SELECT * FROM failures")
     assert (row["source"], row["error"], row["exit_code"]) == (case.NAME, "EnvironmentProblem", 6)
-    assert row["message"] == "the disk is full"
+    assert row["message"] == "the disk is full\nby far\nFree some space."
     assert row["started_at"] < row["at"]
     status = f"SELECT failed_runs FROM status WHERE source = '{case.NAME}'"
     if case.ids():

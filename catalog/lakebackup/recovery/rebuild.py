@@ -99,10 +99,9 @@ def rebuild(
 
 def sources(storage: Storage) -> Iterator[str]:
     """The sources of which a destination holds something that may be a backup."""
-    for source in storage.folders():
-        with suppress(UsageProblem):  # other folders: the catalog, leases, a stranger's
-            if next(storage.list(layout.backups_folder(source)), None):
-                yield source
+    for source in filter(None, map(layout.source_of, storage.folders())):
+        if next(storage.list(layout.backups_folder(source)), None):
+            yield source
 
 
 def _rows(writer: CatalogWriter, table: str) -> bool:
@@ -202,7 +201,8 @@ class _Rebuild:
             return
         folder = f"{self.storage.uri}/{layout.AUDIT_FOLDER}"
         found = self.spark.read.schema(spark_columns("audit")).json(folder)
-        whole = found.dropna()
+        # Entries of earlier versions have none of the later columns.
+        whole = found.dropna(subset=["at", "actor", "action", "subject", "detail"])
         actions = {row["action"]: row["count"] for row in whole.groupBy("action").count().collect()}
         self.result.audit = sum(actions.values())
         torn = found.count() - self.result.audit

@@ -87,17 +87,24 @@ class Restore(Row):
     entries: int | None = None
     bytes: int | None = None
     detail: str | None = None
+    actor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit(Row):
-    """Who did what to which thing; `detail` is JSON text. Also an object in the destination."""
+    """Who did what to which thing; `detail` is JSON text. Also an object in the destination.
+
+    `command`: the command line without secrets. `outcome`: "ok", or the error that it ended with.
+    """
 
     at: int
     actor: str
     action: str
     subject: str
     detail: str
+    host: str | None = None
+    command: str | None = None
+    outcome: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,8 @@
 """Names of everything a destination holds. Pure; every path is relative to the destination's root.
 
+Names of sources, topics, leases and files become parts of paths by one encoding (`encode_name`): the same
+characters, but for what some storage does not take. No part is `.` or `..`, and no path contains `..`.
+
 Beside the paths below there are `lakebackup.json` (format version, destination id) and `catalog/<table>/`.
 A path of a folder ends in `/`. `attempt` keeps apart what a task writes twice.
 """
@@ -11,7 +14,7 @@ import re
 import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from lakebackup.errors import UsageProblem
 from lakebackup.rules.patterns import check_topic_name
@@ -37,11 +40,13 @@ _EPOCH = re.compile(r"[0-9a-f]{32}")
 _BACKUP_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _LEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _SEQ = re.compile(r"-([0-9]{10,19})\.data", re.ASCII)
-# A file name has 255 bytes on common file systems, a topic's name up to 249: the folder keeps it whole.
+# A file name has 255 bytes on common file systems, a topic's name up to 249: only its folder has all of it.
 _PREFIX_LENGTH = 220
 _PLAIN = " !#$&'()+,;=@[]{}~"  # of names in snapshots, beside letters, digits and _.-
 _LONGEST_SEGMENT = 200
-_LONGEST_NAME = 700  # an object's key has 1,024 bytes in common object storages
+_LONGEST_FILE_NAME = 255
+_LONGEST_PATH = 866  # an object's key has 1,024 bytes in common object storages; a prefix takes some
+_DIGEST = "%23"  # begins the digest of a long name: no name is encoded so, since `#` stays
 
 
 def check_source(source: str) -> str:
@@ -77,11 +82,57 @@ def new_backup_id(now: datetime) -> str:
     return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
 
 
+def encode_name(name: str, *, longest: int = _LONGEST_SEGMENT) -> str:
+    """A name as a part of a path that any storage takes: percent-encoded, never `.` or `..`, without `..`.
+
+    One that would be longer than `longest` bytes becomes a digest. Different names become different parts.
+    """
+    encoded = quote(name, safe=_PLAIN, errors="surrogateescape").replace("..", ".%2E")
+    encoded = "%2E" if encoded == "." else encoded or "%"
+    if len(encoded) <= longest:
+        return encoded
+    return _DIGEST + hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()
+
+
+def decode_name(part: str) -> str | None:
+    """The name that `encode_name` made a part of a path of; None for a digest, and where it made none."""
+    name = "" if part == "%" else unquote(part, errors="surrogateescape")
+    return name if encode_name(name, longest=len(part)) == part else None
+
+
+def source_folder(source: str) -> str:
+    """The folder of everything that belongs to a source."""
+    return f"{encode_name(check_source(source), longest=_LONGEST_FILE_NAME)}/"
+
+
+def source_of(folder: str) -> str | None:
+    """The source that a folder directly below the root belongs to; None: it is none's."""
+    source = decode_name(folder)
+    if source is None or not _SOURCE.fullmatch(source) or source in RESERVED:
+        return None
+    return source
+
+
+def topic_folder(topic: str) -> str:
+    """The folder of a topic's partitions, in the folder of its epoch or of a restore."""
+    return f"topics/{encode_name(check_topic_name(topic), longest=_LONGEST_FILE_NAME)}/"
+
+
+def archive_path(source: str, path: str) -> str:
+    """The file of an imported archive that has this path there."""
+    return f"{source_folder(source)}archive/{path.replace('..', '.%2E')}"
+
+
+def path_in_archive(source: str, path: str) -> str:
+    """The path in its archive of an imported file."""
+    return path.removeprefix(archive_path(source, "")).replace(".%2E", "..")
+
+
 def partition_folder(source: str, epoch: str, topic: str, partition: int) -> str:
     """The folder of one partition's data files, ending in `/`."""
     if not _EPOCH.fullmatch(epoch):
         raise UsageProblem(f"{epoch!r} is no epoch: 32 lower hex digits of the topic's id are expected.")
-    return f"{check_source(source)}/{epoch}/topics/{check_topic_name(topic)}/partition={partition}/"
+    return f"{source_folder(source)}{epoch}/{topic_folder(topic)}partition={partition}/"
 
 
 def data_path(source: str, epoch: str, topic: str, partition: int, seq: int) -> str:
@@ -91,7 +142,8 @@ def data_path(source: str, epoch: str, topic: str, partition: int, seq: int) -> 
 
 def data_name(topic: str, partition: int, seq: int) -> str:
     """The name of a data file in its partition's folder."""
-    return f"{topic[:_PREFIX_LENGTH]}+{partition}-{seq:010d}.data"
+    prefix = encode_name(topic, longest=_LONGEST_FILE_NAME)[:_PREFIX_LENGTH]
+    return f"{prefix}+{partition}-{seq:010d}.data"
 
 
 def parse_seq(name: str, topic: str, partition: int) -> int | None:
@@ -103,18 +155,18 @@ def parse_seq(name: str, topic: str, partition: int) -> int | None:
 
 def _in_source(path: str) -> Callable[[str], str]:
     """source -> a path in its folder."""
-    return lambda source: f"{check_source(source)}/{path}"
+    return lambda source: f"{source_folder(source)}{path}"
 
 
 def _of_backup(path: str) -> Callable[[str, str], str]:
     """(source, backup id) -> a path in the source's folder that holds the id."""
-    return lambda source, backup_id: f"{check_source(source)}/{path.format(check_backup_id(backup_id))}"
+    return lambda source, backup_id: f"{source_folder(source)}{path.format(check_backup_id(backup_id))}"
 
 
 def _of_task(path: str) -> Callable[[str, str, int], str]:
     """(source, backup id, task) -> a path in the source's folder that holds both."""
     return lambda source, backup_id, task: (
-        f"{check_source(source)}/{path.format(check_backup_id(backup_id), task)}"
+        f"{source_folder(source)}{path.format(check_backup_id(backup_id), task)}"
     )
 
 
@@ -167,10 +219,11 @@ def keys_path(source: str, backup_id: str, task: int, attempt: str) -> str:
 
 def snapshot_path(source: str, backup_id: str, scope: str, region: str, name: str) -> str:
     """The object of one file of a snapshot, under its own name as far as an object can have it."""
-    parts = [_segment(part) for part in (scope, region, *name.split("/"))]
-    if sum(map(len, parts)) > _LONGEST_NAME:
-        parts = [*parts[:2], hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()]
-    return snapshot_folder(source, backup_id) + "/".join(parts)
+    parts = [encode_name(part) for part in (scope, region, *name.split("/"))]
+    path = snapshot_folder(source, backup_id) + "/".join(parts)
+    if len(path) <= _LONGEST_PATH:
+        return path
+    return snapshot_folder(source, backup_id) + "/".join([*parts[:2], encode_name(name, longest=0)])
 
 
 def pack_path(source: str, backup_id: str, task: int, number: int, attempt: str) -> str:
@@ -209,8 +262,10 @@ def log_path(
 ) -> str:
     """A log file. `suffix`: codec and cipher, as `.zst.aes256gcm`; store: as a name can have it."""
     table = "meta" if is_meta else f"{table_id:02x}"
-    place = f"{table}/{region:016x}{min_ts:016x}-{cf}-{op}"
-    return f"{log_folder(source, backup_id)}{place}/{_segment(store)}.log{suffix}"
+    folder = f"{log_folder(source, backup_id)}{table}/{region:016x}{min_ts:016x}-{cf}-{op}/"
+    name = encode_name(store)
+    name = f"{name[:-1]}%2E" if name.endswith(".") else name
+    return f"{folder}{name}.log{suffix}"
 
 
 def stream_meta_path(source: str, backup_id: str, ts: int, number: int | None = None) -> str:
@@ -231,20 +286,11 @@ def snapshot_source(source: str) -> str:
     return check_source(f"{check_source(source)}.snapshot")
 
 
-def _segment(name: str) -> str:
-    """A part of a path that any storage takes: percent-encoded, never `.` or `..`, at most 200 bytes."""
-    found = quote(name, safe=_PLAIN, errors="surrogateescape").replace("..", ".%2E")
-    found = "%2E" if found == "." else found or "%"
-    if len(found) <= _LONGEST_SEGMENT:
-        return found
-    return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()
-
-
 def lease_folder(name: str) -> str:
     """The folder of a lease's generations."""
     if not _LEASE.fullmatch(name):
         raise UsageProblem(f"{name!r} cannot be the name of a lease.")
-    return f"{LEASES_FOLDER}/{name}/"
+    return f"{LEASES_FOLDER}/{encode_name(name)}/"
 
 
 def lease_path(name: str, generation: int) -> str:

@@ -74,10 +74,8 @@ def _lost(reader: CatalogReader) -> Iterator[str]:
     except NotFound:
         return
     newest = {row["source"]: row["backup_id"] for row in reader.rows("newest_ids", destination=home)}
-    for source in reader.home.folders():
-        if source in layout.RESERVED:
-            continue
-        folder = f"{source}/backups/"
+    for source in filter(None, map(layout.source_of, reader.home.folders())):
+        folder = layout.backups_folder(source)
         # `0` follows `/`: everything in the folder of the newest is skipped.
         after = f"{folder}{newest[source]}0" if source in newest else ""
         for found in reader.home.list(folder, after=after):

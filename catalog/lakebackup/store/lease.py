@@ -207,7 +207,8 @@ def held_generation(storage: Storage, name: str) -> int | None:
 
 def held(storage: Storage) -> list[tuple[str, int]]:
     """Name and beginning (ms since 1970 UTC) of every lease that somebody holds now."""
-    found = [(name, _current(storage, name)[1]) for name in storage.folders(f"{layout.LEASES_FOLDER}/")]
+    names = filter(None, map(layout.decode_name, storage.folders(f"{layout.LEASES_FOLDER}/")))
+    found = [(name, _current(storage, name)[1]) for name in names]
     now_ms = time.time() * 1000
     return [(name, r.since_ms) for name, r in found if r and r.state == "held" and now_ms < r.expires_ms]
 

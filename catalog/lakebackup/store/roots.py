@@ -106,9 +106,9 @@ def destination_id(storage: Storage, *, create: bool = True) -> str:
 
 def _require_new(storage: Storage) -> None:
     """A new id beside old backups would cut them off: their rows have the one that was lost."""
-    for source in storage.folders():
-        for name in storage.folders(f"{source}/backups/"):
-            if layout.is_backup_id(name) and storage.exists(f"{source}/backups/{name}/complete"):
+    for source in filter(None, map(layout.source_of, storage.folders())):
+        for name in storage.folders(layout.backups_folder(source)):
+            if layout.is_backup_id(name) and storage.exists(layout.marker_path(source, name, "complete")):
                 raise Refused(
                     f"{storage.uri} holds backups of {source}, but no {layout.ROOT_FILE}.",
                     hint=f'Put it back: {{"format": {FORMAT}, "destination": "<id>"}}; the id is the column '

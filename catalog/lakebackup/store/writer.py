@@ -37,6 +37,7 @@ from lakebackup.sql_engine.delta.table import (
 )
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import session_on
+from lakebackup.store import caller
 from lakebackup.store.behind import require_current
 from lakebackup.store.delta_append import (
     ADDED,
@@ -333,14 +334,16 @@ class CatalogWriter(Catalog):
         with self._lease():
             return self._register(self.home)
 
-    def append_audit(self, entry: Audit, audit_id: str | None = None) -> None:
+    def append_audit(
+        self, entry: Audit, audit_id: str | None = None, *, wait_s: float = _LEASE_WAIT_S
+    ) -> None:
         """Record an audit entry: as an object in the destination, for rebuilds, and as a row.
 
-        With an `audit_id` this can be repeated: the entry is recorded once.
+        With an `audit_id` this can be repeated: the entry is recorded once. `wait_s` as of `append`.
         """
-        audit_id = audit_id or secrets.token_hex(4)
+        entry, audit_id = caller.current().sign(entry), audit_id or secrets.token_hex(4)
         self._store_audit(entry, audit_id)
-        self.append([entry], f"audit-{entry.at}-{audit_id}")
+        self.append([entry], f"audit-{entry.at}-{audit_id}", wait_s=wait_s)
 
     def record(self, row: Recorded) -> None:
         """Record a policy, a hold, a log task, an engine's restore or a drill: in the audit log, for
@@ -353,7 +356,7 @@ class CatalogWriter(Catalog):
         with self._lease():
             row = make()
             if row is not None:
-                entry, name = _entry(row), secrets.token_hex(4)
+                entry, name = caller.current().sign(_entry(row)), secrets.token_hex(4)
                 self._store_audit(entry, name)
                 append(self._storage, "audit", [entry], f"audit-{entry.at}-{name}")
                 append(self._storage, table_of(type(row)), [row], name)
@@ -369,18 +372,17 @@ class CatalogWriter(Catalog):
         A rebuild reads the states from these entries.
         """
         detail = json.dumps({"state": state, "reason": reason})
-        entries = [
-            Audit(at=_now(), actor=actor, action="set_state", subject=backup_id, detail=detail)
-            for backup_id in backup_ids
-        ]
+        entry = partial(Audit, actor=actor, action="set_state", detail=detail, outcome=caller.OK)
+        entries = [entry(at=_now(), subject=backup_id) for backup_id in backup_ids]
         self._record_audits(entries, secrets.token_hex(4))
         with self._lease():
             set_states(self._storage, backup_ids, state)
 
     def _record_audits(self, entries: Sequence[Audit], name: str) -> None:
-        for number, entry in enumerate(entries):
+        signed = [caller.current().sign(entry) for entry in entries]
+        for number, entry in enumerate(signed):
             self._store_audit(entry, f"{name}-{number:06d}")
-        self.append(entries, f"audit-{name}")
+        self.append(signed, f"audit-{name}")
 
     def _store_audit(self, entry: Audit, audit_id: str) -> None:
         mark(self.home, layout.audit_path(entry.at, audit_id), as_row(entry))
@@ -468,7 +470,7 @@ def _entry(row: Recorded) -> Audit:
     action = next(action for action, held in ROWS_IN_AUDIT.items() if held == table)
     subject = row.backup_id if isinstance(row, Hold) else row.source
     detail = json.dumps(as_row(row), ensure_ascii=False)
-    return Audit(at=row.at, actor=row.actor, action=action, subject=subject, detail=detail)
+    return Audit(at=row.at, actor=row.actor, action=action, subject=subject, detail=detail, outcome=caller.OK)
 
 
 def _now() -> int:

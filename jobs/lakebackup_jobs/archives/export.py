@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib.metadata import version
 from itertools import groupby
 from operator import attrgetter
@@ -19,8 +20,10 @@ from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.archives import meta, tree
 from lakebackup.requests import Request
 from lakebackup.rows.base import ARCHIVE, TOPICS, pick
+from lakebackup.rules import layout
 from lakebackup.rules.kinds import require_kind
 from lakebackup.rules.times import format_ts
+from lakebackup.storage.nesting import require_outside
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.write_task import WriteJob
 from lakebackup_jobs.kafka.format.stored import StoredFile
@@ -130,6 +133,7 @@ def run(
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
     chain = chain_of(reader, request.what)
+    require_outside(request, request.folder)
     staged = Staged(request.folder)
     export = (_ImportedExport if chain.last["source_kind"] == ARCHIVE else _TopicsExport)(
         request, reader, chain, staged
@@ -181,12 +185,12 @@ class _ImportedExport:
         """Copy the files in tasks, which check their SHA-256."""
         data = [row for row in self.rows if row["role"] != "schema"]
         storage, reporter, cluster = self.staged.storage, work.reporter, work.cluster
-        prefix = f"{self.chain.last['source']}/archive/"
+        path_of = partial(layout.path_in_archive, self.chain.last["source"])
         roots = self.reader.destinations()
-        pairs: list[tuple[Mapping[str, Any], str]] = [(row, row["path"].removeprefix(prefix)) for row in data]
+        pairs: list[tuple[Mapping[str, Any], str]] = [(row, path_of(row["path"])) for row in data]
         newest = json.loads(self.chain.last["note"])["archive"]
         for row in newest_designs(self.rows):
-            within = row["path"].removeprefix(prefix).removeprefix(folder_of(self.chain, row["backup_id"]))
+            within = path_of(row["path"]).removeprefix(folder_of(self.chain, row["backup_id"]))
             pairs.append((row, f"{newest}/{within.lstrip('/')}".lstrip("/")))
         size = sum(row["bytes"] for row, _ in pairs)
         reporter.start(len(pairs), size, "export", "files")

@@ -18,6 +18,7 @@ from lakebackup.requests import Request
 from lakebackup.rows.base import ARCHIVE
 from lakebackup.rules import layout
 from lakebackup.storage import Storage, open_storage
+from lakebackup.storage.nesting import require_no_repository
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.archives import read_task as archive_task
@@ -60,6 +61,7 @@ def run(
     _refuse_links(folder)
     found, other = tree.find(folder.list())
     source = layout.check_source(request.source or _source_name(folder))
+    require_no_repository(request, source, request.folder)
     if other:
         reporter.note(
             f"{len(other)} files do not belong to an archive and are not imported, such as {other[0]}"
@@ -144,8 +146,9 @@ def _plan(
 
 def _copy(work: Workspace, folder: Storage, planned: PlannedBackup) -> None:
     backup = planned.backup
-    prefix = chain.stored_path(backup.source, "")
-    files = tuple((file.path.removeprefix(prefix), file.sha256, file.path) for file in planned.files)
+    files = tuple(
+        (layout.path_in_archive(backup.source, file.path), file.sha256, file.path) for file in planned.files
+    )
     size = sum(file.bytes for file in planned.files)
     reports = layout.backup_folder(backup.source, backup.backup_id)
     job = archive_task.CopyJob(folder.uri, work.storage.uri, files, reports)

@@ -23,6 +23,7 @@ from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import PerNumber, task_number
 from lakebackup.storage import open_storage
+from lakebackup.storage.nesting import require_outside
 from lakebackup_jobs.archives import read_task as archive_task
 from lakebackup_jobs.archives.export import chain_of, newest_designs, select_buckets
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, Staged
@@ -88,6 +89,7 @@ def run(
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
     plan = _planned(request, reader)
+    require_outside(request, request.folder)
     staged = Staged(request.folder)
     summary = {
         "source": plan.chain.last["source"],

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import LakebackupError, UsageProblem
+from lakebackup.store.caller import calling
 from lakebackup_jobs.cli.extras import missing
 from lakebackup_jobs.cli.interrupt import end_spark, interruptible
 from lakebackup_jobs.cli.interrupt import message as interruption
@@ -89,9 +90,11 @@ class _Leaving:
 def _run(arguments: list[str], spark: SparkSession | None) -> int:
     import typer
 
+    words = arguments or ["--help"]
     try:
         # Outside its standalone mode typer returns the code of an Exit and lets errors through.
-        code = _commands()(arguments or ["--help"], prog_name="lakebackup", obj=spark, standalone_mode=False)
+        with calling(words):
+            code = _commands()(words, prog_name="lakebackup", obj=spark, standalone_mode=False)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "lakebackup"

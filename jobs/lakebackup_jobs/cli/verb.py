@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import typer
 
 from lakebackup.errors import LakebackupError
+from lakebackup_jobs.cli import audit
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.values import instant, naming, required
 from lakebackup_jobs.cli.output.explain import explain
@@ -66,8 +67,9 @@ class Call:
         self.explain: bool = flags.get("explain", False)
         self.dry_run: bool = self.explain or flags.get("dry_run", False)
         self._taken, self._stack, self._overrides = taken, stack, dict[str, Any]()
-        #: Whether `[notify]` hears how the verb ended; what it heard of the result so far.
-        self.notifies, self._result = False, dict[str, Any]()
+        #: Whether `[notify]` hears how the verb ended; the result so far; the request that was made.
+        self.notifies, self.outcome = False, dict[str, Any]()
+        self.job_request: object = None
 
     def override(self, **flags: Any) -> Settings:
         """The settings in force, with flags of the verb's own over them; those that are None were not given.
@@ -136,7 +138,9 @@ class Call:
         }
         values = {**self._shared(), **own}
         values = {field.name: values[field.name] for field in fields(of) if field.name in values}
-        return of(**{**values, **more})
+        request = of(**{**values, **more})
+        self.job_request = request
+        return request
 
     def _shared(self) -> dict[str, Any]:
         """The values of shared flags and settings, by the names that fields of requests have."""
@@ -241,8 +245,8 @@ class Call:
         if self.explain:
             self.explained(lambda: job(request, reporter=self.report, **given, **more))
             return {}
-        self._result = job(request, reporter=self.report, **given, **more)
-        return self._result
+        self.outcome = job(request, reporter=self.report, **given, **more)
+        return self.outcome
 
     @cached_property
     def as_of(self) -> int | None:
@@ -295,13 +299,13 @@ class Call:
         secrets = secrets_of(settings)
         numbers = {
             name: value
-            for name, value in self._result.items()
+            for name, value in self.outcome.items()
             if isinstance(value, int | float) and not isinstance(value, bool)
         }
         event = Event(
             event="failure" if error else "success",
             verb=verb,
-            source=self._result.get("source") or settings.source,
+            source=self.outcome.get("source") or settings.source,
             destination=without_secrets(settings.destination or "", secrets) or None,
             outcome=type(error).__name__ if error else "ok",
             exit_code=code,
@@ -312,9 +316,9 @@ class Call:
         )
         for place, problem in send(settings.notify, event).items():
             if problem:
-                self._warn(f"[notify] {place}: {without_secrets(problem, secrets)}")
+                self.warn(f"[notify] {place}: {without_secrets(problem, secrets)}")
 
-    def _warn(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         """A warning on standard error, where with --json all is JSON."""
         self.report.clear()
         if self.json:
@@ -401,16 +405,18 @@ class Verb:
         return text, examples
 
     def _notified(self, call: Call, path: str, values: Mapping[str, Any]) -> Any:
-        """Run the function; of a job, those whom `[notify]` names hear how it ended. Not of one that a person
-        interrupted."""
+        """Run the function, and record how it ended; of a job, those whom `[notify]` names hear that too.
+        Not of one that a person interrupted."""
         call.notifies = not call.dry_run and any(f"{path} ".startswith(f"{job} ") for job in JOBS)
         started = time.time()
         try:
             code = self.function(call, **values)
         except Exception as error:
+            audit.record(call, path, error)
             if call.notifies:
                 call.notify(path, started, error)
             raise
+        audit.record(call, path, None)
         if call.notifies:
             call.notify(path, started, None)
         return code

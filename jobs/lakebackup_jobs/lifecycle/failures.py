@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, get_args
 
-from lakebackup.errors import Busy, LakebackupError, NotFound, UsageProblem
+from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
 from lakebackup.rows.upkeep import Failure, UpkeepRun
+from lakebackup.rules import layout
 from lakebackup.store.behind import require_current
 from lakebackup.store.roots import destination_id
-from lakebackup_jobs.lifecycle.identity import holder
+from lakebackup_jobs.lifecycle.identity import holder, origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
-_MOST_TEXT = 300
+_MOST_TEXT = 2_000
 # The error is not shown before.
 _WAIT_S = 10.0
 
@@ -30,8 +32,8 @@ def recorded(work: Workspace, run: FailedRun, source_kind: str | None) -> Iterat
     well after such, a row that records that. `source_kind` None: that of the source's backups.
 
     Not of a dry run, of wrong flags, of nothing new (UsageProblem), or where another run is at work (Busy):
-    its end is what counts. Not of one that a person interrupted. NotFound means wrong flags of upkeep,
-    and of a backup that the source lacks something.
+    its end is what counts. Not of one that a person interrupted, of a source that the catalog does not know,
+    or of a request that was wrong (`_is_mistake`).
     """
     upkeep = run in get_args(UpkeepRun)
     started = time.time_ns() // 1000
@@ -40,7 +42,7 @@ def recorded(work: Workspace, run: FailedRun, source_kind: str | None) -> Iterat
     except (UsageProblem, Busy):
         raise
     except Exception as error:
-        if not work.request.dry_run and not (upkeep and isinstance(error, NotFound)):
+        if not work.request.dry_run:
             with suppress(Exception):  # a destination that cannot be reached, say, which is the error
                 _record(work, source_kind, run, started, error)
         raise
@@ -64,16 +66,40 @@ def _record(work: Workspace, source_kind: str | None, run: FailedRun, started: i
         return
     destination_id(work.storage, create=False)
     require_current(catalog)  # else it may be that of another destination
-    text, code = str(error), LakebackupError.exit_code
-    if isinstance(error, LakebackupError):
-        text, code = error.message, error.exit_code
+    if not _is_known(work, catalog) or _is_mistake(work, run, error, catalog):
+        return
+    code = error.exit_code if isinstance(error, LakebackupError) else LakebackupError.exit_code
     secrets = secrets_in(getattr(work.request, "kafka", {}))
-    lines = without_secrets(text, secrets).strip().splitlines()
-    message = lines[0][:_MOST_TEXT] if lines else ""
+    message = without_secrets(str(error) or repr(error), secrets).strip()[:_MOST_TEXT]
     _append(
         work, catalog, source_kind, run, started,
         error=type(error).__name__, message=message, exit_code=code,
     )  # fmt: skip
+
+
+def _is_known(work: Workspace, catalog: CatalogReader) -> bool:
+    """Whether a source has backups or a policy, or its first backup was begun."""
+    queries = ("source_kinds", "policy_in_force")
+    return any(catalog.rows(query, source=work.source) for query in queries) or work.storage.exists(
+        layout.in_progress_path(work.source)
+    )
+
+
+def _is_mistake(work: Workspace, run: FailedRun, error: Exception, catalog: CatalogReader) -> bool:
+    """Whether the request was wrong, not the source: it names what no backup of the source was taken from."""
+    if run in get_args(UpkeepRun):
+        return isinstance(error, NotFound)
+    if not isinstance(error, NotFound | EnvironmentProblem):
+        return False
+    request_origin = origin(work.request)
+    origins = [
+        json.loads(row["origin"] or "{}") for row in catalog.rows("backup_origins", source=work.source)
+    ]
+    if isinstance(error, EnvironmentProblem):
+        servers = {known["servers"] for known in origins if "servers" in known}
+        return bool(servers) and request_origin.get("servers") not in servers
+    topics = {row["scope"] for row in catalog.rows("sources_known") if row["source"] == work.source}
+    return request_origin not in origins and topics.isdisjoint(request_origin.get("topics", ()))
 
 
 def _append(

@@ -6,7 +6,7 @@ import getpass
 import json
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakebackup.rows.upkeep import Audit
 
@@ -22,12 +22,28 @@ def holder() -> str:
         return f"pid {os.getpid()}"
 
 
+def origin(request: object) -> dict[str, Any]:
+    """Where a request reads, as JSON values: servers, topics, patterns, paths, as far as it has them."""
+    servers = getattr(request, "kafka", {}).get("bootstrap.servers")
+    named = {name: getattr(request, name, None) for name in ("topics", "patterns", "paths")}
+    places = {name: sorted(map(str, value)) for name, value in named.items() if value}
+    return {"servers": servers, **places} if servers else places
+
+
 def micros(instant: datetime) -> int:
     """Microseconds since 1970 UTC."""
     return int(instant.timestamp() * 1_000_000)
 
 
-def audit_entry(action: str, subject: str, detail: object, *, at: int | None = None) -> Audit:
+def audit_entry(
+    action: str, subject: str, detail: object, *, at: int | None = None, outcome: str | None = None
+) -> Audit:
     """An entry of the audit log for what this process does; `at` in us since 1970 UTC, None: now."""
-    at = time.time_ns() // 1000 if at is None else at
-    return Audit(at=at, actor=holder(), action=action, subject=subject, detail=json.dumps(detail))
+    return Audit(
+        at=time.time_ns() // 1000 if at is None else at,
+        actor=holder(),
+        action=action,
+        subject=subject,
+        detail=json.dumps(detail),
+        outcome=outcome,
+    )

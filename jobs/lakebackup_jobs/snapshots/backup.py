@@ -21,6 +21,7 @@ from lakebackup.plan.snapshots import backup as plan
 from lakebackup.rows.backups import Scope
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules import layout
+from lakebackup.storage.nesting import require_no_repository
 from lakebackup.store.manifest import Manifest
 from lakebackup.store.tombstones import require_recorded
 from lakebackup_jobs.lifecycle.identity import micros
@@ -104,6 +105,8 @@ def run(request: SnapshotRequest, *, spark: Session = None, reporter: Reporter) 
     if not request.paths:
         raise UsageProblem("Missing PATH: where is the snapshot?", hint="Name a folder.")
     source = layout.check_source(request.source or root_of(request.paths[0]).name)
+    for path in request.paths:
+        require_no_repository(request, source, path)
     work = Workspace(request, source, reporter, spark)
     if request.dry_run:
         return SnapshotBackup(work, request).preview()

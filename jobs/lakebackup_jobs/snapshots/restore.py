@@ -21,6 +21,7 @@ from lakebackup.plan.snapshots.restore import (
     sort_ranges,
 )
 from lakebackup.rules.times import format_ts
+from lakebackup.storage.nesting import require_outside
 from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
 from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
@@ -63,6 +64,7 @@ def run(
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
     made = planned(reader, request, spark, reporter, partial(plan_restore, request))
+    require_outside(request, request.folder)
     target = Target(request.folder)
     require_names(made, target.limits())
     digest = restore_digest(made)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lakebackup.errors import Refused, UsageProblem
+from lakebackup.storage.nesting import require_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
     from lakebackup.plan.topics.restore import RestorePlan
+    from lakebackup.requests import Request
     from lakebackup_jobs.targets.delta import DeltaTarget
 
 Written = TypeVar("Written", covariant=True)
@@ -186,12 +188,17 @@ class Target:
         """Drop what lets a restore be resumed; before it is on record as complete, it would start over."""
 
 
-def open_target(text: str, kafka: Callable[[str], Target], *, append: bool = False) -> Target:
+def open_target(
+    request: Request, text: str, kafka: Callable[[str], Target], *, append: bool = False
+) -> Target:
     """The target that `text` names: delta:PATH, dir:PATH or kafka://…, the rest of which `kafka` takes.
 
-    `append`: rows may be added to a table that is there. Raises UsageProblem.
+    `append`: rows may be added to a table that is there. Raises UsageProblem (a path in a
+    repository too).
     """
     scheme, _, rest = text.partition(":")
+    if rest and scheme in ("delta", "dir"):
+        require_outside(request, rest)
     if rest and scheme == "delta":
         from lakebackup_jobs.targets.delta import DeltaTarget
 

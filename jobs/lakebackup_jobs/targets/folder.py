@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Refused
+from lakebackup.rules.layout import topic_folder
 from lakebackup.storage import open_storage
 from lakebackup_jobs.targets import Held, Target, full_path
 
@@ -42,7 +43,7 @@ class FolderTarget(Target):
 
     def _taken(self, plan: RestorePlan) -> str | None:
         for topic in plan.topics:
-            for found in self._storage.list(f"topics/{topic.target}/"):
+            for found in self._storage.list(topic_folder(topic.target)):
                 return found.path
         return None
 

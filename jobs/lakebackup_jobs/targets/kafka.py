@@ -39,7 +39,7 @@ def target_of(request: RestoreRequest, reader: CatalogReader) -> Target:
     if idle and request.target.startswith(("delta:", "dir:")):
         raise UsageProblem(f"{', '.join(idle)}: only where the records go into topics (--to kafka://…).")
     return open_target(
-        request.target, lambda servers: KafkaTarget(request, servers, reader), append=request.append
+        request, request.target, lambda servers: KafkaTarget(request, servers, reader), append=request.append
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from lakebackup.rules.layout import data_name
+from lakebackup.rules.layout import data_name, topic_folder
 from lakebackup.sql_engine.worker import PerNumber, session_on
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.container import FileWriter
@@ -195,7 +195,8 @@ class _RewriteJob(PartitionJob):
                 target = self.targets[file.scope]
                 # Named by place in the order, so that a restore that is resumed writes the same files again.
                 sink.commit(
-                    f"topics/{target}/partition={file.region}/{data_name(target, int(file.region), seq)}",
+                    f"{topic_folder(target)}partition={file.region}/"
+                    f"{data_name(target, int(file.region), seq)}",
                     if_absent=False,
                 )
         return kept

@@ -27,6 +27,7 @@ from lakebackup.plan.topics.request import (
 from lakebackup.plan.topics.restore import RestorePlan, TopicPart, refusal, require_restorable
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
+from lakebackup.storage.nesting import require_outside
 from lakebackup.store.roots import Roots, destination_id
 from lakebackup.store.translations import publish
 from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
@@ -329,6 +330,7 @@ def _save(request: RestoreRequest, made: RestorePlan) -> dict[str, Any]:
     if not request.save_plan:
         return {}
     tool = f"lakebackup {version('lakebackup')}"
+    require_outside(request, request.save_plan, is_file=True)
     plan = saved.make(request, made, now=micros(datetime.now(UTC)), tool=tool)
     saved.write(Path(request.save_plan), plan)
     return {"plan": request.save_plan, "digest": plan.digest}

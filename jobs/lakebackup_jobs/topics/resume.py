@@ -100,8 +100,22 @@ def blocker(draft: InProgress, request: BackupRequest, work: Workspace, cluster:
     done = tasks_done(work, draft.backup_id)
     if not done:
         return "no task was done"
+    if topic := _under_old_path(draft, work):
+        return f"its version of lakebackup stored topic {topic} under a path that no catalog takes"
     rest = [split for task, some in enumerate(plan.tasks) if task not in done for split in some]
     return _changed(rest, request, work.source, cluster, reader)
+
+
+def _under_old_path(draft: InProgress, work: Workspace) -> str | None:
+    """A topic with `..` in its name that was stored before such names were encoded; None: there is none."""
+    folder = layout.source_folder(work.source)
+    places = {(s.scope, s.epoch) for task in draft.prepared.plan.tasks for s in task if ".." in s.scope}
+    stored = (
+        topic
+        for topic, epoch in sorted(places)
+        if next(work.storage.list(f"{folder}{epoch}/topics/{topic}/"), None)
+    )
+    return next(stored, None)
 
 
 def tasks_done(work: Workspace, backup_id: str) -> set[int]:

@@ -33,6 +33,7 @@ from lakebackup.rules import layout
 from lakebackup.rules.kinds import no_source
 from lakebackup.sql_engine.limits import Limits
 from lakebackup.storage.local import writing_to
+from lakebackup.storage.nesting import require_outside
 from lakebackup.store.lease import is_held
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.scratch import findings
@@ -87,6 +88,8 @@ def run(request: DrillRequest, *, spark: SparkSession | None = None, reporter: R
         raise UsageProblem(
             f"--scratch {request.scratch} is not a folder.", hint="Make it, or give one that is there."
         )
+    if request.scratch:
+        require_outside(request, f"{request.scratch}/{PREFIX}")
     seed = None
     if request.backup_id is None and request.to_ts is None:
         seed = secrets.randbelow(2**31) if request.seed is None else request.seed

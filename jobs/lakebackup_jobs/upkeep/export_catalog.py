@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.recovery.exchange import EXCHANGED, Form, export
 from lakebackup.requests import Request
 from lakebackup.storage import open_storage
+from lakebackup.storage.nesting import require_outside
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
@@ -33,6 +34,7 @@ def run(request: ExportRequest, *, reporter: Reporter) -> dict[str, Any]:
     """
     work = Workspace(request, "", reporter)
     reader = CatalogReader.require(request.destination, request.catalog)
+    require_outside(request, request.folder)
     folder = open_storage(request.folder, private=False)
     reporter.start(None, None, "export", "rows")
     made = export(reader, folder, request.form, reporter.update)

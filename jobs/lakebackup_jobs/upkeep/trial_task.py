@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged
+from lakebackup.rules.layout import topic_folder
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.task import Task
@@ -64,7 +65,7 @@ class CompareRecords(ReadJob, Task):
         try:
             restored = _digest(
                 block
-                for reader in _restored_files(f"{self.folder}/topics/{topic}/partition={first.region}")
+                for reader in _restored_files(f"{self.folder}/{topic_folder(topic)}partition={first.region}")
                 for block in reader
             )
         except Damaged as error:

@@ -325,20 +325,21 @@ def _proved(roots: Roots, reporter: Reporter) -> Iterator[tuple[str, Storage]]:
 def _data_folders(storage: Storage, of_queues: Callable[[str], bool]) -> Iterator[str]:
     """One folder a topic and epoch, some a backup of a snapshot, of a change feed or of an engine's
     queues: not as many as there are files. `of_queues`: whether a source may be an engine."""
-    for source in storage.folders():
-        if source in layout.RESERVED:
+    for folder_name in storage.folders():
+        if folder_name in layout.RESERVED:
             continue
-        for backup_id in storage.folders(f"{source}/snapshots/"):
-            yield f"{source}/snapshots/{backup_id}/"
-            yield f"{source}/backups/{backup_id}/listing/"
-        # Not each of them has files of the engine's own.
-        for backup_id in storage.folders(layout.backups_folder(source)) if of_queues(source) else ():
-            yield layout.queue_files_folder(source, backup_id)
-            yield f"{source}/backups/{backup_id}/listing/"
-            yield layout.scan_folder(source, backup_id)
+        source = layout.source_of(folder_name)
+        for backup_id in storage.folders(f"{folder_name}/snapshots/"):
+            yield f"{folder_name}/snapshots/{backup_id}/"
+            yield f"{folder_name}/backups/{backup_id}/listing/"
+        if source and of_queues(source):  # not each of them has files of the engine's own
+            for backup_id in storage.folders(layout.backups_folder(source)):
+                yield layout.queue_files_folder(source, backup_id)
+                yield f"{folder_name}/backups/{backup_id}/listing/"
+                yield layout.scan_folder(source, backup_id)
         for folder in ("log", "fulls"):
-            for backup_id in storage.folders(f"{source}/{folder}/"):
-                yield f"{source}/{folder}/{backup_id}/"
-        for epoch in storage.folders(f"{source}/"):
-            for topic in storage.folders(f"{source}/{epoch}/topics/"):
-                yield f"{source}/{epoch}/topics/{topic}/"
+            for backup_id in storage.folders(f"{folder_name}/{folder}/"):
+                yield f"{folder_name}/{folder}/{backup_id}/"
+        for epoch in storage.folders(f"{folder_name}/"):
+            for topic in storage.folders(f"{folder_name}/{epoch}/topics/"):
+                yield f"{folder_name}/{epoch}/topics/{topic}/"

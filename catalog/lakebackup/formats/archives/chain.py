@@ -20,6 +20,7 @@ from lakebackup.rows.backups import Backup, DataFile, Position
 from lakebackup.rows.base import ARCHIVE
 from lakebackup.rows.digest import Digest
 from lakebackup.rows.tables import json_line
+from lakebackup.rules import layout
 from lakebackup.rules.kinds import require_kind
 
 if TYPE_CHECKING:
@@ -325,7 +326,7 @@ class _BackupRows:
         sequenced = summary is not None and summary.sequenced and bool(summary.vbuckets)
         return DataFile(
             destination=self.destination,
-            path=stored_path(self.source, copied.path),
+            path=layout.archive_path(self.source, copied.path),
             backup_id=self.backup_id,
             added_in=self.number,
             source=self.source,
@@ -362,11 +363,6 @@ def _cut(
             new = (last + 1 for uuid, last in branches[place].items() if uuid not in before)
             cut[place] = min([ends[place], *new])
     return cut
-
-
-def stored_path(source: str, path: str) -> str:
-    """The path in the destination of a file of an archive."""
-    return f"{source}/archive/{path}"
 
 
 def takeovers(

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A backup of an engine's queues, as the query queue_restore_points has it; `*_ts` in ms."""
+    """A backup of an engine's queues, as the query queue_restore_points has it; `*_ts` in ms.
+
+    `continues_to`: the number of the last backup before the restore `restore_id` whose history it continues.
+    """
 
     backup_id: str
     number: int
@@ -39,6 +42,7 @@ class Point:
     restore_id: str | None
     start_ts: int
     end_ts: int
+    continues_to: int | None
 
     def covers(self, tid: int | None, ts: int | None) -> bool:
         """Whether it is the first of a path to have reached the point."""
@@ -133,6 +137,30 @@ def reached_by(points: Sequence[Point], restore_path: RestorePath, tid: int) -> 
         p for p in {*lying, *restore_path.links} if p.last_tid >= tid and p.number <= restore_path.last.number
     ]
     return min(reached, key=lambda p: p.number, default=restore_path.last)
+
+
+def last_ended_by(points: Sequence[Point], restore_path: RestorePath, tid: int | None) -> Point:
+    """The newest backup of the path's history that ended at or before a tid (None: any), whether or not the
+    path contains it."""
+    ended = (p for p in _history(points, restore_path.last) if tid is None or p.last_tid <= tid)
+    return next(ended, restore_path.full)
+
+
+def _history(points: Sequence[Point], last: Point) -> Iterator[Point]:
+    """The complete backups of the history that ends with one, the newest first, whatever they depend on.
+
+    A restore of the engine leaves the backups between the one that it restored and the next one taken.
+    """
+    ascending = sorted(points, key=lambda p: p.number)
+    first_numbers = {p.restore_id: p.number for p in reversed(ascending)}
+    newest = last.number
+    for point in reversed(ascending):
+        if point.number > newest:
+            continue
+        if point.state == "complete":
+            yield point
+        if point.continues_to is not None and point.number == first_numbers[point.restore_id]:
+            newest = point.continues_to
 
 
 def _covering(

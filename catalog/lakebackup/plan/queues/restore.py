@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup import requests
 from lakebackup.errors import Damaged, NotFound, Refused
 from lakebackup.formats.queues.headers import HeaderNames
-from lakebackup.plan.queues.paths import Point, RestorePath, reached_by, restore_paths
+from lakebackup.plan.queues.paths import Point, RestorePath, last_ended_by, reached_by, restore_paths
 from lakebackup.plan.topics.request import passed_over
 from lakebackup.rows.base import QUEUES
 from lakebackup.rules import layout, patterns, topic_settings
@@ -234,6 +234,7 @@ def _plan(
             unread, upto = [damaged.message], restore_path.last.last_tid
     parameters["to_tid"] = upto
     files = _select(reader, parameters)
+    config_from = last_ended_by(points, restore_path, upto)
     if upto is not None:
         restore_path = _shortened(restore_path, files)
         parameters["link"] = restore_path.last.link
@@ -243,8 +244,7 @@ def _plan(
     whole = (upto is None or upto >= reached.last_tid) and reached == restore_path.last
     queues = _queues(request, files, restore_path.last)
     renamed = any(queue.scope != queue.target for queue in queues)
-    before = restore_path.links[restore_path.done_by(upto)]
-    config, torn = _config(request, reader, restore_path.last, before)
+    config, torn = _config(request, reader, restore_path.last, config_from)
     newest = upto is None and not request.backup
     full = restore_path.full
     return QueueRestorePlan(
@@ -304,15 +304,16 @@ def _queues(request: QueueRestoreRequest, files: Selection, last: Point) -> tupl
 
 
 def _config(
-    request: QueueRestoreRequest, reader: CatalogReader, last: Point, before: Point
+    request: QueueRestoreRequest, reader: CatalogReader, last: Point, config_from: Point
 ) -> tuple[tuple[ConfigFile, ...], list[str]]:
-    """The schema history of the last backup of the path, cut at the point, since messages may need its
-    newest version; the configuration as it was last seen at or before the point."""
+    """The engine's own files, and why they cannot be restored: the configuration of `config_from`, and the
+    schema history of the last backup of the path, cut at the point, since messages may need its newest
+    version."""
     rows = reader.rows(
         "queue_restore_config",
         source=request.source,
         backup_id=last.backup_id,
-        config_id=before.backup_id,
+        config_id=config_from.backup_id,
     )
     files = tuple(ConfigFile(**{name: row[name] for name in ConfigFile.__match_args__}) for row in rows)
     torn = [f"{row['path']} was {row['outcome']} when it was last checked" for row in rows if row["outcome"]]

@@ -20,20 +20,15 @@ def break_lease(
     Examples:
         lakebackup catalog break-lease source-prod --reason 'its machine is gone'
     """
-    import json
-    import time
-
     where = call.where
-    from lakebackup.rows.upkeep import Audit
     from lakebackup.storage import open_storage
     from lakebackup.store import lease
+    from lakebackup.store.caller import OK
     from lakebackup.store.writer import CatalogWriter
-    from lakebackup_jobs.lifecycle.identity import holder
+    from lakebackup_jobs.lifecycle.identity import audit_entry
 
     broken = lease.break_lease(open_storage(where), name, reason)
     detail = {"reason": reason, "holder": broken.holder, "since_ms": broken.since_ms}
-    at = time.time_ns() // 1000
-    CatalogWriter(None, *call.places).append_audit(
-        Audit(at=at, actor=holder(), action="break_lease", subject=name, detail=json.dumps(detail))
-    )
+    entry = audit_entry("break_lease", name, detail, outcome=OK)
+    CatalogWriter(None, *call.places).append_audit(entry)
     call.report.result({"lease": name, "holder": broken.holder, "reason": reason})

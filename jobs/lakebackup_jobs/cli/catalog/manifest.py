@@ -32,7 +32,11 @@ def manifest(
 
     from lakebackup.errors import EnvironmentProblem
     from lakebackup.formats.snapshots.manifest_json import manifest_json
+    from lakebackup.requests import Request
+    from lakebackup.storage.nesting import require_outside
 
+    if out is not None:
+        require_outside(call.request(Request), str(out), is_file=True)
     reader = call.reader()
     pieces = manifest_json(reader, reader.resolve_backup(backup))
     if out is None:

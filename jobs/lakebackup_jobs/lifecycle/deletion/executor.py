@@ -23,6 +23,7 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import in_batches
 from lakebackup.store import tombstones
+from lakebackup.store.caller import OK
 from lakebackup.store.roots import destination_id
 from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
 from lakebackup_jobs.lifecycle.deletion.task import KEYS_DELETED, DeleteKeys, DeleteObjects
@@ -244,6 +245,7 @@ class Deletion:
                 action=self.action,
                 subject=prune.prune_id,
                 detail=json.dumps({"source": prune.source, **detail, **json.loads(prune.asked)}),
+                outcome=OK,
             ),
             prune.prune_id.rpartition("-")[2],
         )

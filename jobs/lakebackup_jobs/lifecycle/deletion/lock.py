@@ -13,7 +13,7 @@ from lakebackup.errors import Busy, LakebackupError
 from lakebackup.rows.upkeep import Audit, Restore
 from lakebackup.rules import layout
 from lakebackup.store import tombstones
-from lakebackup_jobs.lifecycle.identity import audit_entry
+from lakebackup_jobs.lifecycle.identity import audit_entry, holder
 from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ class RestoreLog:
             from_ts=made.from_ts,
             to_ts=made.to_ts,
             selection=made.selection,
+            actor=holder(),
         )
 
     def row(self, state: State, problem: str | None = None, **counts: int | None) -> None:

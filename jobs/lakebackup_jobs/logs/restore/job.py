@@ -51,7 +51,7 @@ def run(
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
-    target = open_target(request.target, partial(_change_topics, request))
+    target = open_target(request, request.target, partial(_change_topics, request))
     if not request.dry_run:
         work.start_jvm()
     before = target.held()

@@ -18,6 +18,7 @@ from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
 from lakebackup.rules.topic_settings import TopicSettings
+from lakebackup.storage.nesting import require_outside
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.planning import planned
@@ -83,6 +84,7 @@ class _Run:
         self._client = {**request.kafka, "bootstrap.servers": servers}
         self._topics = Topics(self._client)
         self._reader = current_catalog(request.destination, request.catalog)
+        require_outside(request, request.folder)
         self._folder = EngineFolder(request.folder)
 
     def preview(self) -> dict[str, Any]:

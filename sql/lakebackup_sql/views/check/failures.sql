@@ -1,5 +1,6 @@
 -- Runs that ended in an error, of the last 100 days at least: backups, imports, merges, compactions, prunes and
--- truncates. Not a run that was killed, one that another run kept from working, or one whose flags are wrong.
+-- truncates. Not a run that was killed, one that another run kept from working, one whose flags are wrong, or one that
+-- names servers, topics or paths that no backup of the source was taken from.
 -- started_time: started_at, in UTC
 -- time: at, in UTC
 -- age_ms: from its end to the present

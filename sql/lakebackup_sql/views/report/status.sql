@@ -39,7 +39,7 @@
 --   of a merge, a compaction, a prune or a truncate when the next such run ends well
 -- failed_run: what the last of them was: backup, follow, full, import, merge, compact, prune or truncate
 -- last_failure: when that ended, in UTC; null: there is none
--- failure: its error
+-- failure: its message, and what to do next
 WITH newest AS (
   SELECT n.source, n.backup_id, n.base, n.link, n.started_at, n.finished_at, n.bytes
   FROM (
@@ -96,7 +96,7 @@ ended_well AS (
 failed AS (
   SELECT
     f.source, COUNT(*) AS failed_runs, MAX(f.at) AS failed_at, MAX_BY(f.run, f.at) AS failed_run,
-    MAX_BY(CONCAT(f.error, ': ', f.message), f.at) AS failure
+    MAX_BY(COALESCE(NULLIF(f.message, ''), f.error), f.at) AS failure
   FROM raw_failures AS f
   LEFT JOIN ended_well AS e
     ON f.source = e.source AND CASE WHEN f.run IN ('follow', 'import') THEN 'backup' ELSE f.run END = e.run

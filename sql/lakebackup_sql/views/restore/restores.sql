@@ -5,7 +5,7 @@
 -- to_time: to_ts, in UTC; null: no bound
 SELECT
   restore_id, at, source, scope, region, state, target, from_ts, to_ts, selection, position, entries, bytes,
-  detail, timestamp_micros(at) AS time,
+  detail, actor, timestamp_micros(at) AS time,
   CASE
     WHEN from_ts >= 281474976710656 THEN timestamp_millis(from_ts DIV 262144)
     WHEN from_ts >= 0 THEN timestamp_millis(from_ts)

@@ -252,6 +252,42 @@ def test_the_configuration_is_none_of_after_the_point(made: Made) -> None:
         assert [file.path for file in made.plan(to_tid=tid).config] == [configs[number]]
 
 
+def test_the_configuration_at_a_point_is_of_a_backup_that_the_path_passes_over(made: Made) -> None:
+    made.full(1000, 100)
+    made.child(1, 2000, 400)
+    made.child(1, 3000, 500)
+    made.child(1, 4000, 600)
+    made.file(4, (101, 600))
+    configs = {number: made.schema(number, "config") for number in (1, 2, 3, 4)}
+    schemas = {number: made.schema(number) for number in (1, 2, 3, 4)}
+    for tid, number in ((399, 1), (400, 2), (450, 2), (500, 3), (599, 3), (600, 4)):
+        plan = made.plan(to_tid=tid)
+        assert [link.number for link in plan.restore_path.links] == [1, 4]
+        assert [file.path for file in plan.config] == [configs[number], schemas[4]]
+
+
+def test_the_configuration_at_a_point_is_of_the_history_that_is_restored(made: Made) -> None:
+    made.full(1000, 100)
+    made.child(1, 2000, 300)
+    made.child(1, 3000, 400)
+    made.restored("r", 3, whole=False, tid=350)
+    made.child(1, 5000, 500, restore="r", begin_ts=4000)
+    made.child(1, 6000, 600, begin_ts=4000)
+    made.restored("s", 1, whole=True, tid=100)
+    made.child(1, 8000, 450, restore="s", begin_ts=7000)
+    for number in (3, 4, 5, 6):
+        made.file(number, (101, 450))
+    configs = {number: made.schema(number, "config") for number in range(1, 7)}
+
+    def config(**point: int) -> list[str]:
+        return [file.path for file in made.plan(**point).config]
+
+    assert config(to_tid=440) == [configs[1]]  # 2 to 5 were left by the second restore
+    assert config(backup=5, to_tid=590) == [configs[4]]
+    assert config(backup=5, to_tid=450) == [configs[2]]  # 3 was left by the first one
+    assert config(backup=3, to_tid=399) == [configs[2]]
+
+
 def test_a_differential_in_place_of_incrementals(made: Made) -> None:
     made.full(1000, 100)
     made.child(1, 2000, 200)

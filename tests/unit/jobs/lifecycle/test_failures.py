@@ -30,7 +30,11 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LinesCase:
     made.run()
     made.file.write_text("one\ntwo\nthree\nfour")
     monkeypatch.setenv("LAKEBACKUP_KAFKA__SASL_PASSWORD", SECRET)
-    monkeypatch.setattr(Lines, "copy", fails(EnvironmentProblem(f"no {SECRET} for kafka://me:pw@host\nmore")))
+    monkeypatch.setattr(
+        Lines,
+        "copy",
+        fails(EnvironmentProblem(f"no {SECRET} for kafka://me:pw@host\nmore", hint="Start it.")),
+    )
     return made
 
 
@@ -48,21 +52,21 @@ def left(case: LinesCase, **changes: Any) -> list[dict[str, Any]]:
     return seen(case.root, "SELECT source_kind, run, error, message, exit_code FROM failures")
 
 
-def test_a_row_has_no_secret_and_one_line(case: LinesCase) -> None:
+def test_a_row_has_the_message_and_no_secret(case: LinesCase) -> None:
     (row,) = left(case)
     assert row == {
         "source_kind": "lines",
         "run": "backup",
         "error": "EnvironmentProblem",
-        "message": "no **** for kafka://****@host",
+        "message": "no **** for kafka://****@host\nmore\nStart it.",
         "exit_code": 6,
     }
 
 
 def test_a_bug_is_a_failure_too(case: LinesCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lines, "copy", fails(KeyError("x" * 1000)))
+    monkeypatch.setattr(Lines, "copy", fails(KeyError("x" * 3000)))
     (row,) = left(case)
-    assert (row["error"], row["exit_code"], len(row["message"])) == ("KeyError", 1, 300)
+    assert (row["error"], row["exit_code"], len(row["message"])) == ("KeyError", 1, 2000)
 
 
 def test_no_row_of_a_dry_run_or_of_wrong_flags(case: LinesCase, monkeypatch: pytest.MonkeyPatch) -> None:

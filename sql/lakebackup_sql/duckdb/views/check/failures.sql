@@ -1,4 +1,4 @@
--- 6aa9712a8318d81a clock raw_failures
+-- 766dfd0369926c61 clock raw_failures
 SELECT
   f.*,
   TIMESTAMP_MICROS(f.started_at) AS started_time,

@@ -1,4 +1,4 @@
--- 8df7ad04128482e5 raw_audit
+-- a6212351192a1022 raw_audit
 SELECT
   a.*,
   TIMESTAMP_MICROS(a."at") AS time

@@ -1,4 +1,4 @@
--- 2355d376355c6f1b backups clock compactions due_runs growth log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unusable_backups
+-- 744993d59e47ae22 backups clock compactions due_runs growth log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unusable_backups
 WITH newest AS (
   SELECT
     n.source,
@@ -125,7 +125,7 @@ WITH newest AS (
     COUNT(*) AS failed_runs,
     MAX(f."at") AS failed_at,
     ARG_MAX(f.run, f."at") AS failed_run,
-    ARG_MAX(f.error || ': ' || f.message, f."at") AS failure
+    ARG_MAX(COALESCE(NULLIF(f.message, ''), f.error), f."at") AS failure
   FROM raw_failures AS f
   LEFT JOIN ended_well AS e
     ON f.source = e.source

@@ -1,4 +1,4 @@
--- 2231ea321322a187 raw_restores
+-- e6c5276a9d592496 raw_restores
 SELECT
   restore_id,
   "at",
@@ -14,6 +14,7 @@ SELECT
   entries,
   bytes,
   detail,
+  actor,
   TIMESTAMP_MICROS("at") AS time,
   CASE
     WHEN from_ts >= 281474976710656

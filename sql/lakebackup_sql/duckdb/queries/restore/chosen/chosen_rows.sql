@@ -1,4 +1,4 @@
--- 417629c85cc53655 chosen
+-- 25894346ca7ba78d chosen
 SELECT
   COUNT(*) AS rows_chosen,
   MIN(c.path) AS first_path,
@@ -8,6 +8,6 @@ SELECT
 FROM (
   SELECT
     path,
-    REGEXP_EXTRACT(path, '^[^/]+/[0-9a-f]{32}/topics/([^/]+)/partition=', 1) AS topic
+    REGEXP_EXTRACT(path, '^[^/]+/[0-9a-f]{32}/topics/([^/%]+)/partition=', 1) AS topic
   FROM chosen
 ) AS c

@@ -1,0 +1,3 @@
+ALTER TABLE IDENTIFIER(:table) ADD COLUMNS (
+  actor STRING COMMENT 'account and host; null: not recorded'
+)
