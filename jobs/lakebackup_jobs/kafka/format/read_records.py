@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from lakebackup.plan.records import Span, Wanted
+    from lakebackup.rules.schema_ids import Part
     from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.container import FileReader
     from lakebackup_jobs.kafka.format.values import Decoder
@@ -207,16 +208,17 @@ class _Rows:
         micros = pa.array(np.where(known, ts, 0) * 1000, mask=~known)
         return micros.cast(pa.timestamp("us", self._zone))
 
-    def _json(self, which: str) -> tuple[Any, list[str | None]]:
+    def _json(self, which: Part) -> tuple[Any, list[str | None]]:
         made = f"{which}_json"
         if made not in self._made:
-            found = [self._decoded(data) for data in self._bytes(which).to_pylist()]
+            found = [self._decoded(data, which) for data in self._bytes(which).to_pylist()]
             self._made[made] = pa.array([text for text, _ in found], pa.string()), [why for _, why in found]
         held: tuple[Any, list[str | None]] = self._made[made]
         return held
 
-    def _decoded(self, data: bytes | None) -> tuple[str | None, str | None]:
-        text, problem = self._decoder.decode(data) if self._decoder else (None, None)
+    def _decoded(self, data: bytes | None, part: Part) -> tuple[str | None, str | None]:
+        decoder, topic = self._decoder, self._file.scope
+        text, problem = decoder.decode(data, topic, part) if decoder else (None, None)
         return (text if text or problem else _own_json(data)), problem
 
     def _problem(self) -> Any:
