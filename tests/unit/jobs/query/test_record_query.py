@@ -231,6 +231,22 @@ def test_an_id_of_two_contexts_is_decoded_by_the_context_of_the_topic(made: Made
     assert "Payment (subject payments-value, version 1, in the context .partner" in unknown["p"]
 
 
+def test_bytes_whose_schema_a_header_names_carry_no_id(made: MadeBackups) -> None:
+    name = made.backup([[Record(0, 0)]], topic="_schemas")
+    schema = {"subject": "orders-value", "version": 1, "schema_id": 1, "schema_text": '"long"'}
+    position = {"backup_id": name, "scope": "_schemas", "kind": "schema", "log_position": 1}
+    made.add(filled(SchemaRecord, **schema, **position, schema_type="AVRO"))
+    value = b"\0\0\0\0\1\x0e"
+    headers = (("other", b"x"), ("__value_schema_id", b"\1" + b"g" * 16))
+    made.backup([[Record(0, 0, 0, value, value, headers), Record(0, 1, 0, b"k", value, (("a", b""),))]])
+    first, second = rows(
+        made,
+        "SELECT key_json AS k, value_json AS v, problem AS p FROM records('orders') ORDER BY kafka_offset",
+    )
+    assert first == {"k": "7", "v": None, "p": "value: its schema is named by a header, which is not read"}
+    assert (second["v"], second["p"]) == ("7", None)
+
+
 def test_values_with_a_schema_id_are_decoded(made: MadeBackups) -> None:
     values = [b"\0\0\0\0\1\x0e", b'\0\0\0\0\2{"id": 8}', b"\0\0\0\0\3\x08\x01", b"\0\0\0\0\x09?", b"7"]
     made.backup([[Record(0, i, i, b"k", value) for i, value in enumerate(values)]])
