@@ -145,6 +145,54 @@ class SchemaIds:
         return frozenset(meaning.space for meaning in every if meaning.names(topic, part))
 
 
+@dataclass(frozen=True, slots=True)
+class IdUse:
+    """An id that keys or values of a topic carry, restored into the topic `target`."""
+
+    topic: str
+    target: str
+    part: Part
+    number: int
+
+
+def mismatches(uses: Iterable[IdUse], source_ids: SchemaIds, target_ids: SchemaIds) -> list[str]:
+    """A sentence on each use of an id that means another schema at the target, or none there.
+
+    Bytes may look like an id and be none. So ids that the source's registry never gave out do not count; of a
+    source whose registry is not backed up, those that the target's registry does not know.
+    """
+    sentences = []
+    for use in uses:
+        if use.number not in (source_ids or target_ids):
+            continue
+        subject = f"topic {use.target}: id {use.number} of its {use.part}s"
+        if not source_ids:
+            sentences.append(f"{subject} cannot be compared: no backup holds the source's registry")
+            continue
+        saved = source_ids.meaning(use.number, use.topic, use.part)
+        current = target_ids.meaning(use.number, use.target, use.part)
+        if isinstance(current, str):  # a mapped topic is not named by the subjects
+            current = target_ids.meaning(use.number, use.topic, use.part)
+        if use.number not in target_ids:
+            sentences.append(f"{subject} is missing from the target's registry; it is {saved}")
+        elif isinstance(saved, str) or isinstance(current, str):
+            if not _same(use, source_ids, target_ids):
+                problem = saved if isinstance(saved, str) else current
+                sentences.append(f"{subject} cannot be compared: {problem}")
+        elif saved.schema != current.schema:
+            sentences.append(f"{subject} is {saved} in the backup, and {current} at the target")
+    return sentences
+
+
+def _same(use: IdUse, source_ids: SchemaIds, target_ids: SchemaIds) -> bool:
+    """Whether an id can mean the same schemas in both, though it is not known which of them."""
+    saved, current = (
+        {meaning.schema for meaning in ids.candidates(use.number, use.topic, use.part)}
+        for ids in (source_ids, target_ids)
+    )
+    return saved == current
+
+
 def _listed(meanings: Sequence[Meaning], separator: str) -> str:
     """Some meanings as a text, each schema and space once."""
     texts = list(dict.fromkeys(map(str, meanings)))

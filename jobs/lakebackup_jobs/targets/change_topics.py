@@ -185,9 +185,9 @@ class ChangeTopics(Target):
                 hint="Restore under another prefix (?prefix=TEXT). To resume a restore that was cut off, "
                 "give the same --startts and --endts.",
             )
-        there = {state.scope for state in states}
+        existing = {state.scope for state in states}
         for topic in topics:
-            if topic not in there:
+            if topic not in existing:
                 self._cluster.check_topic(topic, self._partitions, self._copies, _SETTINGS)
 
     def _present(self, topics: Iterable[str]) -> list[TopicState]:

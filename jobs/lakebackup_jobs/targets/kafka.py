@@ -19,6 +19,7 @@ from lakebackup_jobs.targets import Target, open_target
 from lakebackup_jobs.targets.registries import Registries
 from lakebackup_jobs.targets.settings_before import SettingsBefore
 from lakebackup_jobs.targets.topics import NewTopic, Topics, group_of
+from lakebackup_jobs.targets.used_schemas import compare_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -65,7 +66,8 @@ class KafkaTarget(Target):
         self._restore_id = ""
         self._own_groups: list[str] = []
         self._notes: list[str] = []
-        self._before: dict[str, Mapping[str, str] | None] = {}
+        self._settings_by_topic: dict[str, Mapping[str, str] | None] = {}
+        self._reader = reader
         self._registries = Registries(request, self._client, reader)
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
@@ -80,8 +82,21 @@ class KafkaTarget(Target):
                     "refused_because": self._misfit(plan, t, there),
                 }
                 for t in plan.topics
-            ]
+            ],
+            **self._described_schemas(plan),
         }
+
+    def _described_schemas(self, plan: RestorePlan) -> dict[str, Any]:
+        sentences = self._schemas(plan)
+        if not sentences:
+            return {}
+        refused = {"refused_because": "; ".join(sentences)} if self._request.strict_schemas else {}
+        return {"schemas": sentences, **refused}
+
+    def _schemas(self, plan: RestorePlan) -> list[str]:
+        """What is wrong with the ids of schemas in the records, at the target."""
+        strict = self._request.strict_schemas
+        return compare_schemas(plan, self._reader, self._registries, all_files=strict)
 
     def prepare(self, plan: RestorePlan, restore_id: str, *, resumed: bool) -> None:
         self._restore_id = restore_id
@@ -94,19 +109,27 @@ class KafkaTarget(Target):
                     hint="Restore into another topic with --map a=b; --append adds to records, --continue "
                     "what earlier restores did not bring; --repartition takes any number of partitions.",
                 )
+            sentences = self._schemas(plan)
+            if sentences and self._request.strict_schemas:
+                raise Refused(
+                    "; ".join(sentences) + ".",
+                    hint="Restore the registry's topic first, or register these schemas with the same ids. "
+                    "Without --strict-schemas this is a warning.",
+                )
+            self._notes += sentences
         existing = {
             state.scope: state for state in self._cluster.describe({t.target for t in plan.topics} & there)
         }
-        before = self._settings_before
-        self._before = {name: before.record(state) for name, state in existing.items()}
+        records = self._settings_before
+        self._settings_by_topic = {name: records.record(state) for name, state in existing.items()}
         created: list[str] = []
         try:
             for t in plan.topics:
                 if t.target in there:
                     self._cluster.suspend(t.target)
                 else:
-                    created.append(t.target)
                     self._notes += self._cluster.make(self._new(t))
+                    created.append(t.target)
         except LakebackupError:
             if not resumed:
                 self._undo(created, existing)
@@ -116,12 +139,12 @@ class KafkaTarget(Target):
         """Delete the topics that were made, and put the settings of the others back, before anything was
         written."""
         for name, state in existing.items():
-            own = self._before.get(name)
+            own = self._settings_by_topic.get(name)
             if own is not None:
                 self._cluster.put_back(name, own)
                 self._settings_before.forget(state)
         for name in created:
-            with suppress(LakebackupError):  # it may not be there, and this user may not delete topics
+            with suppress(LakebackupError):  # this user may not delete topics
                 if not self._cluster.held(name):
                     self._cluster.delete_topic(name)
 
@@ -242,7 +265,7 @@ class KafkaTarget(Target):
         return [*self._notes, *notes, *self._cluster.hidden({t.target for t in plan.topics})]
 
     def unfinished(self) -> str:
-        topics = ", ".join(sorted(self._before))
+        topics = ", ".join(sorted(self._settings_by_topic))
         return topics and (
             f"Retention of {topics} is suspended (retention.ms=-1 and others) until the same command has "
             "finished; set it yourself if you give up the restore."
@@ -256,15 +279,15 @@ class KafkaTarget(Target):
     def _settle(self, plan: RestorePlan, topic: TopicPart) -> Sequence[str]:
         """Give a topic its final settings; retention last, and only when it does not eat what was restored. A
         topic that was there keeps its own, unless the backup's were asked for."""
-        request, before = self._request, self._before.get(topic.target)
-        own_stay = before is not None and request.settings == "auto" and not request.continued
-        settings = TopicSettings(before) if before is not None and own_stay else topic.settings
+        request, own_before = self._request, self._settings_by_topic.get(topic.target)
+        keeps_own = own_before is not None and request.settings == "auto" and not request.continued
+        settings = TopicSettings(own_before) if own_before is not None and keeps_own else topic.settings
         if topic.scope in self._registries.of(plan):
             # Whatever it was: a registry needs every key's last record.
             settings = replace(settings, own={**settings.own, "cleanup.policy": "compact"})
         oldest = min((p.min_ts for p in topic.parts), default=None)
         largest = max((p.raw_bytes for p in topic.parts), default=0)
         notes = self._cluster.settle(topic.target, settings, oldest, request.settings, largest=largest)
-        if before is None or request.settings == "suspended":
+        if own_before is None or request.settings == "suspended":
             return notes
-        return [*notes, *self._cluster.changed(topic.target, before, beside=notes)]
+        return [*notes, *self._cluster.changed(topic.target, own_before, notes)]

@@ -68,9 +68,9 @@ class Topics(Cluster):
             if isinstance(topic, NewTopic):
                 replication, settings, _ = self._fitted(topic)
                 create = partial(self.check_topic, topic.name, topic.regions, replication)
-                self._accepted(lambda put: create({**settings, **put}))
+                self._accepted(lambda changes: create({**settings, **changes}))
             else:
-                self._accepted(lambda put: self.alter_settings(topic, put=put, validate_only=True))
+                self._accepted(lambda changes: self.alter_settings(topic, put=changes, validate_only=True))
         except Refused as error:
             return error.message.rstrip(".")
         return None
@@ -83,12 +83,14 @@ class Topics(Cluster):
         """Make a topic with its saved settings, and suspend what would eat old records; returns `notes`.
         Raises Refused when the cluster does not accept it."""
         replication, settings, notes = self._fitted(new)
-        self._accepted(lambda put: self.create_topic(new.name, new.regions, replication, {**settings, **put}))
+        self._accepted(
+            lambda changes: self.create_topic(new.name, new.regions, replication, {**settings, **changes})
+        )
         return notes
 
     def suspend(self, topic: str) -> None:
         """Suspend what would eat old records of a topic that is there."""
-        self._accepted(lambda put: self.alter_settings(topic, put=put))
+        self._accepted(lambda changes: self.alter_settings(topic, put=changes))
 
     def _fitted(self, new: NewTopic) -> tuple[int, Mapping[str, str], Sequence[str]]:
         """Replication and settings of a topic to be made, such that this cluster can write it, and what a
@@ -98,9 +100,9 @@ class Topics(Cluster):
         needed = int(own) if own else self._least_in_sync
         if needed <= replication:
             return replication, new.settings, ()
-        whose = "at the source" if own else "by this cluster's brokers"
+        origin = "at the source" if own else "by this cluster's brokers"
         note = (
-            f"topic {new.name} gets {MIN_IN_SYNC}={replication}, which is {needed} {whose}: it has "
+            f"topic {new.name} gets {MIN_IN_SYNC}={replication}, which is {needed} {origin}: it has "
             f"{replication} replicas here, and with more nobody could write it"
         )
         return replication, {**new.settings, MIN_IN_SYNC: str(replication)}, [note]
@@ -149,15 +151,15 @@ class Topics(Cluster):
         """Give a topic its own settings back that a restore suspended."""
         self._put_back(topic, own, list(SUSPENDED))
 
-    def changed(self, topic: str, before: Mapping[str, str], *, beside: Sequence[str]) -> list[str]:
-        """Notes on settings that a restore changes for good in a topic that was there, `beside` others."""
+    def changed(self, topic: str, own: Mapping[str, str], notes: Sequence[str]) -> list[str]:
+        """Notes on settings that a restore changes for good in a topic that had its `own` before, unless
+        other `notes` name them."""
         (state,) = self.describe([topic])
         return [
             f"topic {topic}: {name} is now {state.settings.get(name, 'not set')}, and was "
-            f"{before.get(name, 'not set')} before the restore"
+            f"{own.get(name, 'not set')} before the restore"
             for name in SUSPENDED
-            if state.settings.get(name) != before.get(name)
-            and not any(f"{name}=-1" in note for note in beside)
+            if state.settings.get(name) != own.get(name) and not any(f"{name}=-1" in note for note in notes)
         ]
 
     def _put_back(self, topic: str, own: Mapping[str, str], names: Collection[str]) -> None:

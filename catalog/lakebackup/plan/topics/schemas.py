@@ -87,6 +87,12 @@ def left_alone(ours: Iterable[RegistryRecord], theirs: Iterable[RegistryRecord])
     ]
 
 
+def readable(records: Iterable[RegistryRecord]) -> list[RegistryRecord]:
+    """The schemas that a registry with these records gives out by their ids."""
+    latest = _latest_schemas(records).values()
+    return [record for record in latest if record.schema_id is not None and record.schema_text is not None]
+
+
 def _latest_schemas(records: Iterable[RegistryRecord]) -> dict[Key, RegistryRecord]:
     held: dict[Key, RegistryRecord] = {}
     for record in records:

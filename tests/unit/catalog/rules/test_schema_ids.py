@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
-from lakebackup.rules.schema_ids import Part, SchemaIds, schema_ids, split_subject
+from lakebackup.rules.schema_ids import IdUse, Part, SchemaIds, mismatches, schema_ids, split_subject
 
 
 def record(name: str, /, **fields: str) -> str:
@@ -159,3 +160,68 @@ def test_records_without_subject_or_with_odd_schemas_keep_their_meaning() -> Non
     ids = schema_ids(rows)
     for number in (1, 2, 3):
         assert not isinstance(ids.meaning(number, "a", "value"), str)
+
+
+def use(number: int = 1, topic: str = "a", target: str = "a", part: Part = "value") -> IdUse:
+    return IdUse(topic, target, part, number)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "uses", "words"),
+    [
+        pytest.param(
+            [row("a-value", 1, CUSTOMER)], [row("a-value", 1, CUSTOMER)], [use()], [], id="the same"
+        ),
+        pytest.param(
+            [row("a-value", 1, CUSTOMER)],
+            [row("a-value", 1, CUSTOMER, scope="registry", epoch="")],
+            [use()],
+            [],
+            id="the same in a registry of another name",
+        ),
+        pytest.param(
+            [row("a-value", 1, CUSTOMER)],
+            [row("invoices-value", 1, PAYMENT)],
+            [use()],
+            ["topic a: id 1 of its values is Customer .subject a-value, version 1, .* and Payment"],
+            id="another schema",
+        ),
+        pytest.param(
+            [row("a-value", 1, CUSTOMER)],
+            [row("a-value", 2, CUSTOMER)],
+            [use()],
+            ["topic a: id 1 of its values is missing from the target's registry; it is Customer"],
+            id="missing",
+        ),
+        pytest.param([row("a-value", 1, CUSTOMER)], [row("b", 9, PAYMENT)], [use(9)], [], id="no id of ours"),
+        pytest.param([], [row("b", 9, PAYMENT)], [use(8)], [], id="no registry saved, and no id of theirs"),
+        pytest.param(
+            [],
+            [row("b", 9, PAYMENT)],
+            [use(9, part="key")],
+            ["topic a: id 9 of its keys cannot be compared: no backup holds the source's registry"],
+            id="no registry saved, and an id of theirs",
+        ),
+        pytest.param(
+            [row("a-value", 1, CUSTOMER), row(":.eu:x", 1, PAYMENT)],
+            [row("a-value", 1, CUSTOMER), row(":.eu:x", 1, PAYMENT)],
+            [use(target="b"), use(topic="x", target="y")],
+            [],
+            id="the same registry, under other names of topics",
+        ),
+        pytest.param(
+            [row("a-value", 1, CUSTOMER), row(":.eu:a-value", 1, PAYMENT)],
+            [row("a-value", 1, CUSTOMER)],
+            [use()],
+            ["id 1 of its values cannot be compared: schema 1 means Customer"],
+            id="not known which",
+        ),
+    ],
+)
+def test_ids_are_compared_with_those_of_the_target(
+    ours: list[dict[str, Any]], theirs: list[dict[str, Any]], uses: list[IdUse], words: list[str]
+) -> None:
+    sentences = mismatches(uses, schema_ids(ours), schema_ids(theirs))
+    assert len(sentences) == len(words)
+    for sentence, pattern in zip(sentences, words, strict=True):
+        assert re.search(pattern, sentence), sentence

@@ -11,11 +11,15 @@ from typing import Any
 from uuid import UUID
 
 import fastavro
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.rules.schema_ids import Meaning, Schema, SchemaIds, Space, schema_ids
+from lakebackup_jobs.kafka.format.records import VALUE, VALUE_LENGTH, WIDTH, Columns
+from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
+from lakebackup_jobs.kafka.format.used_ids import used_ids
 from lakebackup_jobs.kafka.format.values import MOST_BYTES, Decoder
 
 NODE = {
@@ -259,3 +263,23 @@ def test_an_id_with_two_meanings_is_not_guessed() -> None:
         text, problem = Decoder(schema_ids([*same, other])).decode(framed(b"\2", 1), "orders", "value")
         assert text is None
         assert "different schemas" in (problem or "")
+
+
+def test_ids_of_a_block_are_those_that_its_keys_and_values_carry() -> None:
+    values = [
+        framed(b"x", 7),
+        framed(b"", 7),
+        framed(b"y", 2**31 - 1),
+        b"\0\0\0\0",
+        None,
+        b"\1\0\0\0\5",
+        b"text",
+    ]
+    values += [b"\0" * 8, b"\0\xff\xff\xff\xff", b""]
+    data, rows = b"", np.full((len(values), WIDTH), -1, np.int64)
+    for number, value in enumerate(values):
+        rows[number, [VALUE, VALUE_LENGTH]] = len(data), -1 if value is None else len(value)
+        data += value or b""
+    block = Columns(np.frombuffer(data, np.uint8), rows, FORMAT_V2)
+    assert used_ids(block, "value") == {7, 2**31 - 1}
+    assert used_ids(block, "key") == set()
