@@ -120,8 +120,9 @@ class KafkaTarget(Target):
         existing = {
             state.scope: state for state in self._cluster.describe({t.target for t in plan.topics} & there)
         }
-        records = self._settings_before
-        self._settings_by_topic = {name: records.record(state) for name, state in existing.items()}
+        # A run that is resumed has recorded them, where they were not those of a topic that it made.
+        own_of = self._settings_before.read if resumed else self._settings_before.record
+        self._settings_by_topic = {name: own_of(state) for name, state in existing.items()}
         created: list[str] = []
         try:
             for t in plan.topics:
@@ -141,8 +142,9 @@ class KafkaTarget(Target):
         for name, state in existing.items():
             own = self._settings_by_topic.get(name)
             if own is not None:
-                self._cluster.put_back(name, own)
-                self._settings_before.forget(state)
+                with suppress(LakebackupError):  # they stay recorded
+                    self._cluster.put_back(name, own)
+                    self._settings_before.forget(state)
         for name in created:
             with suppress(LakebackupError):  # this user may not delete topics
                 if not self._cluster.held(name):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, NotFound
 from lakebackup.rules import layout
-from lakebackup_jobs.targets.topics import LARGEST, SUSPENDED
+from lakebackup_jobs.targets.topics import LARGEST, RETENTION, SUSPENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from lakebackup.plan.partitions import TopicState
     from lakebackup.storage import Storage
@@ -31,8 +31,12 @@ class SettingsBefore:
     def record(self, topic: TopicState) -> Mapping[str, str] | None:
         """The topic's own settings before restores changed any; None when that is not known, since a restore
         made the topic and did not finish."""
+        recorded = self.read(topic)
+        # Retention is put back last, in one request.
+        if recorded is not None and _has(topic.settings, RETENTION):
+            return recorded
         if is_suspended(topic.settings):
-            return self._read(topic)
+            return None
         with suppress(EnvironmentProblem):  # a restore from storage that cannot be written starts over
             self._storage.put(self._path(topic), json.dumps(topic.settings).encode(), if_absent=False)
         return topic.settings
@@ -42,7 +46,8 @@ class SettingsBefore:
         with suppress(EnvironmentProblem):
             self._storage.delete(self._path(topic))
 
-    def _read(self, topic: TopicState) -> Mapping[str, str] | None:
+    def read(self, topic: TopicState) -> Mapping[str, str] | None:
+        """What is recorded of the topic; None: nothing."""
         try:
             settings: Mapping[str, str] = json.loads(self._storage.get(self._path(topic)))
         except NotFound:
@@ -57,4 +62,9 @@ class SettingsBefore:
 
 def is_suspended(settings: Mapping[str, str]) -> bool:
     """Whether settings are those of a topic in the middle of a restore."""
-    return all(settings.get(name) == value for name, value in SUSPENDED.items() if name != LARGEST)
+    return _has(settings, [name for name in SUSPENDED if name != LARGEST])
+
+
+def _has(settings: Mapping[str, str], names: Iterable[str]) -> bool:
+    """Whether settings are the suspended ones, of these names."""
+    return all(settings.get(name) == SUSPENDED[name] for name in names)

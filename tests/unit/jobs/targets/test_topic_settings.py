@@ -198,6 +198,9 @@ def test_settings_before_are_kept_until_a_restore_has_finished(tmp_path: Path) -
     suspended = TopicState("t", "e1", 1, 1, {**own, **SUSPENDED})
     assert before.record(suspended) == own
     assert SettingsBefore(open_storage(str(tmp_path)), "c1").record(suspended) == own
+    # One whose restore was killed after it had put back all but retention.
+    half = {name: SUSPENDED[name] for name in ("retention.ms", "retention.bytes", "cleanup.policy")}
+    assert before.record(replace(suspended, settings=half)) == own
     # One that a restore made, or another topic of the name, or another cluster's: unknown.
     assert before.record(replace(suspended, epoch="e2")) is None
     assert SettingsBefore(open_storage(str(tmp_path)), "c2").record(suspended) is None
