@@ -57,6 +57,7 @@ class RestoreOptions(TypedDict, total=False):
     approximate: bool
     settings: Literal["auto", "saved", "suspended"]
     zero_as_one: bool
+    strict_schemas: bool
     kafka: Mapping[str, str]
 
 

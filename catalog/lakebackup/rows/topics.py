@@ -6,10 +6,14 @@ from dataclasses import dataclass
 
 from lakebackup.rows.base import Int32, Row
 
+#: In place of the topic in a row of a group whose position cannot be saved; the view shows NULL.
+NO_TOPIC = ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group(Row):
-    """What a consumer group had committed for one partition when a backup began (Admin API)."""
+    """What a consumer group had committed for one partition when a backup began (Admin API), or that there
+    was a group whose position cannot be saved: its `scope` is NO_TOPIC."""
 
     backup_id: str
     source: str

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lakebackup.errors import LakebackupError
 from lakebackup.plan.records import RecordsPlan, plan_records
+from lakebackup.rules.schema_ids import schema_ids
 from lakebackup.sql_engine.guard.check import check_select
 from lakebackup_jobs.lifecycle.tasks.splits import MOST_TASKS
 from lakebackup_jobs.query.answer import Result
@@ -190,11 +191,11 @@ def plans(reader: CatalogReader, checked: Checked) -> list[RecordsPlan]:
 
 def _job(reader: CatalogReader, plan: RecordsPlan) -> ReadRecords:
     from lakebackup_jobs.kafka.format.read_records import ReadRecords
-    from lakebackup_jobs.kafka.format.values import Decoder, schemas_of
+    from lakebackup_jobs.kafka.format.values import Decoder
 
     decoded = {"key_json", "value_json", "problem"} & set(plan.call.columns)
     schemas = reader.rows("value_schemas", source=plan.source) if decoded else []
-    decoder = Decoder(schemas_of(schemas)) if decoded else None
+    decoder = Decoder(schema_ids(schemas)) if decoded else None
     return ReadRecords(plan.call.columns, plan.wanted, plan.to_ts, reader.destinations(), decoder, None)
 
 

@@ -184,6 +184,10 @@ class Target:
         """Put things in their final state; returns what the person must know."""
         return []
 
+    def unfinished(self) -> str:
+        """What a person must know of the target after a restore that did not finish; empty: nothing."""
+        return ""
+
     def forget(self) -> None:
         """Drop what lets a restore be resumed; before it is on record as complete, it would start over."""
 

@@ -185,6 +185,10 @@ class ChangeTopics(Target):
                 hint="Restore under another prefix (?prefix=TEXT). To resume a restore that was cut off, "
                 "give the same --startts and --endts.",
             )
+        existing = {state.scope for state in states}
+        for topic in topics:
+            if topic not in existing:
+                self._cluster.check_topic(topic, self._partitions, self._copies, _SETTINGS)
 
     def _present(self, topics: Iterable[str]) -> list[TopicState]:
         """Those of the topics that are there."""
@@ -209,10 +213,14 @@ class ChangeTopics(Target):
         return bool(lost)
 
     def _make(self, topics: Sequence[str]) -> None:
-        there, copies = set(self._cluster.topic_names()), min(_COPIES, self._cluster.brokers())
+        there = set(self._cluster.topic_names())
         for topic in topics:
             if topic not in there:
-                self._cluster.create_topic(topic, self._partitions, copies, _SETTINGS)
+                self._cluster.create_topic(topic, self._partitions, self._copies, _SETTINGS)
+
+    @property
+    def _copies(self) -> int:
+        return min(_COPIES, self._cluster.brokers())
 
     def _staged(self, folder: str) -> list[str] | None:
         try:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakebackup.errors import Refused, UsageProblem
+from lakebackup.errors import LakebackupError, Refused, UsageProblem
 from lakebackup.rows.base import UNKNOWN
 from lakebackup.rows.topics import IN_PART, Translation
+from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.storage import open_storage
 from lakebackup.store.translations import object_path, put_rows
 from lakebackup_jobs.targets import Target, open_target
 from lakebackup_jobs.targets.registries import Registries
-from lakebackup_jobs.targets.topics import Topics, group_of
+from lakebackup_jobs.targets.settings_before import SettingsBefore
+from lakebackup_jobs.targets.topics import NewTopic, Topics, group_of
+from lakebackup_jobs.targets.used_schemas import compare_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from lakebackup.plan.partitions import TopicState
     from lakebackup.plan.topics.request import RestoreRequest
     from lakebackup.plan.topics.restore import RestorePlan, TopicPart
     from lakebackup.storage import Storage
@@ -59,6 +65,9 @@ class KafkaTarget(Target):
         self._cluster = Topics(self._client)
         self._restore_id = ""
         self._own_groups: list[str] = []
+        self._notes: list[str] = []
+        self._settings_by_topic: dict[str, Mapping[str, str] | None] = {}
+        self._reader = reader
         self._registries = Registries(request, self._client, reader)
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
@@ -69,11 +78,25 @@ class KafkaTarget(Target):
                     "target": t.target,
                     "action": "write into" if t.target in there else "create",
                     **({"placed": "by key"} if self._request.repartition else {}),
+                    **({"notes": list(notes)} if (notes := self._notes_of(t, there)) else {}),
                     "refused_because": self._misfit(plan, t, there),
                 }
                 for t in plan.topics
-            ]
+            ],
+            **self._described_schemas(plan),
         }
+
+    def _described_schemas(self, plan: RestorePlan) -> dict[str, Any]:
+        sentences = self._schemas(plan)
+        if not sentences:
+            return {}
+        refused = {"refused_because": "; ".join(sentences)} if self._request.strict_schemas else {}
+        return {"schemas": sentences, **refused}
+
+    def _schemas(self, plan: RestorePlan) -> list[str]:
+        """What is wrong with the ids of schemas in the records, at the target."""
+        strict = self._request.strict_schemas
+        return compare_schemas(plan, self._reader, self._registries, all_files=strict)
 
     def prepare(self, plan: RestorePlan, restore_id: str, *, resumed: bool) -> None:
         self._restore_id = restore_id
@@ -86,14 +109,57 @@ class KafkaTarget(Target):
                     hint="Restore into another topic with --map a=b; --append adds to records, --continue "
                     "what earlier restores did not bring; --repartition takes any number of partitions.",
                 )
-        for t in plan.topics:
-            self._cluster.make_ready(
-                t.target,
-                regions=self._request.partitions or t.regions,
-                replication=t.replication,
-                settings=t.settings.own,
-                there=t.target in there,
-            )
+            sentences = self._schemas(plan)
+            if sentences and self._request.strict_schemas:
+                raise Refused(
+                    "; ".join(sentences) + ".",
+                    hint="Restore the registry's topic first, or register these schemas with the same ids. "
+                    "Without --strict-schemas this is a warning.",
+                )
+            self._notes += sentences
+        existing = {
+            state.scope: state for state in self._cluster.describe({t.target for t in plan.topics} & there)
+        }
+        # A run that is resumed has recorded them, where they were not those of a topic that it made.
+        own_of = self._settings_before.read if resumed else self._settings_before.record
+        self._settings_by_topic = {name: own_of(state) for name, state in existing.items()}
+        created: list[str] = []
+        try:
+            for t in plan.topics:
+                if t.target in there:
+                    self._cluster.suspend(t.target)
+                else:
+                    self._notes += self._cluster.make(self._new(t))
+                    created.append(t.target)
+        except LakebackupError:
+            if not resumed:
+                self._undo(created, existing)
+            raise
+
+    def _undo(self, created: Sequence[str], existing: Mapping[str, TopicState]) -> None:
+        """Delete the topics that were made, and put the settings of the others back, before anything was
+        written."""
+        for name, state in existing.items():
+            own = self._settings_by_topic.get(name)
+            if own is not None:
+                with suppress(LakebackupError):  # they stay recorded
+                    self._cluster.put_back(name, own)
+                    self._settings_before.forget(state)
+        for name in created:
+            with suppress(LakebackupError):  # this user may not delete topics
+                if not self._cluster.held(name):
+                    self._cluster.delete_topic(name)
+
+    @cached_property
+    def _settings_before(self) -> SettingsBefore:
+        return SettingsBefore(open_storage(self._request.destination), self._cluster.cluster_id())
+
+    def _new(self, topic: TopicPart) -> NewTopic:
+        regions = self._request.partitions or topic.regions
+        return NewTopic(topic.target, regions, topic.replication, topic.settings.own)
+
+    def _notes_of(self, topic: TopicPart, there: Collection[str]) -> Sequence[str]:
+        return () if topic.target in there else self._cluster.notes(self._new(topic))
 
     def into(self, plan: RestorePlan) -> dict[str, Any]:
         there = set(self._cluster.topic_names())
@@ -108,7 +174,9 @@ class KafkaTarget(Target):
             return why
         registry = topic.scope in self._registries.of(plan)
         if topic.target not in there:
-            return self._registries.misfit(plan, topic, partitions=1, held=0) if registry else None
+            if registry and (why := self._registries.misfit(plan, topic, partitions=1, held=0)):
+                return why
+            return self._colliding(plan, topic) or self._cluster.refusal(self._new(topic))
         (state,) = self._cluster.describe([topic.target])
         wanted = self._request.partitions or (None if self._request.repartition else topic.regions)
         if wanted not in (None, state.regions):
@@ -119,6 +187,15 @@ class KafkaTarget(Target):
         if held and not self._request.append and topic.scope not in {scope for scope, _ in plan.until or ()}:
             from_nowhere = ", and no restore that is known brought them" if plan.until is not None else ""
             return f"topic {topic.target} holds records already ({held} offsets){from_nowhere}"
+        return self._cluster.refusal(topic.target)
+
+    def _colliding(self, plan: RestorePlan, topic: TopicPart) -> str | None:
+        """Why a topic cannot be made beside the others of the plan: to brokers, `.` and `_` are one letter in
+        the names of metrics."""
+        same = topic.target.replace(".", "_")
+        for name in sorted(t.target for t in plan.topics):
+            if name != topic.target and name.replace(".", "_") == same:
+                return f"topics {name} and {topic.target} cannot be in one cluster: their names collide"
         return None
 
     def write(self, content: Records) -> list[RegionOutcome]:
@@ -183,8 +260,18 @@ class KafkaTarget(Target):
             put_rows(storage, object_path(here, rows), here, rows)
 
     def finish(self, plan: RestorePlan) -> Sequence[str]:
+        existing = {state.scope: state for state in self._cluster.describe({t.target for t in plan.topics})}
         notes = [note for t in plan.topics for note in self._settle(plan, t)]
-        return [*notes, *self._cluster.hidden({t.target for t in plan.topics})]
+        for state in existing.values():
+            self._settings_before.forget(state)
+        return [*self._notes, *notes, *self._cluster.hidden({t.target for t in plan.topics})]
+
+    def unfinished(self) -> str:
+        topics = ", ".join(sorted(self._settings_by_topic))
+        return topics and (
+            f"Retention of {topics} is suspended (retention.ms=-1 and others) until the same command has "
+            "finished; set it yourself if you give up the restore."
+        )
 
     def forget(self) -> None:
         self._cluster.delete_group(group_of(self._restore_id))
@@ -192,11 +279,17 @@ class KafkaTarget(Target):
             self._cluster.delete_group(name)
 
     def _settle(self, plan: RestorePlan, topic: TopicPart) -> Sequence[str]:
-        """Put the saved settings back; retention last, and only when it does not eat what was restored."""
-        saved = topic.settings
+        """Give a topic its final settings; retention last, and only when it does not eat what was restored. A
+        topic that was there keeps its own, unless the backup's were asked for."""
+        request, own_before = self._request, self._settings_by_topic.get(topic.target)
+        keeps_own = own_before is not None and request.settings == "auto" and not request.continued
+        settings = TopicSettings(own_before) if own_before is not None and keeps_own else topic.settings
         if topic.scope in self._registries.of(plan):
             # Whatever it was: a registry needs every key's last record.
-            saved = replace(saved, own={**saved.own, "cleanup.policy": "compact"})
+            settings = replace(settings, own={**settings.own, "cleanup.policy": "compact"})
         oldest = min((p.min_ts for p in topic.parts), default=None)
         largest = max((p.raw_bytes for p in topic.parts), default=0)
-        return self._cluster.settle(topic.target, saved, oldest, self._request.settings, largest=largest)
+        notes = self._cluster.settle(topic.target, settings, oldest, request.settings, largest=largest)
+        if own_before is None or request.settings == "suspended":
+            return notes
+        return [*notes, *self._cluster.changed(topic.target, own_before, notes)]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound
-from lakebackup.plan.topics.schemas import RegistryRecord, conflicts, left_alone
+from lakebackup.plan.topics.schemas import RegistryRecord, conflicts, left_alone, readable
+from lakebackup.rules.schema_ids import SchemaIds, schema_ids
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.format.registry import decode
@@ -67,6 +68,28 @@ class Registries:
                     found[topic.scope] = left_alone(self._ours(plan, topic), theirs)
             storage.put(path, json.dumps(found).encode(), if_absent=False)
         return {scope: frozenset(positions) for scope, positions in found.items() if positions}
+
+    def at_target(self, plan: RestorePlan) -> SchemaIds | None:
+        """What ids mean at the target once the plan is carried out, by its registries' topics; None: it has
+        none. A registry with too many records to compare counts as none."""
+        restored = [t for t in plan.topics if t.scope in self.of(plan)]
+        cluster = Cluster(self._client)
+        existing = set(cluster.topic_names()) & {*self._request.schema_topics, *(t.target for t in restored)}
+        records = {topic: self._theirs(topic) for topic in sorted(existing) if self._is_small(cluster, topic)}
+        for topic in restored:
+            records[topic.target] = [*records.get(topic.target, ()), *self._ours(plan, topic)]
+        if not records:
+            return None
+        return schema_ids(
+            {**asdict(record), "scope": topic, "epoch": ""}
+            for topic, history in records.items()
+            for record in readable(history)
+        )
+
+    def _is_small(self, cluster: Cluster, topic: str) -> bool:
+        states = cluster.describe([topic])
+        _, regions = cluster.positions(states, "read_committed")
+        return len(regions) == 1 and regions[0].end - regions[0].low <= MOST_RECORDS
 
     def _records(self, plan: RestorePlan) -> dict[str, int]:
         if self._known is None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from lakebackup.errors import Refused
 from lakebackup.rules.retention import limits_passed
-from lakebackup_jobs.kafka.admin.cluster import Cluster, Denied
+from lakebackup_jobs.kafka.admin.cluster import MIN_IN_SYNC, Cluster, Denied
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lakebackup.rules.topic_settings import TopicSettings
 
 LONGEST = str(2**63 - 1)
+LARGEST = "max.message.bytes"
 
 # While records come back: old timestamps are taken and kept, nothing is deleted or compacted, and a record
 # that the source took is not too large.
@@ -25,13 +28,23 @@ SUSPENDED = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.before.max.ms": LONGEST,
     "message.timestamp.after.max.ms": LONGEST,
-    "max.message.bytes": str(2**30),
+    LARGEST: str(2**30),
 }
 
 # Clients may not write into these, and settings of theirs are not a restore's to change.
 BROKERS_OWN = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy")
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that a restore makes: its partitions, replication and settings as they were backed up."""
+
+    name: str
+    regions: int
+    replication: int
+    settings: Mapping[str, str]
 
 
 class Topics(Cluster):
@@ -48,14 +61,66 @@ class Topics(Cluster):
         _, regions = self.positions(self.describe([topic]), "read_uncommitted")
         return sum(r.high - r.low for r in regions)
 
-    def make_ready(
-        self, topic: str, *, regions: int, replication: int, settings: Mapping[str, str], there: bool
-    ) -> None:
-        """Make a topic that is not `there`, with its saved settings; suspend what would eat old records."""
-        if there:
-            self.alter_settings(topic, put=SUSPENDED)
-        else:
-            self.create_topic(topic, regions, min(replication, self.brokers()), {**settings, **SUSPENDED})
+    def refusal(self, topic: str | NewTopic) -> str | None:
+        """Why the cluster does not accept a new topic, or does not let a restore suspend the retention of one
+        that is there, in its own words; None: it does. Nothing is changed."""
+        try:
+            if isinstance(topic, NewTopic):
+                replication, settings, _ = self._fitted(topic)
+                create = partial(self.check_topic, topic.name, topic.regions, replication)
+                self._accepted(lambda changes: create({**settings, **changes}))
+            else:
+                self._accepted(lambda changes: self.alter_settings(topic, put=changes, validate_only=True))
+        except Refused as error:
+            return error.message.rstrip(".")
+        return None
+
+    def notes(self, new: NewTopic) -> Sequence[str]:
+        """What a person must know of a topic that would be made."""
+        return self._fitted(new)[2]
+
+    def make(self, new: NewTopic) -> Sequence[str]:
+        """Make a topic with its saved settings, and suspend what would eat old records; returns `notes`.
+        Raises Refused when the cluster does not accept it."""
+        replication, settings, notes = self._fitted(new)
+        self._accepted(
+            lambda changes: self.create_topic(new.name, new.regions, replication, {**settings, **changes})
+        )
+        return notes
+
+    def suspend(self, topic: str) -> None:
+        """Suspend what would eat old records of a topic that is there."""
+        self._accepted(lambda changes: self.alter_settings(topic, put=changes))
+
+    def _fitted(self, new: NewTopic) -> tuple[int, Mapping[str, str], Sequence[str]]:
+        """Replication and settings of a topic to be made, such that this cluster can write it, and what a
+        person must know of them."""
+        replication = min(new.replication, self.brokers())
+        own = new.settings.get(MIN_IN_SYNC)
+        needed = int(own) if own else self._least_in_sync
+        if needed <= replication:
+            return replication, new.settings, ()
+        origin = "at the source" if own else "by this cluster's brokers"
+        note = (
+            f"topic {new.name} gets {MIN_IN_SYNC}={replication}, which is {needed} {origin}: it has "
+            f"{replication} replicas here, and with more nobody could write it"
+        )
+        return replication, {**new.settings, MIN_IN_SYNC: str(replication)}, [note]
+
+    @cached_property
+    def _least_in_sync(self) -> int:
+        try:
+            return self.least_in_sync()
+        except Denied:
+            return 1
+
+    def _accepted(self, attempt: Callable[[Mapping[str, str]], None]) -> None:
+        """Try something with SUSPENDED, and where that is refused without the size of records, which
+        a cluster may limit."""
+        try:
+            attempt(SUSPENDED)
+        except Refused:
+            attempt({name: value for name, value in SUSPENDED.items() if name != LARGEST})
 
     def settle(
         self, topic: str, saved: TopicSettings, oldest: int | None, mode: str, *, largest: int = 0
@@ -81,6 +146,21 @@ class Topics(Cluster):
                 )
         self._put_back(topic, saved.own, retention)
         return [*notes, *_other_than_at_the_source(topic, saved, brokers or {}, retention)]
+
+    def put_back(self, topic: str, own: Mapping[str, str]) -> None:
+        """Give a topic its own settings back that a restore suspended."""
+        self._put_back(topic, own, list(SUSPENDED))
+
+    def changed(self, topic: str, own: Mapping[str, str], notes: Sequence[str]) -> list[str]:
+        """Notes on settings that a restore changes for good in a topic that had its `own` before, unless
+        other `notes` name them."""
+        (state,) = self.describe([topic])
+        return [
+            f"topic {topic}: {name} is now {state.settings.get(name, 'not set')}, and was "
+            f"{own.get(name, 'not set')} before the restore"
+            for name in SUSPENDED
+            if state.settings.get(name) != own.get(name) and not any(f"{name}=-1" in note for note in notes)
+        ]
 
     def _put_back(self, topic: str, own: Mapping[str, str], names: Collection[str]) -> None:
         self.alter_settings(

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.rows.topics import TopicSeen
+from lakebackup.rows.topics import NO_TOPIC, TopicSeen
 from lakebackup.rules.patterns import compile_pattern, is_internal, owned_patterns
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.topics import forks
@@ -69,7 +69,7 @@ def summary(plan: BackupPlan, source: str) -> dict[str, Any]:
         "end_ts": plan.end_ts,
         "gaps": len(plan.gaps),
         "fork": forks.describe(plan.fork) if plan.fork else None,
-        "groups": len({row.group_id for row in plan.groups}),
+        "groups": len({row.group_id for row in plan.groups if row.scope != NO_TOPIC}),
         "generations": [
             {"topic": scope, "generation": g.number, "because": g.anew} for scope, g in plan.restarted
         ],

@@ -97,7 +97,8 @@ def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) ->
             raise Incomplete(
                 f"Backup {draft.backup_id} was taken without what could not be read: "
                 f"{len(plan.left_out)} in all.",
-                hint="Give this user the rights that the warnings name, then back up again.",
+                hint="Give this user the rights that the warnings name, then back up again. Share groups "
+                "cannot be saved; --groups none leaves all groups out.",
             )
         return result
 

@@ -68,15 +68,28 @@ def move(request: GroupsRequest, reporter: Reporter) -> tuple[dict[str, Any], Gr
     reader = current_catalog(request.destination, request.catalog)
     servers = request.target.removeprefix("kafka://")
     target = Groups({**request.kafka, "bootstrap.servers": servers})
-    plan = _plan(request, reader, target)
+    source = only_source(reader, request.source)
+    _warn_of_unsaved(request, reader, source, reporter)
+    plan = _plan(request, reader, source, target)
     if not request.dry_run and plan.put:
         plan = _put(plan, target)
         _audit(request, plan, reporter)
     return _result(request, plan), plan
 
 
-def _plan(request: GroupsRequest, reader: CatalogReader, target: Groups) -> GroupPlan:
-    source = only_source(reader, request.source)
+def _warn_of_unsaved(request: GroupsRequest, reader: CatalogReader, source: str, reporter: Reporter) -> None:
+    """Warn of groups that the request names and whose positions no backup holds."""
+    expressions = [patterns.compile_pattern(text, kind=patterns.GROUP) for text in request.patterns]
+    for row in reader.rows("unsaved_groups", source=source):
+        name, protocol = row["group_id"], row["protocol"]
+        if name in request.groups or any(expression.fullmatch(name) for expression in expressions):
+            reporter.warning(
+                f"group {name} is not restored: backups hold no position of a {protocol} group. Set where it "
+                "starts in the target before its members do"
+            )
+
+
+def _plan(request: GroupsRequest, reader: CatalogReader, source: str, target: Groups) -> GroupPlan:
     if request.at_ts is None and not request.from_log:
         reader.define("wanted", "groups_of_points", source=source)
     else:

@@ -132,6 +132,11 @@ def _groups(
         topics=topics,
         existing=cluster.topic_names(),
     )
-    return rows, tuple(
-        f"consumer group {name} is not saved: {why}" for name, why in sorted(read.denied.items())
+    share = (
+        "it is a share group, whose position the brokers keep for themselves (or a streams group that has "
+        "committed nothing)"
+    )
+    return rows, (
+        *(f"consumer group {name} is not saved: {why}" for name, why in sorted(read.denied.items())),
+        *(f"group {name} is not saved: {share}" for name in read.share_groups),
     )

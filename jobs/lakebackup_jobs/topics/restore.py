@@ -6,6 +6,7 @@ restore is found again by what was asked for, and resumed with the same splits f
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -41,7 +42,7 @@ from lakebackup_jobs.topics.groups import GroupsRequest, move, short_of
 from lakebackup_jobs.topics.record_select import RecordSelect, staged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -155,15 +156,11 @@ def _carry_out(
         roots = Roots({**roots.uris, destination_id(scratch.storage): scratch.storage.uri})
     splits = write_splits(scratch.storage, made, layout.restore_folder(restore_id))
     reporter.start(made.entries, made.bytes, "restore")
-    try:
-        with splits.task_progress().watched(reporter.update):
-            from lakebackup_jobs.targets.records import Records
+    from lakebackup_jobs.targets.records import Records
 
-            outcomes = target.write(Records(work.cluster, splits, made, restore_id, roots))
-        reporter.update(made.entries, made.bytes)
-    except LakebackupError as error:
-        log.row("failed", problem=error.message)
-        raise
+    with splits.task_progress().watched(reporter.update), _failure_on_record(log, target, reporter):
+        outcomes = target.write(Records(work.cluster, splits, made, restore_id, roots))
+    reporter.update(made.entries, made.bytes)
     reporter.wait("publishing")
     notes = target.finish(made)
     publish(writer, restore_id)
@@ -186,6 +183,21 @@ def _carry_out(
         reporter.result(result)
         raise short_of(groups[1])
     return result
+
+
+@contextmanager
+def _failure_on_record(log: RestoreLog, target: Target, reporter: Reporter) -> Iterator[None]:
+    """Records a failure inside the block, and says what state the target is left in."""
+    try:
+        yield
+    except LakebackupError as error:
+        log.row("failed", problem=error.message)
+        error.hint = f"{error.hint} {target.unfinished()}".strip()
+        raise
+    except KeyboardInterrupt:
+        if state := target.unfinished():
+            reporter.warning(state)
+        raise
 
 
 def _resumed_plan(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged
 from lakebackup.rules.layout import topic_folder
+from lakebackup.rules.schema_ids import schema_ids
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.task import Task
@@ -148,10 +149,10 @@ def restored_records(reader: CatalogReader, source: str, folder: str) -> ds.Data
     from lakebackup.plan.records import Wanted
     from lakebackup.sql_engine.guard.records import COLUMNS
     from lakebackup_jobs.kafka.format.read_records import ReadRecords, schema_of
-    from lakebackup_jobs.kafka.format.values import Decoder, schemas_of
+    from lakebackup_jobs.kafka.format.values import Decoder
     from lakebackup_jobs.query.lazy_dataset import LazyDataset
 
-    decoder = Decoder(schemas_of(reader.rows("value_schemas", source=source)))
+    decoder = Decoder(schema_ids(reader.rows("value_schemas", source=source)))
     job = ReadRecords(tuple(COLUMNS), Wanted(), None, reader.destinations(), decoder, None)
 
     def scan() -> Iterator[pa.RecordBatch]:

@@ -51,7 +51,7 @@ _SAME = (
 # Places, credentials, waiting times, and what is done once the records are there.
 _ELSE = (
     "destination", "catalog", "source", "kafka", "remote", "lease_ttl_s", "dry_run", "save_plan", "plan",
-    "groups", "settings", "zero_as_one", "engine",
+    "groups", "settings", "zero_as_one", "engine", "strict_schemas", "schema_topics",
 )  # fmt: skip
 
 
@@ -80,6 +80,8 @@ class RestoreRequest(requests.Request):
     approximate: bool = False
     settings: str = "auto"
     zero_as_one: bool = False
+    strict_schemas: bool = False
+    schema_topics: tuple[str, ...] = ("_schemas",)
     save_plan: str | None = None
     plan: str | None = None
     engine: EngineChoice = "auto"

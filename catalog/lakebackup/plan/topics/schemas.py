@@ -9,10 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakebackup.rules.schema_ids import compact, split_subject
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _DELETIONS = ("delete_subject", "clear_subject")
+
+Key = tuple[str, tuple[str, str] | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +32,18 @@ class RegistryRecord:
     erased: bool
     problem: str | None
     position: int
+    schema_references: str | None = None
 
     @property
-    def key(self) -> tuple[str, str | None, int | None]:
+    def key(self) -> Key:
         """Later records with the same key replace this one."""
-        return self.kind, self.subject, self.version if self.kind == "schema" else None
+        subject = None if self.subject is None else split_subject(self.subject)
+        return self.kind, subject, self.version if self.kind == "schema" else None
 
     @property
-    def schema(self) -> tuple[str | None, str | None]:
-        return self.schema_type, self.schema_text
+    def schema(self) -> tuple[str | None, str, str]:
+        """What two records of one schema have in common."""
+        return self.schema_type, compact(self.schema_text or ""), compact(self.schema_references or "[]")
 
 
 def conflicts(ours: Iterable[RegistryRecord], theirs: Iterable[RegistryRecord]) -> list[str]:
@@ -70,20 +77,24 @@ def left_alone(ours: Iterable[RegistryRecord], theirs: Iterable[RegistryRecord])
     for record in theirs:
         keys.add(record.key)
         if record.kind == "schema":
-            subjects.add(record.subject)
+            subjects.add(record.key[1])
     return [
         record.position
         for record in ours
         if record.problem is not None
         or record.key in keys
-        or (record.kind in _DELETIONS and record.subject in subjects)
+        or (record.kind in _DELETIONS and record.key[1] in subjects)
     ]
 
 
-def _latest_schemas(
-    records: Iterable[RegistryRecord],
-) -> dict[tuple[str, str | None, int | None], RegistryRecord]:
-    held: dict[tuple[str, str | None, int | None], RegistryRecord] = {}
+def readable(records: Iterable[RegistryRecord]) -> list[RegistryRecord]:
+    """The schemas that a registry with these records gives out by their ids."""
+    latest = _latest_schemas(records).values()
+    return [record for record in latest if record.schema_id is not None and record.schema_text is not None]
+
+
+def _latest_schemas(records: Iterable[RegistryRecord]) -> dict[Key, RegistryRecord]:
+    held: dict[Key, RegistryRecord] = {}
     for record in records:
         if record.kind != "schema" or record.problem is not None:
             continue
@@ -94,14 +105,9 @@ def _latest_schemas(
     return held
 
 
-def _by_id(
-    held: Mapping[tuple[str, str | None, int | None], RegistryRecord],
-) -> dict[tuple[str, int | None], RegistryRecord]:
+def _by_id(held: Mapping[Key, RegistryRecord]) -> dict[tuple[str, int | None], RegistryRecord]:
     found: dict[tuple[str, int | None], RegistryRecord] = {}
     for record in held.values():
-        found.setdefault((_context(record.subject or ""), record.schema_id), record)
+        context, _ = split_subject(record.subject or "")
+        found.setdefault((context, record.schema_id), record)
     return found
-
-
-def _context(subject: str) -> str:
-    return subject.split(":")[1] if subject.startswith(":.") else ""

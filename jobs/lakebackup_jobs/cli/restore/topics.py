@@ -55,6 +55,11 @@ def topics(
     ),
     settings: options.TopicSettings = options.TOPIC_SETTINGS,
     zero_as_one: bool = options.ZERO_TIMESTAMPS_AS_ONE,
+    strict_schemas: bool = switch(
+        "--strict-schemas",
+        "Refuse when an id of a schema that the records use is missing from the target's registry, or means "
+        "another schema there.",
+    ),
     save_plan: str | None = option(
         "--save-plan FILE", "With --dry-run: keep the plan, to be applied with --plan."
     ),

@@ -49,6 +49,9 @@ ADMIN_TIMEOUT_S = 30.0
 MARKERS_S = 60.0
 #: Once every broker refuses or drops connections; one that only answers slowly has the whole time above.
 ALL_DOWN_S = 8.0
+#: A quota of topics created or changed recovers within seconds, or is too small for the request.
+QUOTA_S = 30.0
+MIN_IN_SYNC = "min.insync.replicas"
 #: Offsets of a partition that the broker knows.
 LOW = (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
 HIGH = (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
@@ -84,6 +87,20 @@ _PASSING = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 )
+# The cluster's own rules: it answers the same request in the same way until one of the two changes.
+_REFUSALS = frozenset(
+    {
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.TOPIC_ALREADY_EXISTS,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_REPLICA_ASSIGNMENT,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_REQUEST,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
 _NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - public names
 
 
@@ -95,6 +112,18 @@ class Passing(EnvironmentProblem):
 #: other for a moment.
 patiently = retry(
     retry=retry_if_exception_type(Passing), wait=wait_fixed(0.1), stop=stop_after_delay(10), reraise=True
+)
+
+
+class QuotaExceeded(Refused):
+    """Topics are created or changed faster than the cluster's quota allows."""
+
+
+within_quota = retry(
+    retry=retry_if_exception_type(QuotaExceeded),
+    wait=wait_exponential(multiplier=0.2, max=3),
+    stop=stop_after_delay(QUOTA_S),
+    reraise=True,
 )
 
 
@@ -267,18 +296,35 @@ class Cluster:
         return waiting(self.ends, wanted.keys())
 
     def create_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
-        """Create a topic; returns when brokers serve it. Refused when they reject the settings."""
+        """Create a topic; returns when brokers serve it. Raises as `check_topic`."""
+        self._create(name, partitions, replication, settings, validate_only=False)
+        self._until_described(name, partitions)
+
+    def check_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
+        """Raise Refused, with the broker's words, when the cluster does not accept a new topic: its name, its
+        settings, their policy, or a limit. Nothing is created."""
+        self._create(name, partitions, replication, settings, validate_only=True)
+
+    @within_quota
+    def _create(
+        self,
+        name: str,
+        partitions: int,
+        replication: int,
+        settings: Mapping[str, str],
+        *,
+        validate_only: bool,
+    ) -> None:
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(settings))
         try:
-            self._admin.create_topics([new])[name].result()
+            self._admin.create_topics([new], validate_only=validate_only)[name].result()
         except KafkaException as error:
-            if error.args[0].code() in (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION):
-                raise Refused(
-                    f"The broker does not accept topic {name} with its saved settings: {error.args[0].str()}",
-                    hint="Create the topic yourself and restore into it.",
-                ) from None
             raise self._unreachable(f"create topic {name}", error) from None
-        self._until_described(name, partitions)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; one that is not there is no error."""
+        with suppress(NotFound):
+            self._wait(self._admin.delete_topics([name])[name], f"delete topic {name}")
 
     def _until_described(self, name: str, partitions: int) -> None:
         def served() -> bool:
@@ -304,8 +350,7 @@ class Cluster:
         The description of a topic that overrides them lacks a time that its brokers have in hours or minutes.
         Raises Denied without the right DescribeConfigs on the cluster.
         """
-        resource = ConfigResource(ResourceType.BROKER, str(min(node.id for node in self._described().nodes)))
-        (entries,) = self._all(self._admin.describe_configs([resource]), "read a broker's settings").values()
+        entries = self._broker_settings()
         found = {}
         for setting, names in _AT_BROKER.items():
             for name, unit in names:
@@ -315,8 +360,28 @@ class Cluster:
                     break
         return found
 
-    def alter_settings(self, name: str, *, put: Mapping[str, str], drop: Collection[str] = ()) -> None:
-        """Set the overrides in `put` and remove those in `drop`; others stay as they are."""
+    def least_in_sync(self) -> int:
+        """How many replicas a topic without a setting of its own needs in sync to be written (the brokers'
+        `min.insync.replicas`). Raises Denied without the right DescribeConfigs on the cluster."""
+        entry = self._broker_settings().get(MIN_IN_SYNC)
+        return int(entry.value) if entry and entry.value else 1
+
+    def _broker_settings(self) -> Mapping[str, ConfigEntry]:
+        resource = ConfigResource(ResourceType.BROKER, str(min(node.id for node in self._described().nodes)))
+        (entries,) = self._all(self._admin.describe_configs([resource]), "read a broker's settings").values()
+        settings: Mapping[str, ConfigEntry] = entries
+        return settings
+
+    def alter_settings(
+        self,
+        name: str,
+        *,
+        put: Mapping[str, str],
+        drop: Collection[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Set the overrides in `put` and remove those in `drop`; others stay as they are. Raises Refused when
+        the cluster does not accept them; `validate_only` asks that alone."""
         changes = [
             ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in sorted(put.items())
         ]
@@ -324,7 +389,8 @@ class Cluster:
         if not changes:
             return
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
-        self._all(self._admin.incremental_alter_configs([resource]), f"change the settings of topic {name}")
+        futures = self._admin.incremental_alter_configs([resource], validate_only=validate_only)
+        self._all(futures, f"change the settings of topic {name}")
 
     def delete_group(self, group: str) -> None:
         """Forget a consumer group; one that is not there is no error."""
@@ -388,8 +454,15 @@ class Cluster:
         if waited > ADMIN_TIMEOUT_S * 2:
             raise EnvironmentProblem(f"Kafka at {self._servers} did not answer: could not {doing}.")
 
-    def _unreachable(self, doing: str, error: KafkaException) -> EnvironmentProblem | NotFound:
+    def _unreachable(self, doing: str, error: KafkaException) -> EnvironmentProblem | NotFound | Refused:
         reason: KafkaError = error.args[0]
+        if reason.code() in _REFUSALS:
+            kind = QuotaExceeded if reason.code() == KafkaError.THROTTLING_QUOTA_EXCEEDED else Refused
+            return kind(
+                f"Kafka at {self._servers} refuses to {doing}: {reason.str().rstrip('.')}.",
+                hint="Choose another name with --map, or create the topic yourself as the cluster allows it "
+                "and restore into it.",
+            )
         if reason.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001 - its public name
             return NotFound(f"Kafka at {self._servers} has no such topic: could not {doing}.")
         if reason.code() in _PASSING:

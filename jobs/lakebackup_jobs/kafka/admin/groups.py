@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from lakebackup.plan.topics.groups import Committed, GroupState
-from lakebackup.rows.topics import Group
+from lakebackup.rows.topics import NO_TOPIC, Group
 from lakebackup_jobs.kafka.admin import cluster
 from lakebackup_jobs.kafka.admin.cluster import Cluster, patiently
 
@@ -33,10 +41,12 @@ _HAS_MEMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class GroupsRead:
-    """What could be read, sorted by group; `denied` maps a group that could not be to the broker's words."""
+    """What could be read, sorted by group; `denied` maps a group that could not be to the broker's words.
+    `share_groups`: those whose positions no client can read."""
 
     groups: tuple[GroupState, ...]
     denied: Mapping[str, str]
+    share_groups: tuple[str, ...] = ()
 
 
 class Groups(Cluster):
@@ -44,14 +54,22 @@ class Groups(Cluster):
 
     @patiently
     def names(self) -> list[str]:
-        """Every classic and new-protocol consumer group, sorted; those of our own restores left out.
-
-        Share and streams groups are not among them: the client library does not list them.
-        """
-        found = self._wait(self._admin.list_consumer_groups(), "list the consumer groups")
-        for error in found.errors:  # of one broker; its groups would be missing without a word
+        """Every group, sorted, of whatever protocol; those of our own restores left out."""
+        answer = self._wait(self._admin.list_consumer_groups(), "list the consumer groups")
+        for error in answer.errors:  # of one broker; its groups would be missing without a word
             raise self._unreachable("list the consumer groups", error)
-        return sorted(g.group_id for g in found.valid if not g.group_id.startswith(OWN_GROUPS))
+        names = {group.group_id for group in answer.valid} | self._listed()
+        return sorted(name for name in names if not name.startswith(OWN_GROUPS))
+
+    def _listed(self) -> set[str]:
+        """Groups of every protocol: the newer call lists no share groups and no streams groups."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                groups = self._admin.list_groups(timeout=cluster.ADMIN_TIMEOUT_S)
+            return {str(group.id) for group in groups}
+        except KafkaException as error:
+            raise self._unreachable("list the groups", error) from None
 
     @patiently
     def read(self, names: Collection[str] | None = None) -> GroupsRead:
@@ -71,10 +89,10 @@ class Groups(Cluster):
             # The broker takes one group a request; the answers come in parallel.
             offsets |= self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])
         committed = self._asked(offsets, "read the offsets of consumer group", denied)
-        found = [
+        states = [
             GroupState(
                 group_id=name,
-                protocol="consumer" if about.type.name == "CONSUMER" else "classic",
+                protocol=_protocol(about),
                 state=about.state.name.lower(),
                 members=len(about.members),
                 offsets=_committed(committed[name].topic_partitions),
@@ -82,8 +100,11 @@ class Groups(Cluster):
             for name, about in sorted(described.items())
             if name in committed
         ]
-        # To the broker, a group that never was is a dead one.
-        return GroupsRead(tuple(g for g in found if g.offsets or g.state != "dead"), denied)
+        # To the broker, a group that never was is a dead one, and so is one of a protocol that the request
+        # does not know; of those only streams groups commit offsets.
+        groups = tuple(g for g in states if g.offsets or g.state != "dead")
+        strange = {g.group_id for g in states} - {g.group_id for g in groups} if names is None else set()
+        return GroupsRead(groups, denied, tuple(sorted(strange & self._listed())) if strange else ())
 
     def alter(self, offsets: Mapping[str, Sequence[Committed]]) -> set[str]:
         """Commit offsets for groups, which are created where they are missing; returns those with members.
@@ -126,6 +147,12 @@ class Groups(Cluster):
         return found
 
 
+def _protocol(about: Any) -> str:
+    if about.state == ConsumerGroupState.DEAD:
+        return "streams"
+    return "consumer" if about.type.name == "CONSUMER" else "classic"
+
+
 def _committed(partitions: Sequence[Any]) -> tuple[Committed, ...]:
     return tuple(
         Committed(
@@ -149,24 +176,26 @@ def group_rows(
     topics: Sequence[TopicState],
     existing: Collection[str],
 ) -> tuple[Group, ...]:
-    """Rows of `groups`: what was committed for the topics of a backup, and for topics that are gone.
+    """Rows of `groups`: what was committed for the topics of a backup, and for topics that are gone; and one
+    of each share group, without a topic.
 
     `existing` are all topics of the cluster; `ts` the instant in ms at which the groups were read.
     """
     epochs = {topic.scope: topic.epoch for topic in topics}
     there = set(existing)
-    return tuple(
-        Group(
-            backup_id=backup_id,
-            source=source,
+    row = partial(Group, backup_id=backup_id, source=source, ts=ts)
+    rows = [
+        row(
             group_id=group.group_id,
             protocol=group.protocol,
             state=group.state,
             epoch=epochs.get(c.scope),
-            ts=ts,
             **asdict(c),
         )
         for group in read.groups
         for c in group.offsets
         if c.scope in epochs or c.scope not in there
-    )
+    ]
+    nowhere = partial(row, state="unknown", scope=NO_TOPIC, epoch=None, region="", position=0)
+    rows += [nowhere(group_id=name, protocol="share") for name in read.share_groups]
+    return tuple(rows)

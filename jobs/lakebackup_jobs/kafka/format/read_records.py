@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from lakebackup.plan.records import Span, Wanted
+    from lakebackup.rules.schema_ids import Part
     from lakebackup.store.roots import Roots
     from lakebackup_jobs.kafka.format.container import FileReader
     from lakebackup_jobs.kafka.format.values import Decoder
@@ -41,6 +42,7 @@ _MOST_TEXT = 2**31 - 1
 OWN = {"value_digest": "STRING"}
 _COLUMNS = COLUMNS | OWN
 _TYPES = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "TIMESTAMP": pa.timestamp("us")}
+_BY_HEADER = (None, "its schema is named by a header, which is not read")
 _HEX: Any = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
 
 
@@ -207,16 +209,36 @@ class _Rows:
         micros = pa.array(np.where(known, ts, 0) * 1000, mask=~known)
         return micros.cast(pa.timestamp("us", self._zone))
 
-    def _json(self, which: str) -> tuple[Any, list[str | None]]:
+    def _json(self, which: Part) -> tuple[Any, list[str | None]]:
         made = f"{which}_json"
         if made not in self._made:
-            found = [self._decoded(data) for data in self._bytes(which).to_pylist()]
+            header_rows = self._named_by_header(which)
+            found = [
+                _BY_HEADER if row in header_rows else self._decoded(data, which)
+                for row, data in enumerate(self._bytes(which).to_pylist())
+            ]
             self._made[made] = pa.array([text for text, _ in found], pa.string()), [why for _, why in found]
         held: tuple[Any, list[str | None]] = self._made[made]
         return held
 
-    def _decoded(self, data: bytes | None) -> tuple[str | None, str | None]:
-        text, problem = self._decoder.decode(data) if self._decoder else (None, None)
+    def _named_by_header(self, part: Part) -> set[int]:
+        """The rows whose schema a header names: what their bytes begin with is no id."""
+        block, name = self._block, f"__{part}_schema_id".encode()
+        headers = block.headers()
+        if not len(headers):
+            return set()
+        owners = np.repeat(np.arange(len(block.rows)), block.rows[:, HEADER_COUNT])
+        candidates = np.flatnonzero(headers[:, 1] == len(name))
+        starts = headers[candidates, 0]
+        return {
+            int(owners[index])
+            for index, start in zip(candidates, starts, strict=True)
+            if bytes(block.data[start : start + len(name)]) == name
+        }
+
+    def _decoded(self, data: bytes | None, part: Part) -> tuple[str | None, str | None]:
+        decoder, topic = self._decoder, self._file.scope
+        text, problem = decoder.decode(data, topic, part) if decoder else (None, None)
         return (text if text or problem else _own_json(data)), problem
 
     def _problem(self) -> Any:

@@ -41,7 +41,9 @@ def decode(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     try:
         name = _object(key, "key")
         row["kind"] = (_text(name, "keytype") or "unknown").lower()
-        row["subject"] = _text(name, "subject")
+        # A record that creates a context names no subject; as its prefix the context is told from others.
+        context = _text(name, "context") if row["kind"] == "context" else None
+        row["subject"] = f":{context}:" if context else _text(name, "subject")
         row["version"] = _number(name, "version")
         if value:
             row |= _schema(_object(value, "value")) if row["kind"] == "schema" else _other(value)

@@ -17,8 +17,6 @@ import base64
 import json
 import math
 import uuid
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from io import BytesIO
@@ -33,12 +31,13 @@ from lakebackup_jobs.kafka.format.registry import schema_id_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from lakebackup.rules.schema_ids import Meaning, Part, Schema, SchemaIds
+
 #: Longer values are not decoded.
 MOST_BYTES = 4 << 20
 # Compiled code reads types nested so deep; deeper ones, and those that hold themselves, could overflow its
 # stack, and are read by fastavro's Python code, which Python's own limit stops.
 _DEEPEST = 200
-_MOST_REFERENCES = 1000
 _HEAD = 5
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _DROPPED = frozenset({"default", "doc", "logicalType"})
@@ -51,38 +50,31 @@ class _Wrong(Exception):
     """Why a value cannot be decoded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """What an id means: `kind` AVRO, JSON or PROTOBUF, and the schemas it names. `problem`: why it cannot be
-    used."""
-
-    kind: str
-    text: str
-    references: tuple[Schema, ...] = ()
-    problem: str | None = None
-
-
 class Decoder:
-    """Decodes with the schemas of `schemas`, by id; each is parsed once, when it is first met."""
+    """Decodes keys and values by what their ids mean in their topic; each schema is parsed once, when it is
+    first met."""
 
-    def __init__(self, schemas: Mapping[int, Schema]) -> None:
-        self._schemas = schemas
-        self._readers: dict[int, Callable[[bytes], str] | str] = {}
+    def __init__(self, ids: SchemaIds) -> None:
+        self._ids = ids
+        self._readers: dict[tuple[int, str, Part], Callable[[bytes], str] | str] = {}
 
-    def __reduce__(self) -> tuple[type[Decoder], tuple[Mapping[int, Schema]]]:
-        return Decoder, (self._schemas,)
+    def __reduce__(self) -> tuple[type[Decoder], tuple[SchemaIds]]:
+        return Decoder, (self._ids,)
 
-    def decode(self, data: bytes | None) -> tuple[str | None, str | None]:
-        """(JSON text, None), or (None, what is wrong); (None, None) when the bytes carry no id. Never
-        raises."""
+    def decode(self, data: bytes | None, topic: str, part: Part) -> tuple[str | None, str | None]:
+        """Decode the key or value (`part`) of a record of the topic.
+
+        Returns (JSON text, None), or (None, what is wrong); (None, None) when the bytes carry no id. Never
+        raises.
+        """
         number = schema_id_of(data)
         if data is None or number is None:
             return None, None
         if len(data) > MOST_BYTES:
             return None, f"{len(data)} bytes, and no more than {MOST_BYTES} are decoded"
-        if number not in self._readers:
-            self._readers[number] = self._reader(number)
-        reader = self._readers[number]
+        if (number, topic, part) not in self._readers:
+            self._readers[number, topic, part] = _reader(number, self._ids.meaning(number, topic, part))
+        reader = self._readers[number, topic, part]
         if isinstance(reader, str):
             return None, reader
         try:
@@ -90,20 +82,22 @@ class Decoder:
         except Exception as wrong:  # noqa: BLE001 (what garbage makes a library raise cannot be listed)
             return None, f"schema {number}: {_reason(wrong)}"
 
-    def _reader(self, number: int) -> Callable[[bytes], str] | str:
-        schema = self._schemas.get(number)
-        if schema is None:
-            return f"schema {number} is not known"
-        if schema.problem:
-            return f"schema {number}: {schema.problem}"
-        if schema.kind == "JSON":
-            return _json_text
-        if schema.kind != "AVRO":
-            return f"schema {number} is of the kind {schema.kind[:40]}, which is not decoded"
-        try:
-            return _avro_reader(schema)
-        except Exception as wrong:  # noqa: BLE001 (as above)
-            return f"schema {number} cannot be used: {_reason(wrong)}"
+
+def _reader(number: int, meaning: Meaning | str) -> Callable[[bytes], str] | str:
+    """What decodes the bytes behind an id, or why nothing does."""
+    if isinstance(meaning, str):
+        return meaning
+    schema = meaning.schema
+    if schema.problem:
+        return f"schema {number}: {schema.problem}"
+    if schema.kind == "JSON":
+        return _json_text
+    if schema.kind != "AVRO":
+        return f"schema {number} is of the kind {schema.kind[:40]}, which is not decoded"
+    try:
+        return _avro_reader(schema)
+    except Exception as wrong:  # noqa: BLE001 (as above)
+        return f"schema {number} cannot be used: {_reason(wrong)}"
 
 
 def _reason(wrong: Exception) -> str:
@@ -288,58 +282,3 @@ for _unit, _digits in (("millis", 3), ("micros", 6), ("nanos", 9)):
     _READERS[f"long-lakebackup-timestamp-{_unit}"] = _instant(_digits, "Z")
     _READERS[f"long-lakebackup-local-timestamp-{_unit}"] = _instant(_digits, "")
 LOGICAL_READERS.update(_READERS)
-
-
-# --- the catalog's schemas
-
-
-def schemas_of(rows: Iterable[Mapping[str, Any]]) -> dict[int, Schema]:
-    """What each id means that a registry of a source ever gave out, from rows of the query value_schemas, of
-    which later ones count more.
-
-    An id that has meant different things (two registries, or one whose topic was created again) has a
-    `problem`: which of them a value was written with is unknown.
-    """
-    by_version: dict[tuple[str, str, str, int], Mapping[str, Any]] = {}
-    by_id: dict[int, dict[tuple[str, str], Mapping[str, Any]]] = {}
-    for row in rows:
-        place = row["scope"], row["epoch"]
-        if row["subject"] is not None and row["version"] is not None:
-            by_version[(*place, row["subject"], row["version"])] = row
-        by_id.setdefault(row["schema_id"], {})[place] = row
-    found = {}
-    for number, meanings in by_id.items():
-        schemas = {_schema(row, by_version, (), [0]) for row in meanings.values()}
-        schema = schemas.pop()
-        if schemas:
-            problem = "it has meant different schemas in this source's registries"
-            schema = Schema(schema.kind, "", (), problem)
-        found[number] = schema
-    return found
-
-
-def _schema(
-    row: Mapping[str, Any],
-    by_version: Mapping[tuple[str, str, str, int], Mapping[str, Any]],
-    within: tuple[tuple[str, str, str, int], ...],
-    count: list[int],
-) -> Schema:
-    references: list[Schema] = []
-    problem = None
-    try:
-        for named in json.loads(row["schema_references"] or "[]"):
-            place = (row["scope"], row["epoch"], named["subject"], named["version"])
-            if place in within or count[0] > _MOST_REFERENCES:
-                raise _Wrong("its references go in a circle, or are too many")
-            if place not in by_version:
-                raise _Wrong(f"it names version {place[3]} of {place[2]!r:.80}, which no backup holds")
-            count[0] += 1
-            references.append(_schema(by_version[place], by_version, (*within, place), count))
-    except _Wrong as wrong:
-        problem = str(wrong)
-    except (ValueError, TypeError, KeyError, RecursionError):
-        problem = "its references cannot be read"
-    text = row["schema_text"]
-    with suppress(ValueError, RecursionError):  # not JSON, or reported when it is used
-        text = json.dumps(json.loads(text), separators=(",", ":"))
-    return Schema(row["schema_type"] or "AVRO", text, tuple(references), problem)

@@ -33,7 +33,7 @@ from lakebackup_jobs.queues.restore.restore_state import Done, Prepared, Restore
 from lakebackup_jobs.queues.restore.scan_task import tid_at
 from lakebackup_jobs.queues.restore.splits import found, run_splits
 from lakebackup_jobs.snapshots import restore as restore_snapshot
-from lakebackup_jobs.targets.topics import Topics
+from lakebackup_jobs.targets.topics import NewTopic, Topics
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -212,8 +212,10 @@ class _Run:
 
     def _misfit(self, queue: Queue, there: Collection[str]) -> str | None:
         topic = queue.target
-        if (why := self._topics.misfit(topic)) or topic not in there:
+        if why := self._topics.misfit(topic):
             return why
+        if topic not in there:
+            return self._topics.refusal(NewTopic(topic, queue.regions, queue.replication, queue.settings))
         (state,) = self._topics.describe([topic])
         if state.regions < queue.regions or (state.regions > queue.regions and not self.request.append):
             return f"topic {topic} has {state.regions} partitions, the backup {queue.regions}"

@@ -11,6 +11,7 @@ from lakebackup_jobs.queues.restore.restore_state import Before, Prepared, Topic
 from lakebackup_jobs.queues.restore.scan_task import first_ids, write_open
 from lakebackup_jobs.queues.restore.splits import Partition, names_in, write_splits
 from lakebackup_jobs.queues.transaction_ids import write_ids
+from lakebackup_jobs.targets.topics import NewTopic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,13 +53,12 @@ def prepare(
     settings = _settings(topics, state, targets)
     there = set(topics.topic_names())
     for queue in plan.queues:
-        topics.make_ready(
-            queue.target,
-            regions=queue.regions,
-            replication=queue.replication,
-            settings=queue.settings,
-            there=queue.target in there,
-        )
+        if queue.target in there:
+            topics.suspend(queue.target)
+        else:
+            new = NewTopic(queue.target, queue.regions, queue.replication, queue.settings)
+            for note in topics.make(new):
+                work.reporter.warning(note)
     states = topics.describe(targets)
     bases = ends_of(topics, {state.scope: state.regions for state in states})
     leave_out, count = _left_out(request, work, state, plan)

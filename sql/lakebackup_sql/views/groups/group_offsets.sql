@@ -28,5 +28,6 @@ FROM (
     g.source, g.group_id, g.scope, g.epoch, g.region, g.position, g.metadata, g.leader_epoch, g.ts,
     'backup' AS seen, g.backup_id, CAST(NULL AS BIGINT) AS log_position, 1 AS copy
   FROM groups AS g
+  WHERE g.position IS NOT NULL
 ) AS known
 WHERE copy = 1

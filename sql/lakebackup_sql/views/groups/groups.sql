@@ -1,6 +1,18 @@
--- What consumer groups had committed when committed backups began.
+-- What consumer groups had committed when committed backups began. A share group, whose position cannot be saved, has a
+-- row without topic, partition and position.
+-- scope: topic; null: the group's position is not saved
+-- region: partition number, as text; null: the group's position is not saved
+-- position: next offset that the group reads; null: it is not saved
+-- protocol: classic, consumer, streams or share
 -- time: ts, in UTC
-SELECT g.*, timestamp_millis(g.ts) AS time
+SELECT
+  g.backup_id, g.source, g.group_id, g.protocol, g.state,
+  nullif(g.scope, '') AS scope,
+  g.epoch,
+  nullif(g.region, '') AS region,
+  CASE WHEN g.scope <> '' THEN g.position END AS position,
+  g.leader_epoch, g.metadata, g.ts,
+  timestamp_millis(g.ts) AS time
 FROM raw_groups AS g
 JOIN raw_backups AS b ON b.backup_id = g.backup_id
 WHERE b.state IN ('complete', 'out_of_sync')

@@ -10,6 +10,7 @@ import pytest
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.plan.partitions import TopicState
 from lakebackup.plan.topics.groups import Committed, GroupState
+from lakebackup.rows.topics import NO_TOPIC
 from lakebackup_jobs.kafka.admin import cluster
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.admin.groups import GroupsRead, group_rows
@@ -67,6 +68,18 @@ def test_offsets_of_the_backup_s_topics_and_of_those_that_are_gone() -> None:
     assert {(r.backup_id, r.source, r.group_id, r.protocol, r.state, r.ts) for r in rows} == {
         ("b", "prod", "g", "consumer", "stable", 9)
     }
+
+
+def test_a_share_group_is_named_without_a_position() -> None:
+    (row,) = group_rows(
+        backup_id="b",
+        source="prod",
+        ts=9,
+        read=GroupsRead((), {}, ("sg",)),
+        topics=[TopicState("orders", "e1", 2, 1, {})],
+        existing=["orders"],
+    )
+    assert (row.group_id, row.protocol, row.scope, row.region) == ("sg", "share", NO_TOPIC, "")
 
 
 def test_a_group_with_members_or_on_its_way_is_active() -> None:

@@ -54,6 +54,12 @@ NAMED = {"kind": "schema", "subject": "orders-value", "version": 2}
         pytest.param(KEY, None, {**NAMED, "erased": True}, id="erased"),
         pytest.param(KEY, b"", {**NAMED, "erased": True}, id="erased by an empty value"),
         pytest.param(
+            b'{"keytype":"CONTEXT","tenant":"default","context":".eu","magic":0}',
+            b'{"tenant":"default","context":".eu"}',
+            {"kind": "context", "subject": ":.eu:", "detail": '{"tenant": "default", "context": ".eu"}'},
+            id="a context",
+        ),
+        pytest.param(
             b'{"keytype":"CONFIG","subject":null,"magic":0}',
             b'{"compatibilityLevel":"NONE"}',
             {"kind": "config", "detail": '{"compatibilityLevel": "NONE"}'},

@@ -11,11 +11,16 @@ from typing import Any
 from uuid import UUID
 
 import fastavro
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup_jobs.kafka.format.values import MOST_BYTES, Decoder, Schema, schemas_of
+from lakebackup.rules.schema_ids import Meaning, Schema, SchemaIds, Space, schema_ids
+from lakebackup_jobs.kafka.format.records import VALUE, VALUE_LENGTH, WIDTH, Columns
+from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
+from lakebackup_jobs.kafka.format.used_ids import used_ids
+from lakebackup_jobs.kafka.format.values import MOST_BYTES, Decoder
 
 NODE = {
     "type": "record",
@@ -54,8 +59,13 @@ def written(schema: Any, value: Any) -> bytes:
     return framed(out.getvalue())
 
 
+def decoder_of(schema: Schema) -> Decoder:
+    """A decoder for which the id 7 means a schema, and no other id means anything."""
+    return Decoder(SchemaIds({7: [Meaning(Space("_schemas", "e1", "."), schema, (("s", 1),), "")]}))
+
+
 def one(schema: Schema, data: bytes) -> tuple[str | None, str | None]:
-    return Decoder({7: schema}).decode(data)
+    return decoder_of(schema).decode(data, "orders", "value")
 
 
 def long(number: int) -> bytes:
@@ -146,16 +156,16 @@ def test_what_cannot_be_decoded_is_reported(schema: Schema, payload: bytes, said
 
 
 def test_bytes_without_an_id_and_unknown_ids() -> None:
-    decoder = Decoder({})
+    decoder = Decoder(SchemaIds({}))
     for data in (None, b"", b"\0\0\0\1", b"text", b"\1\0\0\0\7x"):
-        assert decoder.decode(data) == (None, None)
-    assert decoder.decode(framed(b"x", 9)) == (None, "schema 9 is not known")
+        assert decoder.decode(data, "orders", "value") == (None, None)
+    assert decoder.decode(framed(b"x", 9), "orders", "value") == (None, "schema 9 is not known")
 
 
 def test_a_decoder_goes_to_another_process() -> None:
-    decoder = Decoder({7: avro("long")})
-    assert decoder.decode(framed(b"\2")) == ("1", None)
-    assert pickle.loads(pickle.dumps(decoder)).decode(framed(b"\2")) == ("1", None)
+    decoder = decoder_of(avro("long"))
+    assert decoder.decode(framed(b"\2"), "orders", "value") == ("1", None)
+    assert pickle.loads(pickle.dumps(decoder)).decode(framed(b"\2"), "orders", "value") == ("1", None)
 
 
 @given(st.binary(max_size=200), st.sampled_from([avro(ORDER), avro(NODE), Schema("JSON", "{}")]))
@@ -215,7 +225,7 @@ def test_references_are_followed() -> None:
     item = {"type": "record", "name": "shop.Item", "fields": [{"name": "n", "type": "int"}]}
     line = {"type": "record", "name": "shop.Line", "fields": [{"name": "item", "type": "Item"}]}
     both = ["null", {"type": "array", "items": "shop.Line"}, "shop.Item"]
-    found = schemas_of(
+    found = schema_ids(
         [
             row(3, both, "both", schema_references=names(("line", 2), ("item", 1))),
             row(2, line, "line", 2, schema_references=names(("item", 1))),
@@ -223,8 +233,8 @@ def test_references_are_followed() -> None:
         ]
     )
     decoder = Decoder(found)
-    assert decoder.decode(framed(b"\2\2\6\0", 3)) == ('[{"item":{"n":3}}]', None)
-    assert decoder.decode(framed(b"\4\6", 3)) == ('{"n":3}', None)
+    assert decoder.decode(framed(b"\2\2\6\0", 3), "orders", "value") == ('[{"item":{"n":3}}]', None)
+    assert decoder.decode(framed(b"\4\6", 3), "orders", "value") == ('{"n":3}', None)
 
 
 def test_references_that_lead_nowhere() -> None:
@@ -237,7 +247,7 @@ def test_references_that_lead_nowhere() -> None:
         ([row(1, "int", schema_references=names(("gone", 3)))], "version 3 of 'gone', which no backup holds"),
         ([row(1, "int", schema_references="[7]")], "cannot be read"),
     ):
-        text, problem = Decoder(schemas_of(rows)).decode(framed(b"\2", 1))
+        text, problem = Decoder(schema_ids(rows)).decode(framed(b"\2", 1), "orders", "value")
         assert text is None
         assert said in problem
 
@@ -248,8 +258,28 @@ def test_an_id_with_two_meanings_is_not_guessed() -> None:
         row(1, '{"type":"int"}', epoch="e2"),
         row(1, '{"type": "int"}', "other"),
     ]
-    assert Decoder(schemas_of(same)).decode(framed(b"\2", 1)) == ("1", None)
+    assert Decoder(schema_ids(same)).decode(framed(b"\2", 1), "orders", "value") == ("1", None)
     for other in (row(1, '"string"', epoch="e2"), row(1, '"string"', scope="_schemas2")):
-        text, problem = Decoder(schemas_of([*same, other])).decode(framed(b"\2", 1))
+        text, problem = Decoder(schema_ids([*same, other])).decode(framed(b"\2", 1), "orders", "value")
         assert text is None
         assert "different schemas" in (problem or "")
+
+
+def test_ids_of_a_block_are_those_that_its_keys_and_values_carry() -> None:
+    values = [
+        framed(b"x", 7),
+        framed(b"", 7),
+        framed(b"y", 2**31 - 1),
+        b"\0\0\0\0",
+        None,
+        b"\1\0\0\0\5",
+        b"text",
+    ]
+    values += [b"\0" * 8, b"\0\xff\xff\xff\xff", b""]
+    data, rows = b"", np.full((len(values), WIDTH), -1, np.int64)
+    for number, value in enumerate(values):
+        rows[number, [VALUE, VALUE_LENGTH]] = len(data), -1 if value is None else len(value)
+        data += value or b""
+    block = Columns(np.frombuffer(data, np.uint8), rows, FORMAT_V2)
+    assert used_ids(block, "value") == {7, 2**31 - 1}
+    assert used_ids(block, "key") == set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -189,6 +190,61 @@ def test_a_time_is_of_no_machine(made: MadeBackups, monkeypatch: pytest.MonkeyPa
     for instant in ("1970-01-01T00:00:03Z", "1970-01-01 00:00:03", "1970-01-01T01:00:03+01:00"):
         sql = f"SELECT kafka_offset FROM records('orders') WHERE time = TIMESTAMP '{instant}'"
         assert numbers(made, sql) == [3]
+
+
+def test_an_id_of_two_contexts_is_decoded_by_the_context_of_the_topic(made: MadeBackups) -> None:
+    def avro(name: str, *fields: tuple[str, str]) -> str:
+        definition = {"type": "record", "name": name}
+        return json.dumps({**definition, "fields": [{"name": n, "type": t} for n, t in fields]})
+
+    name = made.backup([[Record(0, 0)]], topic="_schemas")
+    customer = avro("Customer", ("name", "string"), ("age", "int"))
+    payment = avro("Payment", ("iban", "string"), ("cents", "int"))
+    subjects = (("customers-value", customer), (":.partner:payments-value", payment))
+    for number, (subject, text) in enumerate(subjects):
+        schema = {
+            "subject": subject,
+            "version": 1,
+            "schema_id": 1,
+            "schema_text": text,
+            "schema_type": "AVRO",
+        }
+        position = {"backup_id": name, "scope": "_schemas", "kind": "schema", "log_position": number}
+        made.add(filled(SchemaRecord, **schema, **position))
+    value = b"\0\0\0\0\1\6Ann\x54"
+    for topic in ("customers", "payments", "others"):
+        made.backup([[Record(0, 0, 0, value, value)]], topic=topic)
+
+    def decoded(topic: str) -> dict[str, Any]:
+        (row,) = rows(made, f"SELECT key_json AS k, value_json AS v, problem AS p FROM records('{topic}')")
+        return row
+
+    assert decoded("customers")["v"] == '{"name":"Ann","age":42}'
+    assert decoded("payments") == {
+        "k": '{"iban":"Ann","cents":42}',
+        "v": '{"iban":"Ann","cents":42}',
+        "p": None,
+    }
+    unknown = decoded("others")
+    assert (unknown["k"], unknown["v"]) == (None, None)
+    assert "Customer (subject customers-value" in unknown["p"]
+    assert "Payment (subject payments-value, version 1, in the context .partner" in unknown["p"]
+
+
+def test_bytes_whose_schema_a_header_names_carry_no_id(made: MadeBackups) -> None:
+    name = made.backup([[Record(0, 0)]], topic="_schemas")
+    schema = {"subject": "orders-value", "version": 1, "schema_id": 1, "schema_text": '"long"'}
+    position = {"backup_id": name, "scope": "_schemas", "kind": "schema", "log_position": 1}
+    made.add(filled(SchemaRecord, **schema, **position, schema_type="AVRO"))
+    value = b"\0\0\0\0\1\x0e"
+    headers = (("other", b"x"), ("__value_schema_id", b"\1" + b"g" * 16))
+    made.backup([[Record(0, 0, 0, value, value, headers), Record(0, 1, 0, b"k", value, (("a", b""),))]])
+    first, second = rows(
+        made,
+        "SELECT key_json AS k, value_json AS v, problem AS p FROM records('orders') ORDER BY kafka_offset",
+    )
+    assert first == {"k": "7", "v": None, "p": "value: its schema is named by a header, which is not read"}
+    assert (second["v"], second["p"]) == ("7", None)
 
 
 def test_values_with_a_schema_id_are_decoded(made: MadeBackups) -> None:

@@ -31,6 +31,7 @@ from lakebackup_jobs.queues.restore.restore_state import Done, Prepared, Restore
 from lakebackup_jobs.queues.restore.splits import found as found_splits
 from lakebackup_jobs.queues.transaction_ids import read_ids
 from lakebackup_jobs.queues.transaction_scan import SCAN_SCHEMA, RangeScan, ScanWriter
+from lakebackup_jobs.targets.topics import NewTopic
 
 QUIET = Reporter(io.StringIO(), io.StringIO())
 BACKUP = "20260131T134511Z-0a1b2c3d"
@@ -63,8 +64,9 @@ class Topics:
     def topic_names(self) -> list[str]:
         return list(self.made)
 
-    def make_ready(self, topic: str, *, regions: int, **_: Any) -> None:
-        self.made[topic] = regions
+    def make(self, new: NewTopic) -> list[str]:
+        self.made[new.name] = new.regions
+        return []
 
     def describe(self, names: Any) -> list[TopicState]:
         return [TopicState(name, "e", self.made[name], 1, {}) for name in names]

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from lakebackup.errors import Refused
+from lakebackup.plan.partitions import TopicState
 from lakebackup.rules.topic_settings import TopicSettings, in_force, load
+from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.cluster import Denied
-from lakebackup_jobs.targets.topics import SUSPENDED, Topics
+from lakebackup_jobs.targets.settings_before import SettingsBefore
+from lakebackup_jobs.targets.topics import SUSPENDED, NewTopic, Topics
 
 DAY = 86_400_000
 BOTH = {"cleanup.policy": "compact,delete"}
@@ -114,3 +120,91 @@ def test_other_retention_than_at_the_source_is_said_and_is_no_setting_of_the_top
     topics = Suspended()
     (note,) = topics.settle("t", source, ago(8), "auto")
     assert "keeps retention.ms=-1" in note
+
+
+class Limited(Topics):
+    """A cluster of so many brokers whose topics need `least` replicas in sync; it accepts records up to
+    1 MB, and no topic that is called bad."""
+
+    def __init__(self, brokers: int = 1, least: int | None = 1) -> None:
+        self._brokers_up, self._least = brokers, least
+        self.topics: dict[str, tuple[int, Mapping[str, str]]] = {}
+
+    def brokers(self) -> int:
+        return self._brokers_up
+
+    def least_in_sync(self) -> int:
+        if self._least is None:
+            raise Denied("no right")
+        return self._least
+
+    def check_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:  # noqa: ARG002
+        if name == "bad":
+            raise Refused("The name is bad.")
+        if int(settings.get("max.message.bytes", "0")) > 1_000_000:
+            raise Refused("The policy allows records of 1 MB.")
+
+    def create_topic(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> None:
+        self.check_topic(name, partitions, replication, settings)
+        self.topics[name] = replication, settings
+
+
+@pytest.mark.parametrize(
+    ("own", "replication", "brokers", "least", "expected", "words"),
+    [
+        ({}, 1, 3, 2, "1", "which is 2 by this cluster's brokers"),
+        ({"min.insync.replicas": "2"}, 3, 1, 1, "1", "which is 2 at the source"),
+        ({"min.insync.replicas": "3"}, 3, 2, 2, "2", "which is 3 at the source: it has 2 replicas here"),
+        ({"min.insync.replicas": "1"}, 1, 3, 2, "1", None),
+        ({}, 3, 3, 2, None, None),
+        ({}, 3, 1, 1, None, None),
+        ({}, 1, 3, None, None, None),
+    ],
+)
+def test_a_topic_is_made_such_that_its_replicas_can_be_written(
+    own: dict[str, str],
+    replication: int,
+    brokers: int,
+    least: int | None,
+    expected: str | None,
+    words: str | None,
+) -> None:
+    topics = Limited(brokers, least)
+    new = NewTopic("t", 1, replication, own)
+    notes = topics.make(new)
+    assert list(notes) == list(topics.notes(new))
+    assert [(words or "") in note for note in notes] == ([True] if words else [])
+    created = topics.topics["t"]
+    assert (created[0], created[1].get("min.insync.replicas")) == (min(replication, brokers), expected)
+
+
+def test_a_cluster_that_limits_the_size_of_records_takes_the_topic_without_it() -> None:
+    topics = Limited()
+    assert topics.refusal(NewTopic("t", 1, 1, {})) is None
+    topics.make(NewTopic("t", 1, 1, {}))
+    assert "max.message.bytes" not in topics.topics["t"][1]
+    assert topics.topics["t"][1]["retention.ms"] == "-1"
+    assert (
+        topics.refusal(NewTopic("t", 1, 1, {"max.message.bytes": "2000000"}))
+        == "The policy allows records of 1 MB"
+    )
+    assert topics.refusal(NewTopic("bad", 1, 1, {})) == "The name is bad"
+
+
+def test_settings_before_are_kept_until_a_restore_has_finished(tmp_path: Path) -> None:
+    before = SettingsBefore(open_storage(str(tmp_path)), "c1")
+    own = {"retention.ms": "5", "segment.ms": "7"}
+    assert before.record(TopicState("t", "e1", 1, 1, own)) == own
+    suspended = TopicState("t", "e1", 1, 1, {**own, **SUSPENDED})
+    assert before.record(suspended) == own
+    assert SettingsBefore(open_storage(str(tmp_path)), "c1").record(suspended) == own
+    # One whose restore was killed after it had put back all but retention.
+    half = {name: SUSPENDED[name] for name in ("retention.ms", "retention.bytes", "cleanup.policy")}
+    assert before.record(replace(suspended, settings=half)) == own
+    # One that a restore made, or another topic of the name, or another cluster's: unknown.
+    assert before.record(replace(suspended, epoch="e2")) is None
+    assert SettingsBefore(open_storage(str(tmp_path)), "c2").record(suspended) is None
+    before.forget(suspended)
+    assert before.record(suspended) is None
+    # What was set by hand since then counts.
+    assert before.record(TopicState("t", "e1", 1, 1, {"retention.ms": "6"})) == {"retention.ms": "6"}

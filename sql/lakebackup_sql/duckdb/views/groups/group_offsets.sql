@@ -1,4 +1,4 @@
--- cad6ee3e14ee6ad9 group_commits groups
+-- 8cd1698cd872d5c9 group_commits groups
 SELECT
   source,
   group_id,
@@ -50,6 +50,8 @@ FROM (
     TRY_CAST(NULL AS BIGINT) AS log_position,
     1 AS copy
   FROM groups AS g
+  WHERE
+    NOT g.position IS NULL
 ) AS known
 WHERE
   copy = 1

@@ -1,6 +1,17 @@
--- 9d6a351acb558860 raw_backups raw_groups
+-- 832129ea4a72490f raw_backups raw_groups
 SELECT
-  g.*,
+  g.backup_id,
+  g.source,
+  g.group_id,
+  g.protocol,
+  g.state,
+  NULLIF(g.scope, '') AS scope,
+  g.epoch,
+  NULLIF(g.region, '') AS region,
+  CASE WHEN g.scope <> '' THEN g.position END AS position,
+  g.leader_epoch,
+  g.metadata,
+  g.ts,
   TIMESTAMP_MILLIS(g.ts) AS time
 FROM raw_groups AS g
 JOIN raw_backups AS b

@@ -1,8 +1,8 @@
 -- The records of a schema registry's topic that a restore to :to_ts (null: to the newest) writes, in order; of a topic
 -- that was not read as a registry's, none.
 SELECT DISTINCT
-  s.kind, s.subject, s.version, s.schema_id, s.schema_type, s.schema_text, s.erased, s.problem, s.log_region,
-  s.log_position
+  s.kind, s.subject, s.version, s.schema_id, s.schema_type, s.schema_text, s.schema_references, s.erased, s.problem,
+  s.log_region, s.log_position
 FROM schemas AS s
 JOIN backups AS b ON b.backup_id = s.backup_id
 JOIN restore_points AS t

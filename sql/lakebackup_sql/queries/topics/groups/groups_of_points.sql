@@ -12,4 +12,5 @@ JOIN (SELECT MAX(number) AS number FROM backups WHERE source = :source AND state
 JOIN backups AS b ON g.backup_id = b.backup_id AND b.number = n.number
 WHERE g.source = :source
   AND g.epoch IS NULL
+  AND g.position IS NOT NULL
 ORDER BY group_id, scope, region, epoch

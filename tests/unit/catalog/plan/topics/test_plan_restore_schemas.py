@@ -47,6 +47,24 @@ def record(
         ),
         pytest.param([record("a", 1, 7)], [record(":.eu:b", 1, 7, schema_text="x")], [], id="a context"),
         pytest.param(
+            [record(":.:a", 1, 7)],
+            [record("b", 1, 7, schema_text="x")],
+            ["id 7: :.:a, version 1 in the backup, b, version 1, another schema, at the target"],
+            id="the default context by name",
+        ),
+        pytest.param(
+            [record("a", 1, 7, schema_text='{"a": 1}', schema_references="[]")],
+            [record("a", 1, 7, schema_text='{"a":1}')],
+            [],
+            id="the same, written otherwise",
+        ),
+        pytest.param(
+            [record("a", 1, 7, schema_references='[{"name": "C", "subject": "c", "version": 1}]')],
+            [record("a", 1, 7, schema_references='[{"name": "C", "subject": "c", "version": 2}]')],
+            ["subject a, version 1: another schema at the target"],
+            id="another reference",
+        ),
+        pytest.param(
             [record("a", 1, 7)],
             [record("a", 1, 8), record("a", 1, erased=True)],
             [],
@@ -73,7 +91,14 @@ def test_what_the_target_has_is_left_alone() -> None:
         record("b", 1, 9, position=5),
         record("b", 1, kind="delete_subject", position=6),
         record("c", 1, problem="torn", position=7),
+        record(":.eu:", None, kind="context", position=8),
+        record(":.us:", None, kind="context", position=9),
     ]
-    theirs = [record("a", 1, 7), record(None, None, kind="config")]
-    assert left_alone(ours, theirs) == [1, 3, 4, 7]
+    theirs = [
+        record(":.:a", 1, 7),
+        record("a", 3, 9),
+        record(None, None, kind="config"),
+        record(":.us:", None, kind="context"),
+    ]
+    assert left_alone(ours, theirs) == [1, 3, 4, 7, 9]
     assert left_alone(ours, []) == [7]

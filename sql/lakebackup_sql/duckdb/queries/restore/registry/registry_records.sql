@@ -1,4 +1,4 @@
--- 7c9c539b706ca002 backups restore_points schemas
+-- 375caa462b928ecb backups restore_points schemas
 SELECT DISTINCT
   s.kind,
   s.subject,
@@ -6,6 +6,7 @@ SELECT DISTINCT
   s.schema_id,
   s.schema_type,
   s.schema_text,
+  s.schema_references,
   s.erased,
   s.problem,
   s.log_region,

@@ -1,12 +1,12 @@
--- acd4b87ff25a98e5 groups
+-- 3479c12a040a8046 groups
 SELECT
   g.group_id,
   g.protocol,
   g.state,
-  g.scope,
+  COALESCE(g.scope, '') AS scope,
   g.epoch,
-  g.region,
-  g.position,
+  COALESCE(g.region, '') AS region,
+  COALESCE(g.position, 0) AS position,
   g.leader_epoch,
   g.metadata,
   g.ts

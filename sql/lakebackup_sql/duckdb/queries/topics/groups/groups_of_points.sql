@@ -1,4 +1,4 @@
--- bbac13fc7f7c9fb5 backups groups restore_points
+-- 8bb5f4b4840ddf1b backups groups restore_points
 SELECT
   g.group_id,
   g.scope,
@@ -35,7 +35,7 @@ JOIN (
 JOIN backups AS b
   ON g.backup_id = b.backup_id AND b.number = n.number
 WHERE
-  g.source = $source AND g.epoch IS NULL
+  g.source = $source AND g.epoch IS NULL AND NOT g.position IS NULL
 ORDER BY
   group_id NULLS FIRST,
   scope NULLS FIRST,
