@@ -78,6 +78,7 @@ class RestoreRequest(requests.Request):
     groups: tuple[str, ...] = ()
     allow_gaps: bool = False
     approximate: bool = False
+    allow_empty: bool = False
     settings: str = "auto"
     zero_as_one: bool = False
     save_plan: str | None = None
@@ -88,6 +89,12 @@ class RestoreRequest(requests.Request):
     def by_sql(self) -> bool:
         """Whether Spark's SQL does it: tasks alone write into topics and folders."""
         return self.records is not None or self.target.startswith("delta:")
+
+    @property
+    def accepted(self) -> set[str]:
+        """The reasons of obstacles that are no reason to refuse the restore."""
+        flags = {"gap": self.allow_gaps, "compacted": self.approximate, "empty": self.allow_empty}
+        return {reason for reason, accept in flags.items() if accept}
 
     def digest(self, source: str) -> str:
         """What makes two requests the same restore: all but credentials, places and waiting times."""

@@ -92,7 +92,8 @@ class Obstacle:
             if ts
         ]
         around = f" (nearest restorable time {', '.join(nearest)})" if nearest else ""
-        where = f"topic {self.scope}, partition {self.region}: " if self.scope else ""
+        partition = f", partition {self.region}" if self.region else ""
+        where = f"topic {self.scope}{partition}: " if self.scope else ""
         return f"{where}{self.detail}{around}"
 
 
@@ -222,8 +223,10 @@ def between(
         if late := [part for part in parts if part.start_position]:
             obstacles += [_older(part, oldest) for part in late]
         else:
-            why = f"its first record is of {format_ts(oldest)}" if oldest is not None else "it has no record"
-            notes.append(f"topic {scope} held nothing at {format_ts(to_ts)}: {why}")
+            if oldest is None:
+                notes.append(f"topic {scope} held nothing at {format_ts(to_ts)}: it has no record")
+            else:
+                obstacles.append(_empty(scope, oldest))
     return obstacles, notes
 
 
@@ -250,12 +253,24 @@ def _older(part: PartRead, oldest: int | None) -> Obstacle:
     )
 
 
+def _empty(scope: str, oldest: int) -> Obstacle:
+    return Obstacle(
+        scope=scope,
+        region="",
+        reason="empty",
+        detail=f"it held nothing then, its first record is of {format_ts(oldest)}",
+        after_ts=oldest,
+    )
+
+
 # What to do about a plan whose obstacles have these reasons, and no others.
 _HINTS = {
     frozenset({"gap"}): "Choose another --to-time, or accept the holes with --allow-gaps (it is recorded).",
     frozenset({"compacted"}): "Choose one of these times, or accept what is not known with --approximate (it "
     "is recorded).",
     frozenset({"older"}): "Give a later --to-time.",
+    frozenset({"empty"}): "Give a later --to-time, or restore the empty topic with --allow-empty (it is "
+    "recorded).",
     frozenset({"pruned"}): "Choose a later --to-time, or none: then each partition starts where it was "
     "pruned.",
     frozenset({"gap", "compacted"}): "Choose another --to-time, or accept what is missing with --allow-gaps "
@@ -264,16 +279,15 @@ _HINTS = {
 _OTHER_HINT = "Choose another --to-time that does not need these files; `lakebackup verify` shows all damage."
 
 
-def require_restorable(plan: RestorePlan, *, allow_gaps: bool, approximate: bool = False) -> None:
+def require_restorable(plan: RestorePlan, accepted: Collection[str] = ()) -> None:
     """Refused when the plan has obstacles that are not accepted, see `refusal`."""
-    if refused := refusal(plan, allow_gaps=allow_gaps, approximate=approximate):
+    if refused := refusal(plan, accepted):
         raise refused
 
 
-def refusal(plan: RestorePlan, *, allow_gaps: bool, approximate: bool) -> Refused | None:
-    """Why the plan is not carried out. Gaps may be allowed, and what compaction removed be left out as
-    `approximate`; missing or damaged files may not."""
-    accepted = {reason for reason, accept in (("gap", allow_gaps), ("compacted", approximate)) if accept}
+def refusal(plan: RestorePlan, accepted: Collection[str]) -> Refused | None:
+    """Why the plan is not carried out. `accepted`: the reasons of obstacles that a person accepts, of `gap`,
+    `compacted` and `empty`; missing or damaged files may not be."""
     standing = [o for o in plan.obstacles if o.reason not in accepted]
     if not standing:
         return None
