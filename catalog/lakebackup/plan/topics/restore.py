@@ -16,7 +16,7 @@ from lakebackup.rules.times import format_ts
 from lakebackup.rules.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lakebackup.store.selection import Selection
 
@@ -300,21 +300,46 @@ def refusal(plan: RestorePlan, accepted: Collection[str]) -> Refused | None:
     )
 
 
-def refuse_outside(source: str, wanted: Sequence[str], to_ts: int | None, newest: Mapping[str, int]) -> None:
-    """NotFound for topics without any backup, Refused for a time after the last backup of a topic."""
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Until when (ms) backups cover something, and the `place` of the last of them among their source's."""
+
+    end_ts: int
+    place: int
+    backup_id: str = ""
+
+
+def refuse_outside(
+    source: str,
+    wanted: Sequence[str],
+    to_ts: int | None,
+    newest: Mapping[str, Cover],
+    latest: Callable[[], Cover | None],
+) -> None:
+    """NotFound for topics without any backup, Refused for a time after the last backup of a topic.
+
+    `newest`: of each topic; `latest`: asks for the last backup of the source, which may hold a topic no more.
+    """
     unknown = sorted(set(wanted) - set(newest))
     if unknown:
         raise NotFound(
             f"No backup of source {source} holds {', '.join(unknown)}.",
             hint="`lakebackup sql 'SELECT DISTINCT source, scope FROM restore_points'` lists what can be.",
         )
-    if to_ts is None:
+    if to_ts is None or all(newest[scope].end_ts >= to_ts for scope in wanted):
         return
-    late = [
-        f"{scope} is covered until {format_ts(newest[scope])}" for scope in wanted if newest[scope] < to_ts
-    ]
-    if late:
-        raise Refused(
-            f"{format_ts(to_ts)} is after the last backup: " + "; ".join(late) + ".",
-            hint="Take a backup first, or choose an earlier --to-time.",
-        )
+    last = latest()
+    late, hint = [], "Take a backup first, or choose an earlier --to-time."
+    for scope in wanted:
+        cover = newest[scope]
+        if cover.end_ts >= to_ts:
+            continue
+        sentence = f"{scope} is covered until {format_ts(cover.end_ts)}"
+        if last and last.place > cover.place:
+            hint = "Choose an earlier --to-time."
+            sentence += (
+                f", and the backup of {format_ts(last.end_ts)}, {last.backup_id}, does not hold it any more: "
+                "it was deleted, or is not backed up"
+            )
+        late.append(sentence)
+    raise Refused(f"{format_ts(to_ts)} is after the last backup: {'; '.join(late)}.", hint=hint)

@@ -85,6 +85,20 @@ def test_before_its_first_record_a_topic_is_restored_as_empty_only_when_that_is_
     assert not plan_restore(replace(request, to_ts=400), made.planner()).obstacles
 
 
+def test_a_topic_that_the_next_backup_does_not_hold_is_refused_as_deleted(tmp_path: Path) -> None:
+    """Neither what came in after its last backup nor when it was deleted is known."""
+    made = MadeBackups(tmp_path)
+    made.backup([[Record(0, 0, ts=500)]])
+    gone = made.backup([[Record(0, 0, ts=1_500)]])
+    made.change("scopes", lambda row: replace(row, scope="users") if row.backup_id == gone else row)
+    for to_ts in (1_001, 2_000, 9_000):
+        request = RestoreRequest(str(tmp_path), "dir:out", topics=("orders",), to_ts=to_ts)
+        with pytest.raises(
+            Refused, match=f"orders is covered until 1970-01-01T00:00:01.000Z, and .*{gone}.* was deleted"
+        ):
+            plan_restore(request, made.planner())
+
+
 def two_generations(folder: Path) -> CatalogReader:
     made = MadeBackups(folder)
     made.backup([[Record(0, n, ts=100 * n) for n in range(4)]])
@@ -242,8 +256,8 @@ def test_what_makes_two_requests_the_same_restore() -> None:
     others: dict[str, Any] = {
         "target": "dir:other", "topics": ("users",), "patterns": ("o.*",), "maps": {"orders": "o"},
         "to_ts": 1, "from_ts": 1, "select": "SELECT path FROM files", "partial": True, "append": True,
-        "allow_gaps": True, "approximate": True, "allow_empty": True, "continued": True, "repartition": True, "partitions": 2,
-        "backup": "b",
+        "allow_gaps": True, "approximate": True, "allow_empty": True, "continued": True, "repartition": True,
+        "partitions": 2, "backup": "b",
     }  # fmt: skip
     digests = {replace(one, **{name: value}).digest("prod") for name, value in others.items()}
     assert len(digests | {one.digest("prod"), one.digest("test")}) == len(others) + 2
