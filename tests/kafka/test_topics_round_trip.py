@@ -177,17 +177,17 @@ def test_what_a_hanging_transaction_hides_is_reported_and_promised_by_no_view(la
     hanging.produce(name, b"hidden", partition=0, timestamp=since)
     hanging.flush(30)
     truth.produce(lab.bootstrap, name, mixed(0, 20, since + 1))
-    made = lab.backup(name)
-    (sentence,) = made["open_transactions"]
+    result = lab.backup(name)
+    (sentence,) = result["open_transactions"]
     assert f"topic {name}, partition 0: the backup ends at offset 10" in sentence
     assert "20 offsets behind it" in sentence
     assert lab.sql(promised) == [{"restorable_ts": since - 1, "covered_ts": since - 1}]
     with pytest.raises(Refused, match=f"{name} is covered until"):
         lab.restore(name, to_ts=since, dry_run=True)
     hanging.commit_transaction(30)
-    made = lab.backup(name)
-    assert (made["open_transactions"], made["entries"]) == ([], 21)
-    assert lab.sql(promised) == [{"restorable_ts": made["end_ts"], "covered_ts": made["end_ts"]}]
+    result = lab.backup(name)
+    assert (result["open_transactions"], result["entries"]) == ([], 21)
+    assert lab.sql(promised) == [{"restorable_ts": result["end_ts"], "covered_ts": result["end_ts"]}]
 
 
 def test_log_append_time_topics_keep_their_times_and_their_setting(lab: Lab, topic: Make) -> None:

@@ -29,10 +29,12 @@ _NEW_GENERATION = {
 }
 
 
-def announce(plan: BackupPlan, reporter: Reporter, *, known: Collection[tuple[str, str, int]] = ()) -> None:
+def announce(
+    plan: BackupPlan, reporter: Reporter, *, reported: Collection[tuple[str, str, int]] = ()
+) -> None:
     """Report what was found of the source's history, how the parent was chosen, and what is read again.
 
-    `known`: (topic, partition, offset) of open transactions that were reported before.
+    `reported`: (topic, partition, offset) of open transactions that were reported before.
     """
     if plan.fork:
         reporter.warning(forks.report(plan.fork))
@@ -47,7 +49,7 @@ def announce(plan: BackupPlan, reporter: Reporter, *, known: Collection[tuple[st
             what = f"the topic was deleted and recreated; offsets from {gap.from_position} are unknown"
         reporter.warning(f"topic {gap.scope}, partition {gap.region}: {what}")
     for position in plan.long_open:
-        if (position.scope, position.region, position.end_position) in known:
+        if (position.scope, position.region, position.end_position) in reported:
             continue
         reporter.warning(
             f"{_before_open(position)}. Until it ends they are in no backup, though readers of uncommitted "

@@ -158,7 +158,7 @@ class _Following(Stream[Prepared]):
             work.reporter.warning(left)
         self.left_out = set(plan.left_out)
         reported = {(p.scope, p.region, p.end_position) for p in plan.long_open}
-        announce(plan, work.reporter, known=self.long_open)
+        announce(plan, work.reporter, reported=self.long_open)
         self.long_open = reported
         if plan.fork:
             forks.record(work.writer(), plan.fork)

@@ -271,11 +271,11 @@ def _open_for_long(since: int | None, end_ts: int) -> bool:
     return since is not None and end_ts - since >= LONG_OPEN_MS
 
 
-def _reported(before: Covered | None, position: int) -> bool:
+def _reported(covered: Covered | None, position: int) -> bool:
     return (
-        before is not None
-        and before.end_position == position
-        and _open_for_long(before.open_since, before.end_ts)
+        covered is not None
+        and covered.end_position == position
+        and _open_for_long(covered.open_since, covered.end_ts)
     )
 
 

@@ -163,7 +163,7 @@ def test_settings_are_kept_as_json_with_those_in_force() -> None:
     assert json.loads(scope.settings) == {"cleanup.policy": "delete", "inherited": inherited}
 
 
-def behind(since: int | None, *, end: int = 20, number: str = "0") -> RegionState:
+def with_hidden(since: int | None, *, end: int = 20, number: str = "0") -> RegionState:
     """A partition in which an open transaction, whose first record is of `since`, hides ten offsets."""
     return replace(region(0, end, number=number, high=end + 10), open_since=since)
 
@@ -181,9 +181,9 @@ def behind(since: int | None, *, end: int = 20, number: str = "0") -> RegionStat
 def test_a_backup_promises_no_time_that_an_open_transaction_hides(
     since: int | None, complete_ts: int | None
 ) -> None:
-    made = plan([region(0, 30, number="1"), behind(since)], [])
-    assert [scope.complete_ts for scope in made.scopes] == [complete_ts]
-    assert [position.open_since for position in made.positions] == [None, since]
+    backup_plan = plan([region(0, 30, number="1"), with_hidden(since)], [])
+    assert [scope.complete_ts for scope in backup_plan.scopes] == [complete_ts]
+    assert [position.open_since for position in backup_plan.positions] == [None, since]
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_a_backup_promises_no_time_that_an_open_transaction_hides(
 def test_a_transaction_is_reported_that_is_open_longer_than_producers_may(
     since: int, *, long_open: bool
 ) -> None:
-    made = plan([behind(since)], [], end_ts=100_000)
-    assert (len(made.long_open), len(made.in_flight)) == (int(long_open), int(not long_open))
+    backup_plan = plan([with_hidden(since)], [], end_ts=100_000)
+    assert (len(backup_plan.long_open), len(backup_plan.in_flight)) == (int(long_open), int(not long_open))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_transaction_is_reported_that_is_open_longer_than_producers_may(
     ],
 )
 def test_following_reports_a_hanging_transaction_once(before: Covered, *, idle: bool) -> None:
-    assert plan([behind(60_000)], [before], end_ts=200_000).idle == idle
+    assert plan([with_hidden(60_000)], [before], end_ts=200_000).idle == idle
 
 
 def test_a_gap_begins_where_the_backup_before_was_complete() -> None:
