@@ -55,6 +55,7 @@ class RestoreOptions(TypedDict, total=False):
     groups: Sequence[str]
     allow_gaps: bool
     approximate: bool
+    allow_empty: bool
     settings: Literal["auto", "saved", "suspended"]
     zero_as_one: bool
     strict_schemas: bool

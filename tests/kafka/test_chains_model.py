@@ -335,8 +335,8 @@ class Chains(RuleBasedStateMachine):
             return
         if over:
             with pytest.raises(Refused):
-                require_restorable(plan, allow_gaps=False)
-        require_restorable(plan, allow_gaps=over)
+                require_restorable(plan, {"empty"})
+        require_restorable(plan, {"empty", "gap"} if over else {"empty"})
         assert until(self.rows_of(f["path"] for f in plan.chosen.rows("selected_files")), to_ts) == held
 
     def check(self) -> None:
@@ -407,7 +407,9 @@ class Chains(RuleBasedStateMachine):
         expected = self.model.at(to_ts)
         assert expected is not None
         out = self.folder / "out"
-        self.lab.restore(self.topic, to_ts=to_ts, target=f"dir:{out}", allow_gaps=expected[1])
+        self.lab.restore(
+            self.topic, to_ts=to_ts, target=f"dir:{out}", allow_gaps=expected[1], allow_empty=True
+        )
         assert self.rows_of(out.glob("topics/*/partition=*/*.data")) == expected[0]
 
     def teardown(self) -> None:

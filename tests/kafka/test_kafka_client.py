@@ -452,11 +452,11 @@ def with_timestamps(stamps: list[int]) -> Columns:
     return Columns(block.data, rows, block.fmt)
 
 
-def test_a_missing_timestamp_is_left_to_the_client(broker: Broker, topic: Topic) -> None:
-    target = topic("target")
-    restored(broker, target, [with_timestamps([-1])])
-    (record,) = contents(broker.bootstrap, target)[0]
-    assert NOW <= record.timestamp <= int(time.time() * 1000) + 1000
+def test_records_without_a_time_keep_having_none(broker: Broker, topic: Topic) -> None:
+    stamps = [-1, 5, -1, -7, 253_402_300_800_000, -1]
+    target = topic("target", **{"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)})
+    restored(broker, target, [with_timestamps(stamps)])
+    assert [record.timestamp for record in contents(broker.bootstrap, target)[0]] == stamps
 
 
 def test_version_1_files(broker: Broker, topic: Topic) -> None:

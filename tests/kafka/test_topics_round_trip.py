@@ -167,6 +167,29 @@ def test_uncommitted_and_aborted_records_are_left_out_and_an_open_transaction_co
     assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
 
 
+def test_what_a_hanging_transaction_hides_is_reported_and_promised_by_no_view(lab: Lab, topic: Make) -> None:
+    name, since = topic("hangs"), now_ms() - 100_000
+    promised = f"SELECT restorable_ts, covered_ts FROM rpo WHERE scope = '{name}'"
+    truth.produce(lab.bootstrap, name, mixed(0, 10))
+    hanging = Producer({"bootstrap.servers": lab.bootstrap, "transactional.id": f"h-{name}"})
+    hanging.init_transactions(30)
+    hanging.begin_transaction()
+    hanging.produce(name, b"hidden", partition=0, timestamp=since)
+    hanging.flush(30)
+    truth.produce(lab.bootstrap, name, mixed(0, 20, since + 1))
+    result = lab.backup(name)
+    (sentence,) = result["open_transactions"]
+    assert f"topic {name}, partition 0: the backup ends at offset 10" in sentence
+    assert "20 offsets behind it" in sentence
+    assert lab.sql(promised) == [{"restorable_ts": since - 1, "covered_ts": since - 1}]
+    with pytest.raises(Refused, match=f"{name} is covered until"):
+        lab.restore(name, to_ts=since, dry_run=True)
+    hanging.commit_transaction(30)
+    result = lab.backup(name)
+    assert (result["open_transactions"], result["entries"]) == ([], 21)
+    assert lab.sql(promised) == [{"restorable_ts": result["end_ts"], "covered_ts": result["end_ts"]}]
+
+
 def test_log_append_time_topics_keep_their_times_and_their_setting(lab: Lab, topic: Make) -> None:
     name = topic("appended", **{"message.timestamp.type": "LogAppendTime"})
     truth.produce(lab.bootstrap, name, mixed(0, 50))

@@ -9,7 +9,7 @@ from lakebackup.rows.backups import Gap, Position, Scope
 from lakebackup.rules.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 #: Topic, epoch, partition.
 Place = tuple[str, str, str]
@@ -75,6 +75,7 @@ class StoredTopic:
     files: int
     bytes: int
     entries: int
+    complete_ts: int | None = field(default=None, kw_only=True)
 
     def row(self, backup_id: str, source: str) -> Scope:
         """The topic's row in the new backup."""
@@ -87,17 +88,32 @@ class StoredTopic:
             settings=self.settings,
             replication=self.replication,
             generation=self.generation,
+            complete_ts=self.complete_ts,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RegionState(Partition):
-    """A partition as the cluster describes it. `low`, `high`: watermarks; `end`: where reading ends."""
+    """A partition as the cluster describes it. `low`, `high`: watermarks; `end`: where reading ends.
+
+    `open_since`: the time (ms) of the record at `end`, with which an open transaction begins that hides it
+    and all behind it from readers of committed records; -1: its time is not known; None: nothing is hidden.
+    """
 
     low: int
     end: int
     high: int
     leader_epoch: int | None
+    open_since: int | None = None
+
+    def complete_ts(self, end_ts: int) -> int | None:
+        """The last instant up to which all records lie before `end`, which was read at `end_ts`.
+
+        None: that is `end_ts`. -1: it is not known, since the hidden record has no time or one to come.
+        """
+        if self.open_since is None:
+            return None
+        return max(self.open_since - 1, -1) if self.open_since <= end_ts else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +138,20 @@ class BackupRows:
             high_position=region.high,
             leader_epoch=region.leader_epoch,
             ts=self.ts,
+            open_since=region.open_since,
         )
 
-    def scope(self, topic: TopicState, *, generation: int = 0, settings: str | None = None) -> Scope:
-        """The row of a topic. `settings`: JSON text that replaces the topic's own settings."""
+    def scope(
+        self,
+        topic: TopicState,
+        *,
+        generation: int = 0,
+        settings: str | None = None,
+        regions: Iterable[RegionState] = (),
+    ) -> Scope:
+        """The row of a topic. `settings`: JSON text that replaces the topic's own settings. `regions`: its
+        partitions, of which the one with the oldest hidden record says until when the topic is complete."""
+        instants = [instant for r in regions if (instant := r.complete_ts(self.ts)) is not None]
         return Scope(
             backup_id=self.backup_id,
             source=self.source,
@@ -135,6 +161,7 @@ class BackupRows:
             settings=topic.saved.dump() if settings is None else settings,
             replication=topic.replication,
             generation=generation,
+            complete_ts=min(instants, default=None),
         )
 
     def gap(

@@ -131,6 +131,7 @@ class Position(Row):
     high_position: int
     leader_epoch: Int32 | None = None
     ts: int
+    open_since: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +146,7 @@ class Scope(Row):
     settings: str
     replication: Int32
     generation: Int32 = 0
+    complete_ts: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.rows.topics import NO_TOPIC, TopicSeen
 from lakebackup.rules.patterns import compile_pattern, is_internal, owned_patterns
+from lakebackup.rules.times import format_ts
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.topics import forks
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from lakebackup.plan.topics.backup import BackupPlan
+    from lakebackup.rows.backups import Position
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.progress import Reporter
@@ -27,8 +29,13 @@ _NEW_GENERATION = {
 }
 
 
-def announce(plan: BackupPlan, reporter: Reporter) -> None:
-    """Report what was found of the source's history, how the parent was chosen, and what is read again."""
+def announce(
+    plan: BackupPlan, reporter: Reporter, *, reported: Collection[tuple[str, str, int]] = ()
+) -> None:
+    """Report what was found of the source's history, how the parent was chosen, and what is read again.
+
+    `reported`: (topic, partition, offset) of open transactions that were reported before.
+    """
     if plan.fork:
         reporter.warning(forks.report(plan.fork))
     for warning in plan.warnings:
@@ -41,9 +48,25 @@ def announce(plan: BackupPlan, reporter: Reporter) -> None:
         else:
             what = f"the topic was deleted and recreated; offsets from {gap.from_position} are unknown"
         reporter.warning(f"topic {gap.scope}, partition {gap.region}: {what}")
+    for position in plan.long_open:
+        if (position.scope, position.region, position.end_position) in reported:
+            continue
+        reporter.warning(
+            f"{_before_open(position)}. Until it ends they are in no backup, though readers of uncommitted "
+            "records have them; `kafka-transactions.sh abort` ends a transaction that hangs"
+        )
     for scope, generation in plan.restarted:
         why = _NEW_GENERATION[generation.anew or "asked"]
         reporter.note(f"topic {scope} starts generation {generation.number}: {why}")
+
+
+def _before_open(position: Position) -> str:
+    first = "without a time" if position.open_since in (None, -1) else f"of {format_ts(position.open_since)}"
+    return (
+        f"topic {position.scope}, partition {position.region}: the backup ends at offset "
+        f"{position.end_position}, where a transaction is open whose first record is {first}; it and "
+        f"{position.high_position - position.end_position - 1} offsets behind it are left out"
+    )
 
 
 def warn_of_missed_tombstones(plan: BackupPlan, reporter: Reporter) -> None:
@@ -73,6 +96,7 @@ def summary(plan: BackupPlan, source: str) -> dict[str, Any]:
         "generations": [
             {"topic": scope, "generation": g.number, "because": g.anew} for scope, g in plan.restarted
         ],
+        "open_transactions": [_before_open(p) for p in (*plan.long_open, *plan.in_flight)],
         "left_out": list(plan.left_out),
     }
 

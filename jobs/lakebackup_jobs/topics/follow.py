@@ -129,6 +129,7 @@ class _Following(Stream[Prepared]):
         self.totals = {"backups": 0, "files": 0, "bytes": 0, "entries": 0}
         self.last: str | None = None
         self.left_out: set[str] = set()
+        self.long_open: set[tuple[str, str, int]] = set()
         self._failed = False
         super().__init__(
             work, _NAME, TopicsPlanner(request, work.source), every_ms=max(1, round(every_s * 1000))
@@ -156,7 +157,9 @@ class _Following(Stream[Prepared]):
         for left in set(plan.left_out) - self.left_out:
             work.reporter.warning(left)
         self.left_out = set(plan.left_out)
-        announce(plan, work.reporter)
+        reported = {(p.scope, p.region, p.end_position) for p in plan.long_open}
+        announce(plan, work.reporter, reported=self.long_open)
+        self.long_open = reported
         if plan.fork:
             forks.record(work.writer(), plan.fork)
         made = manifest(self.request, work, draft, totals)

@@ -14,14 +14,15 @@ from lakebackup.rows.base import TOPICS
 from lakebackup.rules import patterns
 from lakebackup.rules.kinds import require_kind_of
 from lakebackup_jobs.kafka.admin.groups import Groups, group_rows
-from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC
+from lakebackup_jobs.kafka.client.epochs import record_times
+from lakebackup_jobs.kafka.format.offsets_log import OFFSETS_TOPIC, isolation_of
 from lakebackup_jobs.lifecycle.tasks.numbers import next_backup
 from lakebackup_jobs.topics import forks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebackup.plan.partitions import TopicState
+    from lakebackup.plan.partitions import RegionState, TopicState
     from lakebackup.rows.topics import Group
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.kafka.admin.cluster import Cluster
@@ -50,7 +51,8 @@ def plan_next(
     topics = cluster.describe(names)
     # Before the end positions, so that no group is beyond what is backed up.
     groups, left_out = _groups(request, backup_id, source, cluster, topics)
-    end_ts, regions = cluster.positions(topics, request.isolation)
+    end_ts, positions = cluster.positions(topics, request.isolation)
+    regions = _with_open_since(request, end_ts, positions)
     choice, covered, fork = Choice(None, None, "differential", 1), [], None
     if reader:
         require_kind_of(reader, source, TOPICS)
@@ -92,6 +94,27 @@ def plan_next(
         warnings=choice.warnings,
         fork=fork,
     )
+
+
+def _with_open_since(
+    request: BackupRequest, end_ts: int, regions: Sequence[RegionState]
+) -> list[RegionState]:
+    """The partitions, with the time of the first record that an open transaction hides in each."""
+    hidden = [
+        r for r in regions if r.end < r.high and isolation_of(r.scope, request.isolation) == "read_committed"
+    ]
+    if not hidden:
+        return list(regions)
+    times = record_times(request.kafka, hidden)
+    now = time.time_ns() // 1_000_000
+
+    def open_since(region: RegionState) -> int | None:
+        ts = times.get(region, -1)
+        if end_ts < ts <= now:  # written after the instant up to which the backup promises to have all
+            return None
+        return ts if 0 <= ts <= now else -1
+
+    return [replace(r, open_since=open_since(r)) if r in hidden else r for r in regions]
 
 
 def _topics(request: BackupRequest, cluster: Cluster) -> tuple[list[str], tuple[str, ...]]:

@@ -115,7 +115,7 @@ class RecordSelect:
             )
         if order_of(self._sql) == "kafka_offset":
             rows = rows.repartition("partition").sortWithinPartitions("partition", "kafka_offset")
-        ts = sf.col("ts") if "ts" in names else sf.lit(-1)
+        ts = sf.col("ts") if "ts" in names else sf.unix_millis(sf.current_timestamp())
         return rows.select(
             sf.col("partition").cast("bigint").alias("partition"),
             sf.col("key").cast("binary").alias("key"),

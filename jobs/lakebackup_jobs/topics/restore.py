@@ -53,7 +53,11 @@ if TYPE_CHECKING:
 
 
 # What a person may accept as it is, by the reason of the obstacle, and what the audit log calls that.
-_ACCEPTED = {"gap": "restore with gaps", "compacted": "approximate restore"}
+_ACCEPTED = {
+    "gap": "restore with gaps",
+    "compacted": "approximate restore",
+    "empty": "restore of an empty topic",
+}
 # Stored bytes a second, where no restore into the kind of target is on record.
 ASSUMED_BYTES_PER_S = 50_000_000
 
@@ -104,7 +108,7 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
             **_save(request, whole),
             **_refused(request, made, {} if unfinished(reader, digest) else described),
         }
-    require_restorable(made, allow_gaps=request.allow_gaps, approximate=request.approximate)
+    require_restorable(made, request.accepted)
     with open_scratch(work, f"restore-{digest}") as scratch:
         return _carry_out(request, made, digest, target, reader, scratch)
 
@@ -259,7 +263,7 @@ def _summary(made: RestorePlan) -> dict[str, Any]:
 
 def _refused(request: RestoreRequest, made: RestorePlan, described: Mapping[str, Any]) -> dict[str, str]:
     """Why the restore would be refused, and what to do then; empty when it would not be."""
-    refused = refusal(made, allow_gaps=request.allow_gaps, approximate=request.approximate)
+    refused = refusal(made, request.accepted)
     if refused:
         return {"refused": refused.message, "hint": refused.hint}
     places = [described, *described.get("target_topics", ())]

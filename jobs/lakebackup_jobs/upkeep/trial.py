@@ -134,6 +134,7 @@ class _Topics(Trial):
             topics=tuple(self.row["scopes"].split(",")),
             to_ts=self.row["to_ts"],
             target=f"dir:{self.restored}",
+            allow_empty=True,
         )
 
     @cached_property

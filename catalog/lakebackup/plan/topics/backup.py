@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.partitions import Place, RegionState, TopicState
 
+#: A backup that ends before a transaction which has been open for so long (ms) warns of it. That is the
+#: default transaction.timeout.ms of producers, after which a coordinator ends one by itself. A younger one is
+#: in flight and only noted.
+LONG_OPEN_MS = 60_000
+
 OnGap = Literal["restart", "full", "continue", "fail"]
 Increment = Literal["differential", "cumulative", "log"]
 
@@ -34,12 +39,20 @@ class Covered(Partition):
     """How far a partition is backed up: the next offset to read, as of `end_ts` (ms).
 
     `number` is the backup's; `in_chain`: the backup is in the parent's chain, which a differential continues.
+    `open_since` as in RegionState, `complete_ts` as in the topic's row in the backup.
     """
 
     end_position: int
     end_ts: int
     number: int
     in_chain: bool
+    open_since: int | None = None
+    complete_ts: int | None = None
+
+    @property
+    def covers_to(self) -> int:
+        """The last instant that the backup covers."""
+        return self.end_ts if self.complete_ts is None else self.complete_ts
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +95,8 @@ class BackupPlan:
 
     `new_regions`: how many partitions are new to the chain. `left_out`: requested topics that cannot be read,
     a sentence each; `notes` and `warnings`: how the parent was chosen. `bytes`: about how many an
-    increment's records have; None: it is a full, or nobody knows.
+    increment's records have; None: it is a full, or nobody knows. `newly_open`: how many partitions
+    end before a transaction that has been open for long and that the backup before did not report.
     """
 
     kind: Literal["full", "differential", "cumulative", "log"]
@@ -102,6 +116,17 @@ class BackupPlan:
     warnings: tuple[str, ...] = ()
     fork: Fork | None = None
     bytes: int | None = None
+    newly_open: int = 0
+
+    @property
+    def long_open(self) -> list[Position]:
+        """The partitions that end before a transaction that has been open for long."""
+        return [p for p in self.positions if _open_for_long(p.open_since, self.end_ts)]
+
+    @property
+    def in_flight(self) -> list[Position]:
+        """The partitions that end before a transaction that began a moment ago."""
+        return [p for p in self.positions if p.open_since is not None and p not in self.long_open]
 
     @property
     def restarted(self) -> list[tuple[str, Generation]]:
@@ -126,7 +151,9 @@ class BackupPlan:
     @property
     def idle(self) -> bool:
         """Whether the backup would add nothing to its parent."""
-        return self.kind != "full" and not (self.offsets or self.gaps or self.new_regions or self.fork)
+        return self.kind != "full" and not (
+            self.offsets or self.gaps or self.new_regions or self.fork or self.newly_open
+        )
 
     @property
     def offsets(self) -> int:
@@ -205,12 +232,15 @@ def plan_backup(
     restarted = {topic for topic, generation in chosen.items() if generation.anew}
     chain = {place: c for place, c in chain.items() if place[:2] not in restarted}
     rows = BackupRows(backup_id, source, end_ts)
+    by_topic: dict[str, list[RegionState]] = {t.scope: [] for t in topics}
+    for r in regions:
+        by_topic[r.scope].append(r)
     starts = [max(r.low, chain[r.place].end_position) if r.place in chain else r.low for r in regions]
     positions = tuple(
         rows.position(r, start, max(start, r.end)) for r, start in zip(regions, starts, strict=True)
     )
     gaps = [
-        rows.gap(place, c.end_position, low, from_ts=c.end_ts, bridged=place in chain)
+        rows.gap(place, c.end_position, low, from_ts=c.covers_to, bridged=place in chain)
         for place, (c, low) in purged.items()
     ]
     return BackupPlan(
@@ -220,14 +250,32 @@ def plan_backup(
         parent=None if full else parent,
         end_ts=end_ts,
         positions=positions,
-        scopes=tuple(rows.scope(t, generation=chosen[t.scope, t.epoch].number) for t in topics),
+        scopes=tuple(
+            rows.scope(t, generation=chosen[t.scope, t.epoch].number, regions=by_topic[t.scope])
+            for t in topics
+        ),
         gaps=(*gaps, *_recreated(rows, topics, known)),
         tasks=tuple(
             tuple(_split(positions[piece.of], piece, chosen) for piece in task)
             for task in splits.split([(p.start_position, p.end_position) for p in positions], parallelism)
         ),
         new_regions=sum(r.place not in chain for r in regions),
+        newly_open=sum(
+            _open_for_long(r.open_since, end_ts) and not _reported(known.get(r.place), r.end) for r in regions
+        ),
         generations={scope: generation for (scope, _), generation in chosen.items()},
+    )
+
+
+def _open_for_long(since: int | None, end_ts: int) -> bool:
+    return since is not None and end_ts - since >= LONG_OPEN_MS
+
+
+def _reported(covered: Covered | None, position: int) -> bool:
+    return (
+        covered is not None
+        and covered.end_position == position
+        and _open_for_long(covered.open_since, covered.end_ts)
     )
 
 
@@ -258,7 +306,7 @@ def _recreated(
     for c in known.values():
         # Only the first backup after it adds the gap: then the new id is the last one.
         if c.scope in epochs and last[c.scope] == c.epoch != epochs[c.scope]:
-            yield rows.gap(c.place, c.end_position, None, from_ts=c.end_ts)
+            yield rows.gap(c.place, c.end_position, None, from_ts=c.covers_to)
 
 
 def _split(p: Position, piece: splits.Piece, chosen: Mapping[tuple[str, str], Generation]) -> Split:

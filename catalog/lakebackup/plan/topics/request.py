@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebackup import requests
@@ -18,6 +19,7 @@ from lakebackup.plan.topics.generations import is_compacted, tombstones_stay_ms
 from lakebackup.plan.topics.record_select import stands_for
 from lakebackup.plan.topics.restore import (
     BackupPart,
+    Cover,
     Obstacle,
     PartRead,
     RegionPart,
@@ -78,6 +80,7 @@ class RestoreRequest(requests.Request):
     groups: tuple[str, ...] = ()
     allow_gaps: bool = False
     approximate: bool = False
+    allow_empty: bool = False
     settings: str = "auto"
     zero_as_one: bool = False
     strict_schemas: bool = False
@@ -90,6 +93,12 @@ class RestoreRequest(requests.Request):
     def by_sql(self) -> bool:
         """Whether Spark's SQL does it: tasks alone write into topics and folders."""
         return self.records is not None or self.target.startswith("delta:")
+
+    @property
+    def accepted(self) -> set[str]:
+        """The reasons of obstacles that are no reason to refuse the restore."""
+        flags = {"gap": self.allow_gaps, "compacted": self.approximate, "empty": self.allow_empty}
+        return {reason for reason, accept in flags.items() if accept}
 
     def digest(self, source: str) -> str:
         """What makes two requests the same restore: all but credentials, places and waiting times."""
@@ -110,7 +119,7 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
     source = _at_backup(request, reader) if request.backup else only_source(reader, request.source)
     newest = _newest(request, source, reader)
     names = patterns.select(request.topics, request.patterns, newest)
-    refuse_outside(source, names, request.to_ts, newest)
+    refuse_outside(source, names, request.to_ts, newest, partial(_latest, source, reader))
     bounds: dict[str, Any] = {"source": source, "to_ts": request.to_ts, "scopes": ",".join(names)}
     if not request.backup:  # there may be a million others, which all that is asked from here on would read
         reader.define("restore_points", "restore_point", backup_id=None, **bounds)
@@ -164,7 +173,12 @@ def _plan_records(request: RestoreRequest, select: str, reader: CatalogReader) -
     return replace(made, selection=select, parameters={}, to_ts=None, spans=(), obstacles=obstacles)
 
 
-def _newest(request: RestoreRequest, source: str, reader: CatalogReader) -> dict[str, int]:
+def _latest(source: str, reader: CatalogReader) -> Cover | None:
+    row = reader.one("latest_backup", source=source, level=None)
+    return Cover(row["end_ts"], row["place"], row["backup_id"]) if row else None
+
+
+def _newest(request: RestoreRequest, source: str, reader: CatalogReader) -> dict[str, Cover]:
     """Topic -> until when it is covered: those that the request names, or all, where it has expressions, or
     names one that is not there."""
     if request.topics and not request.patterns and not request.backup:
@@ -175,8 +189,9 @@ def _newest(request: RestoreRequest, source: str, reader: CatalogReader) -> dict
     return _covered(source, reader)
 
 
-def _covered(source: str, reader: CatalogReader) -> dict[str, int]:
-    return {row["scope"]: row["end_ts"] for row in reader.rows("restore_coverage", source=source)}
+def _covered(source: str, reader: CatalogReader) -> dict[str, Cover]:
+    rows = reader.rows("restore_coverage", source=source)
+    return {row["scope"]: Cover(row["end_ts"], row["place"]) for row in rows}
 
 
 def _at_backup(request: RestoreRequest, reader: CatalogReader) -> str:

@@ -16,7 +16,7 @@ from lakebackup.rules.times import format_ts
 from lakebackup.rules.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lakebackup.store.selection import Selection
 
@@ -92,7 +92,8 @@ class Obstacle:
             if ts
         ]
         around = f" (nearest restorable time {', '.join(nearest)})" if nearest else ""
-        where = f"topic {self.scope}, partition {self.region}: " if self.scope else ""
+        partition = f", partition {self.region}" if self.region else ""
+        where = f"topic {self.scope}{partition}: " if self.scope else ""
         return f"{where}{self.detail}{around}"
 
 
@@ -222,8 +223,10 @@ def between(
         if late := [part for part in parts if part.start_position]:
             obstacles += [_older(part, oldest) for part in late]
         else:
-            why = f"its first record is of {format_ts(oldest)}" if oldest is not None else "it has no record"
-            notes.append(f"topic {scope} held nothing at {format_ts(to_ts)}: {why}")
+            if oldest is None:
+                notes.append(f"topic {scope} held nothing at {format_ts(to_ts)}: it has no record")
+            else:
+                obstacles.append(_empty(scope, oldest))
     return obstacles, notes
 
 
@@ -250,12 +253,24 @@ def _older(part: PartRead, oldest: int | None) -> Obstacle:
     )
 
 
+def _empty(scope: str, oldest: int) -> Obstacle:
+    return Obstacle(
+        scope=scope,
+        region="",
+        reason="empty",
+        detail=f"it held nothing then, its first record is of {format_ts(oldest)}",
+        after_ts=oldest,
+    )
+
+
 # What to do about a plan whose obstacles have these reasons, and no others.
 _HINTS = {
     frozenset({"gap"}): "Choose another --to-time, or accept the holes with --allow-gaps (it is recorded).",
     frozenset({"compacted"}): "Choose one of these times, or accept what is not known with --approximate (it "
     "is recorded).",
     frozenset({"older"}): "Give a later --to-time.",
+    frozenset({"empty"}): "Give a later --to-time, or restore the empty topic with --allow-empty (it is "
+    "recorded).",
     frozenset({"pruned"}): "Choose a later --to-time, or none: then each partition starts where it was "
     "pruned.",
     frozenset({"gap", "compacted"}): "Choose another --to-time, or accept what is missing with --allow-gaps "
@@ -264,16 +279,15 @@ _HINTS = {
 _OTHER_HINT = "Choose another --to-time that does not need these files; `lakebackup verify` shows all damage."
 
 
-def require_restorable(plan: RestorePlan, *, allow_gaps: bool, approximate: bool = False) -> None:
+def require_restorable(plan: RestorePlan, accepted: Collection[str] = ()) -> None:
     """Refused when the plan has obstacles that are not accepted, see `refusal`."""
-    if refused := refusal(plan, allow_gaps=allow_gaps, approximate=approximate):
+    if refused := refusal(plan, accepted):
         raise refused
 
 
-def refusal(plan: RestorePlan, *, allow_gaps: bool, approximate: bool) -> Refused | None:
-    """Why the plan is not carried out. Gaps may be allowed, and what compaction removed be left out as
-    `approximate`; missing or damaged files may not."""
-    accepted = {reason for reason, accept in (("gap", allow_gaps), ("compacted", approximate)) if accept}
+def refusal(plan: RestorePlan, accepted: Collection[str]) -> Refused | None:
+    """Why the plan is not carried out. `accepted`: the reasons of obstacles that a person accepts, of `gap`,
+    `compacted` and `empty`; missing or damaged files may not be."""
     standing = [o for o in plan.obstacles if o.reason not in accepted]
     if not standing:
         return None
@@ -286,21 +300,46 @@ def refusal(plan: RestorePlan, *, allow_gaps: bool, approximate: bool) -> Refuse
     )
 
 
-def refuse_outside(source: str, wanted: Sequence[str], to_ts: int | None, newest: Mapping[str, int]) -> None:
-    """NotFound for topics without any backup, Refused for a time after the last backup of a topic."""
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Until when (ms) backups cover something, and the `place` of the last of them among their source's."""
+
+    end_ts: int
+    place: int
+    backup_id: str = ""
+
+
+def refuse_outside(
+    source: str,
+    wanted: Sequence[str],
+    to_ts: int | None,
+    newest: Mapping[str, Cover],
+    latest: Callable[[], Cover | None],
+) -> None:
+    """NotFound for topics without any backup, Refused for a time after the last backup of a topic.
+
+    `newest`: of each topic; `latest`: asks for the last backup of the source, which may hold a topic no more.
+    """
     unknown = sorted(set(wanted) - set(newest))
     if unknown:
         raise NotFound(
             f"No backup of source {source} holds {', '.join(unknown)}.",
             hint="`lakebackup sql 'SELECT DISTINCT source, scope FROM restore_points'` lists what can be.",
         )
-    if to_ts is None:
+    if to_ts is None or all(newest[scope].end_ts >= to_ts for scope in wanted):
         return
-    late = [
-        f"{scope} is covered until {format_ts(newest[scope])}" for scope in wanted if newest[scope] < to_ts
-    ]
-    if late:
-        raise Refused(
-            f"{format_ts(to_ts)} is after the last backup: " + "; ".join(late) + ".",
-            hint="Take a backup first, or choose an earlier --to-time.",
-        )
+    last = latest()
+    late, hint = [], "Take a backup first, or choose an earlier --to-time."
+    for scope in wanted:
+        cover = newest[scope]
+        if cover.end_ts >= to_ts:
+            continue
+        sentence = f"{scope} is covered until {format_ts(cover.end_ts)}"
+        if last and last.place > cover.place:
+            hint = "Choose an earlier --to-time."
+            sentence += (
+                f", and the backup of {format_ts(last.end_ts)}, {last.backup_id}, does not hold it any more: "
+                "it was deleted, or is not backed up"
+            )
+        late.append(sentence)
+    raise Refused(f"{format_ts(to_ts)} is after the last backup: {'; '.join(late)}.", hint=hint)

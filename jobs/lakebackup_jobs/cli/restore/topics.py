@@ -53,6 +53,7 @@ def topics(
         "Restore a compacted topic to a time between two backups, without values that were "
         "replaced before the later one.",
     ),
+    allow_empty: bool = switch("--allow-empty", "Restore a topic to a time before its first record: empty."),
     settings: options.TopicSettings = options.TOPIC_SETTINGS,
     zero_as_one: bool = options.ZERO_TIMESTAMPS_AS_ONE,
     strict_schemas: bool = switch(

@@ -47,6 +47,8 @@ ADMIN_TIMEOUT_S = 30.0
 #: A commit is answered before its markers are in the partitions. They follow in milliseconds; after the loss
 #: of a broker it takes longer.
 MARKERS_S = 60.0
+#: So long a backup waits for transactions that are open at its instant; what they hide then is not in it.
+SETTLE_S = 1.0
 #: Once every broker refuses or drops connections; one that only answers slowly has the whole time above.
 ALL_DOWN_S = 8.0
 #: A quota of topics created or changed recovers within seconds, or is too small for the request.
@@ -246,12 +248,18 @@ class Cluster:
     def positions(self, topics: Iterable[TopicState], isolation: str) -> tuple[int, list[RegionState]]:
         """Where every partition begins and ends, and the instant (ms) before which all of it was written.
 
-        `end` is the last stable offset for read_committed, the high watermark for read_uncommitted.
+        `end` is the last stable offset for read_committed, the high watermark for read_uncommitted. It is
+        below `high` only where a transaction is open that began before the instant.
         """
         partitions = [(t, TopicPartition(t.scope, p)) for t in topics for p in range(t.regions)]
         instant = time.time_ns() // 1_000_000
         places = [tp for _, tp in partitions]
         stable, high, low = self._offsets(places, STABLE, HIGH, LOW)
+        # The answers may be of different moments, and most transactions end within milliseconds.
+        if committed := [tp for tp in places if isolation_of(tp.topic, isolation) == "read_committed"]:
+            stable |= self._settled(
+                {tp: high[tp].offset for tp in committed if stable[tp].offset < high[tp].offset}
+            )
 
         def end(tp: TopicPartition) -> Any:
             return (stable if isolation_of(tp.topic, isolation) == "read_committed" else high)[tp]
@@ -268,6 +276,16 @@ class Cluster:
             )
             for topic, tp in partitions
         ]
+
+    def _settled(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
+        """The last stable offsets, after a wait of at most SETTLE_S until they have reached `ends`."""
+        waiting = Retrying(
+            retry=retry_if_result(lambda stable: any(stable[tp].offset < end for tp, end in ends.items())),
+            wait=wait_fixed(0.05),
+            stop=stop_after_delay(SETTLE_S),
+            retry_error_callback=lambda state: state.outcome.result() if state.outcome else {},
+        )
+        return waiting(lambda: self._offsets(ends.keys(), STABLE)[0])
 
     def offsets_at(self, regions: Sequence[RegionState], ts: int) -> list[int]:
         """Of each partition the first offset whose record is of the time `ts` (ms) or later; -1: none is."""

@@ -12,7 +12,7 @@ import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from concurrent.futures import Future
 
+    from lakebackup.plan.partitions import RegionState
     from lakebackup.plan.topics.forks import BackupEnd
     from lakebackup.storage import Storage
 
+# What is asked about a partition.
+P = TypeVar("P", "BackupEnd", "RegionState")
 
 BEYOND = 2**62
 PATIENCE_S = 30.0
@@ -105,9 +108,7 @@ class Logs:
                     found[asked_end] = same
         return found
 
-    def _each(
-        self, asked: Mapping[BackupEnd, tuple[int, int | None]], take: Callable[[BackupEnd, Any], None]
-    ) -> None:
+    def _each(self, asked: Mapping[P, tuple[int, int | None]], take: Callable[[P, Any], None]) -> None:
         """The first message of each partition from (offset, leader epoch) on, or the error in its place."""
         rest = list(asked.items())
         while rest:
@@ -129,10 +130,22 @@ class Logs:
             ) from None
 
 
+def record_times(config: Mapping[str, str], regions: Collection[RegionState]) -> dict[RegionState, int]:
+    """The time (ms) of the record at the `end` of each partition, which an open transaction hides from
+    readers of committed records; -1 or left out: it has none. Raises EnvironmentProblem without an answer."""
+    times = {}
+
+    def take(region: RegionState, message: Any) -> None:
+        if not message.error() and message.offset() == region.end:
+            kind, ts = message.timestamp()
+            times[region] = ts if kind else -1
+
+    Logs(config, lambda _: {})._each({region: (region.end, None) for region in regions}, take)  # noqa: SLF001
+    return times
+
+
 def _first(
-    client: Consumer,
-    asked: Mapping[BackupEnd, tuple[int, int | None]],
-    take: Callable[[BackupEnd, Any], None],
+    client: Consumer, asked: Mapping[P, tuple[int, int | None]], take: Callable[[P, Any], None]
 ) -> None:
     waiting = {(asked_end.scope, int(asked_end.region)): asked_end for asked_end in asked}
     places = [

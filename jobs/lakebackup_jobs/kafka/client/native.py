@@ -195,19 +195,18 @@ def send(
     a[2 * _WIDE] = _V_VALUE
     a[3 * _WIDE] = _V_KEY
     a[4 * _WIDE], a[4 * _WIDE + 1] = _V_FLAGS, _COPY
+    a[5 * _WIDE] = _V_TIMESTAMP
     for i in range(place[0], rows.shape[0]):
         row = rows[i]
         a[2 * _WIDE + 1] = base + row[VALUE] if row[VALUE_LENGTH] >= 0 else 0
         a[2 * _WIDE + 2] = max(row[VALUE_LENGTH], 0)
         a[3 * _WIDE + 1] = base + row[KEY] if row[KEY_LENGTH] >= 0 else 0
         a[3 * _WIDE + 2] = max(row[KEY_LENGTH], 0)
-        used = 5
+        # The library takes 0, and no timestamp at all, for "now": the caller has agreed to the next
+        # millisecond of the one, and a record without a time is sent with -1, as brokers store it.
         ts = row[TIMESTAMP]
-        if ts != -1:
-            a[used * _WIDE] = _V_TIMESTAMP
-            # The library takes 0 for "now": the caller has agreed to the next millisecond.
-            a[used * _WIDE + 1] = ts if ts != 0 else 1
-            used += 1
+        a[5 * _WIDE + 1] = ts if ts != 0 else 1
+        used = 6
         count = row[HEADER_COUNT]
         added = 0
         if count > 0:

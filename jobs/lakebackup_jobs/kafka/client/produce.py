@@ -230,7 +230,7 @@ class RestoreProducer:
     def produce_block(self, topic: str, partition: int, columns: Columns) -> int:
         """Produce the block's records in order; returns how many they are.
 
-        Key, value (null or not), headers in order and timestamp (left out when -1) are last. Raises Refused
+        Key, value (null or not), headers in order and timestamp (-1: it has none) are last. Raises Refused
         for a timestamp that cannot be last, Fenced, EnvironmentProblem.
         """
         rows = columns.rows

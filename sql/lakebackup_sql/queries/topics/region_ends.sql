@@ -1,7 +1,8 @@
 -- How far each partition was ever backed up: the last position that the backup :link of the chain on :base and those it
 -- needs cover, where the next one continues (in_chain), and the last one of all others, after which a gap may lie.
 -- :backups: the ids, separated by commas, of the only backups that are looked at; null: all.
-SELECT scope, epoch, region, end_position, end_ts, number, backup_id, leader_epoch, in_chain
+SELECT
+  scope, epoch, region, end_position, end_ts, complete_ts, open_since, number, backup_id, leader_epoch, in_chain
 FROM (
   SELECT
     o.*,
@@ -10,10 +11,12 @@ FROM (
     ) AS nth
   FROM (
     SELECT
-      p.scope, p.epoch, p.region, p.end_position, b.end_ts, b.number, b.place, b.backup_id, p.leader_epoch,
+      p.scope, p.epoch, p.region, p.end_position, b.end_ts, s.complete_ts, p.open_since, b.number, b.place,
+      b.backup_id, p.leader_epoch,
       b.base = :base AND b.link <= :link AND :link < b.unlinked AS in_chain
     FROM raw_positions AS p
     JOIN backups AS b ON p.backup_id = b.backup_id
+    LEFT JOIN raw_scopes AS s ON p.backup_id = s.backup_id AND p.scope = s.scope AND p.epoch = s.epoch
     WHERE b.source = :source AND p.source = :source AND b.state = 'complete' AND b.intact
       AND (CAST(:backups AS STRING) IS NULL OR ARRAY_CONTAINS(SPLIT(:backups, ','), p.backup_id))
   ) AS o

@@ -12,7 +12,7 @@
 -- due_time: due_ts, in UTC
 -- missed: how many runs should have been since then, at least
 -- late_ms: how long ago the first of them should have been; null: none
--- lag_ms: from the end of that backup to the present; null: there is none
+-- lag_ms: from the last instant that the backups hold all records of to the present; null: there is none
 SELECT
   s.source, s.run, s.schedule, s.every_ms, s.backup_id, s.last_ts, timestamp_millis(s.last_ts) AS last_time,
   s.due_ts, timestamp_millis(s.due_ts) AS due_time,

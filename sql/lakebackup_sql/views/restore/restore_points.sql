@@ -6,7 +6,7 @@
 -- restore_paths), any other backup its own instant. A full of an engine's queues covers its own instant; its
 -- other backups for the times after what they depend on. Left out: backups that are not whole, and generations that a
 -- prune deleted. Of two that end at the same instant (a backup and its compaction) the later covers it, the
--- earlier for the times before.
+-- earlier for the times before. A backup that ended before an open transaction covers no time after that began.
 -- settings: JSON: what the topic overrides, by name; under inherited, by origin (broker, default), what else was in
 --   force
 -- covers_from: the end of the restore point before; -1: none is before
@@ -21,8 +21,8 @@ SELECT
   timestamp_millis(p.covers_to DIV CASE p.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS covers_to_time
 FROM (
   SELECT
-    b.source, s.scope, s.epoch, b.destination, b.backup_id, b.base, b.number, b.place, b.link, b.kind, s.regions,
-    s.replication, s.settings, s.generation, b.ts_domain,
+    b.source, b.scope, b.epoch, b.destination, b.backup_id, b.base, b.number, b.place, b.link, b.kind, b.regions,
+    b.replication, b.settings, b.generation, b.ts_domain,
     CASE
       WHEN b.source_kind NOT IN ('snapshot', 'queues') AND LEAD(b.end_ts) OVER points = b.end_ts THEN b.end_ts - 1
       ELSE b.end_ts
@@ -34,14 +34,26 @@ FROM (
       ELSE COALESCE(LAG(b.end_ts) OVER points, -1)
     END AS covers_from,
     LEAD(b.number) OVER points IS NULL AS newest
-  FROM raw_scopes AS s
-  JOIN backups AS b ON s.backup_id = b.backup_id
-  LEFT JOIN scope_floors AS l ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
-  WHERE b.state = 'complete'
-    AND b.intact
-    AND b.source_kind <> 'changes'
-    AND s.generation >= COALESCE(l.generation, 0)
-  WINDOW points AS (PARTITION BY b.source, s.scope ORDER BY b.place, b.number)
+  FROM (
+    SELECT
+      t.source, s.scope, s.epoch, t.destination, t.backup_id, t.base, t.number, t.place, t.link, t.kind, s.regions,
+      s.replication, s.settings, s.generation, t.ts_domain, t.source_kind, t.start_ts,
+      CASE
+        WHEN s.complete_ts IS NULL THEN t.end_ts
+        -- An open transaction hides nothing of the times that a backup before it covers.
+        ELSE GREATEST(s.complete_ts, COALESCE(MAX(COALESCE(s.complete_ts, t.end_ts)) OVER (
+          PARTITION BY t.source, s.scope ORDER BY t.place, t.number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), -1))
+      END AS end_ts
+    FROM raw_scopes AS s
+    JOIN backups AS t ON s.backup_id = t.backup_id
+    LEFT JOIN scope_floors AS l ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
+    WHERE t.state = 'complete'
+      AND t.intact
+      AND t.source_kind <> 'changes'
+      AND s.generation >= COALESCE(l.generation, 0)
+  ) AS b
+  WINDOW points AS (PARTITION BY b.source, b.scope ORDER BY b.place, b.number)
   UNION ALL
   SELECT
     c.source, '-' AS scope, '-' AS epoch, c.destination, c.backup_id, c.base, c.number, c.place, c.link, c.kind,

@@ -1,10 +1,12 @@
--- 386855edb7b363f9 backups raw_positions
+-- 69e34f4eb12bf3c3 backups raw_positions raw_scopes
 SELECT
   scope,
   epoch,
   region,
   end_position,
   end_ts,
+  complete_ts,
+  open_since,
   number,
   backup_id,
   leader_epoch,
@@ -23,6 +25,8 @@ FROM (
       p.region,
       p.end_position,
       b.end_ts,
+      s.complete_ts,
+      p.open_since,
       b.number,
       b.place,
       b.backup_id,
@@ -31,6 +35,8 @@ FROM (
     FROM raw_positions AS p
     JOIN backups AS b
       ON p.backup_id = b.backup_id
+    LEFT JOIN raw_scopes AS s
+      ON p.backup_id = s.backup_id AND p.scope = s.scope AND p.epoch = s.epoch
     WHERE
       b.source = $source
       AND p.source = $source

@@ -1,4 +1,4 @@
--- 321645fac2f10b84 clock due_runs newest_runs
+-- 3db66dff9deeb118 clock due_runs newest_runs
 SELECT
   s.source,
   s.run,

@@ -1,7 +1,8 @@
--- e16d1b77e7ab2beb raw_backups raw_positions
+-- 969de5326d1cb4d8 raw_backups raw_positions
 SELECT
   p.*,
-  TIMESTAMP_MILLIS(p.ts) AS time
+  TIMESTAMP_MILLIS(p.ts) AS time,
+  TIMESTAMP_MILLIS(CASE WHEN p.open_since >= 0 THEN p.open_since END) AS open_since_time
 FROM raw_positions AS p
 JOIN raw_backups AS b
   ON b.backup_id = p.backup_id

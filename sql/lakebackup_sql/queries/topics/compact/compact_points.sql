@@ -10,11 +10,11 @@ SELECT
   MAX(CASE WHEN e.number < t.number AND t.number = t.place THEN 1 ELSE 0 END) = 1 AS compacted
 FROM restore_points AS t
 LEFT JOIN (
-  SELECT s.scope, s.epoch, b.end_ts, MIN(b.number) AS number
+  SELECT s.scope, s.epoch, COALESCE(s.complete_ts, b.end_ts) AS end_ts, MIN(b.number) AS number
   FROM scopes AS s
   JOIN backups AS b ON s.backup_id = b.backup_id
   WHERE b.source = :source
-  GROUP BY s.scope, s.epoch, b.end_ts
+  GROUP BY s.scope, s.epoch, COALESCE(s.complete_ts, b.end_ts)
 ) AS e ON t.scope = e.scope AND t.epoch = e.epoch AND t.covers_to = e.end_ts
 LEFT JOIN (
   SELECT d.scope, d.epoch, d.generation, d.path, d.bytes, d.entries, d.null_keys, b.base, b.link, b.unlinked

@@ -1,7 +1,8 @@
 -- What the newest restore points of the topics in :scopes (names separated by commas) cover of each partition, from
 -- where their generation began.
 SELECT
-  p.scope, p.epoch, p.region, o.start_position, p.end_position, p.low_position, p.high_position, p.leader_epoch, p.ts
+  p.scope, p.epoch, p.region, o.start_position, p.end_position, p.low_position, p.high_position, p.leader_epoch, p.ts,
+  p.open_since
 FROM restore_points AS t
 JOIN positions AS p ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
 JOIN (

@@ -3,7 +3,8 @@
 SELECT
   p.scope, p.epoch, p.region,
   MIN(g.start_position) AS start_position,
-  p.end_position, p.low_position, p.high_position, p.leader_epoch, p.ts
+  p.end_position, p.low_position, p.high_position, p.leader_epoch, p.ts,
+  p.open_since
 FROM positions AS p
 JOIN scopes AS l ON p.backup_id = l.backup_id AND p.scope = l.scope AND p.epoch = l.epoch
 JOIN positions AS g ON p.source = g.source AND p.scope = g.scope AND p.epoch = g.epoch AND p.region = g.region
@@ -13,5 +14,6 @@ JOIN scopes AS s
 WHERE p.source = :source
   AND p.backup_id = :last
 GROUP BY
-  p.scope, p.epoch, p.region, p.end_position, p.low_position, p.high_position, p.leader_epoch, p.ts
+  p.scope, p.epoch, p.region, p.end_position, p.low_position, p.high_position, p.leader_epoch, p.ts,
+  p.open_since
 ORDER BY p.scope, p.epoch, CAST(p.region AS BIGINT)

@@ -1,8 +1,8 @@
 -- The topics of the backups to merge (relation to_merge: backup_id), in each epoch and generation that they hold.
--- regions, replication, settings: as :last, the last of them, has the topic; null: it has no such one any more. files,
+-- regions, replication, settings, complete_ts: as :last, the last of them, has the topic; null: it has no such one any more. files,
 -- bytes, entries: what they hold of it.
 SELECT
-  h.scope, h.epoch, h.generation, h.regions, h.replication, h.settings,
+  h.scope, h.epoch, h.generation, h.regions, h.replication, h.settings, h.complete_ts,
   COALESCE(f.files, 0) AS files,
   COALESCE(f.bytes, 0) AS bytes,
   COALESCE(f.entries, 0) AS entries
@@ -11,7 +11,8 @@ FROM (
     s.scope, s.epoch, s.generation,
     MAX(CASE WHEN s.backup_id = :last THEN s.regions END) AS regions,
     MAX(CASE WHEN s.backup_id = :last THEN s.replication END) AS replication,
-    MAX(CASE WHEN s.backup_id = :last THEN s.settings END) AS settings
+    MAX(CASE WHEN s.backup_id = :last THEN s.settings END) AS settings,
+    MAX(CASE WHEN s.backup_id = :last THEN s.complete_ts END) AS complete_ts
   FROM scopes AS s
   JOIN to_merge AS m ON s.backup_id = m.backup_id
   WHERE s.source = :source

@@ -4,7 +4,7 @@
 -- every_ms: longest time from one run to the next by its schedule; a hundred years at most, so that a calendar has the next
 -- backup_id: the newest backup that can be restored, no merge (for full: the newest full); null: there is none
 -- last_ts: when that read the source, or the newest drill began; without one, when the policy was set: ms since 1970 UTC
--- ended_ms: when that backup ended
+-- ended_ms: when that backup ended, or, if open transactions hid records from it, the last instant before these
 SELECT
   w.source, w.run, w.schedule, w.time_zone, LEAST(w.every_ms, 3153600000000) AS every_ms, b.backup_id,
   COALESCE(b.began_ms, CAST(FLOOR(w.at / 1000) AS BIGINT)) AS last_ts,
@@ -33,10 +33,18 @@ LEFT JOIN (
     MAX_BY(t.backup_id, t.place) AS backup_id,
     -- When the source was read: a compaction reads nothing and ends where what it is made from ends.
     MAX(CASE WHEN t.ts_domain = 'ms' THEN t.end_ts ELSE CAST(FLOOR(t.started_at / 1000) AS BIGINT) END) AS began_ms,
-    MAX(CASE WHEN t.ts_domain = 'ms' THEN t.end_ts ELSE CAST(FLOOR(t.finished_at / 1000) AS BIGINT) END) AS ended_ms
+    MAX(
+      CASE WHEN t.ts_domain = 'ms' THEN COALESCE(h.complete_ts, t.end_ts) ELSE CAST(FLOOR(t.finished_at / 1000) AS BIGINT) END
+    ) AS ended_ms
   FROM backups AS t
   JOIN (SELECT 'full' AS run UNION ALL SELECT 'incremental' AS run) AS r
     ON r.run = 'incremental' OR t.kind = 'full'
+  LEFT JOIN (
+    SELECT backup_id, MIN(complete_ts) AS complete_ts
+    FROM raw_scopes
+    WHERE complete_ts IS NOT NULL
+    GROUP BY backup_id
+  ) AS h ON t.backup_id = h.backup_id
   WHERE t.state = 'complete' AND t.intact AND t.number = t.place
   GROUP BY t.source, r.run
 ) AS b ON w.source = b.source AND w.run = b.run

@@ -161,3 +161,53 @@ def test_settings_are_kept_as_json_with_those_in_force() -> None:
     state = replace(topic(), inherited=inherited)
     (scope,) = plan([region(0, 1)], [], topics=[state]).scopes
     assert json.loads(scope.settings) == {"cleanup.policy": "delete", "inherited": inherited}
+
+
+def with_hidden(since: int | None, *, end: int = 20, number: str = "0") -> RegionState:
+    """A partition in which an open transaction, whose first record is of `since`, hides ten offsets."""
+    return replace(region(0, end, number=number, high=end + 10), open_since=since)
+
+
+@pytest.mark.parametrize(
+    ("since", "complete_ts"),
+    [
+        pytest.param(None, None, id="nothing is hidden"),
+        pytest.param(1_500, 1_499, id="up to the first hidden record"),
+        pytest.param(0, -1, id="a record of 1970"),
+        pytest.param(-1, -1, id="a record without a time"),
+        pytest.param(2_001, -1, id="a record of the future"),
+    ],
+)
+def test_a_backup_promises_no_time_that_an_open_transaction_hides(
+    since: int | None, complete_ts: int | None
+) -> None:
+    backup_plan = plan([region(0, 30, number="1"), with_hidden(since)], [])
+    assert [scope.complete_ts for scope in backup_plan.scopes] == [complete_ts]
+    assert [position.open_since for position in backup_plan.positions] == [None, since]
+
+
+@pytest.mark.parametrize(
+    ("since", "long_open"), [(40_000, True), (40_001, False), (-1, True), (99_000, False)]
+)
+def test_a_transaction_is_reported_that_is_open_longer_than_producers_may(
+    since: int, *, long_open: bool
+) -> None:
+    backup_plan = plan([with_hidden(since)], [], end_ts=100_000)
+    assert (len(backup_plan.long_open), len(backup_plan.in_flight)) == (int(long_open), int(not long_open))
+
+
+@pytest.mark.parametrize(
+    ("before", "idle"),
+    [
+        pytest.param(covered(20), False, id="the backup before ended there, and nothing was hidden"),
+        pytest.param(replace(covered(20, by=70), open_since=60_000), False, id="it was in flight then"),
+        pytest.param(replace(covered(20, by=130), open_since=60_000), True, id="it was reported"),
+    ],
+)
+def test_following_reports_a_hanging_transaction_once(before: Covered, *, idle: bool) -> None:
+    assert plan([with_hidden(60_000)], [before], end_ts=200_000).idle == idle
+
+
+def test_a_gap_begins_where_the_backup_before_was_complete() -> None:
+    (gap,) = plan([region(30, 40)], [replace(covered(20), complete_ts=800)]).gaps
+    assert (gap.from_position, gap.to_position, gap.from_ts) == (20, 30, 800)

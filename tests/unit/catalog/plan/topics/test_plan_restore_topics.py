@@ -63,11 +63,40 @@ def test_before_the_first_backup_a_topic_was_empty_only_if_it_was_read_from_its_
     # A topic is looked at as a whole.
     late, early = part(7, 20, 13, **first), part(0, 20, 20, region="1", min_ts=1_200, **first)
     assert reasons(late, early, at=1_400, compacted=False) == []
-    obstacles, notes = between([part(0, 20, 20, **first)], [], 1_400)
-    assert (obstacles, len(notes)) == ([], 1)
-    assert "topic t held nothing at 1970-01-01" in notes[0]
-    assert "its first record is of" in notes[0]
+    obstacles, notes = between([part(0, 0, None, min_ts=None, **first)], [], 1_400)
+    assert obstacles == []
+    assert "topic t held nothing at 1970-01-01T00:00:01.400Z: it has no record" in notes[0]
     assert between([part(0, 20, 19, **first)], ["t"], 1_400)[0][0].reason == "compacted"
+
+
+def test_before_its_first_record_a_topic_is_restored_as_empty_only_when_that_is_accepted(
+    tmp_path: Path,
+) -> None:
+    made = MadeBackups(tmp_path)
+    made.backup([[Record(0, 0, ts=500), Record(0, 1, ts=400)]])
+    request = RestoreRequest(str(tmp_path), "dir:out", topics=("orders",), to_ts=399)
+    plan = plan_restore(request, made.planner())
+    with pytest.raises(
+        Refused, match=r"topic orders: it held nothing then.*after: 1970-01-01T00:00:00\.400Z"
+    ) as refused:
+        require_restorable(plan, replace(request, allow_gaps=True, approximate=True).accepted)
+    assert "--allow-empty" in refused.value.hint
+    require_restorable(plan, replace(request, allow_empty=True).accepted)
+    assert not plan_restore(replace(request, to_ts=400), made.planner()).obstacles
+
+
+def test_a_topic_that_the_next_backup_does_not_hold_is_refused_as_deleted(tmp_path: Path) -> None:
+    """Neither what came in after its last backup nor when it was deleted is known."""
+    made = MadeBackups(tmp_path)
+    made.backup([[Record(0, 0, ts=500)]])
+    gone = made.backup([[Record(0, 0, ts=1_500)]])
+    made.change("scopes", lambda row: replace(row, scope="users") if row.backup_id == gone else row)
+    for to_ts in (1_001, 2_000, 9_000):
+        request = RestoreRequest(str(tmp_path), "dir:out", topics=("orders",), to_ts=to_ts)
+        with pytest.raises(
+            Refused, match=f"orders is covered until 1970-01-01T00:00:01.000Z, and .*{gone}.* was deleted"
+        ):
+            plan_restore(request, made.planner())
 
 
 def two_generations(folder: Path) -> CatalogReader:
@@ -91,9 +120,9 @@ def test_between_two_generations_a_restore_is_refused_or_asked_for_as_approximat
     with pytest.raises(
         Refused, match=r"before: 1970-01-01T00:00:01.*, after: 1970-01-01T00:00:02"
     ) as refused:
-        require_restorable(plan, allow_gaps=True)
+        require_restorable(plan, {"gap", "empty"})
     assert "--approximate" in refused.value.hint
-    require_restorable(plan, allow_gaps=False, approximate=True)
+    require_restorable(plan, {"compacted"})
 
 
 @pytest.mark.parametrize("to_ts", [1_000, 2_000, None])
@@ -227,8 +256,8 @@ def test_what_makes_two_requests_the_same_restore() -> None:
     others: dict[str, Any] = {
         "target": "dir:other", "topics": ("users",), "patterns": ("o.*",), "maps": {"orders": "o"},
         "to_ts": 1, "from_ts": 1, "select": "SELECT path FROM files", "partial": True, "append": True,
-        "allow_gaps": True, "approximate": True, "continued": True, "repartition": True, "partitions": 2,
-        "backup": "b",
+        "allow_gaps": True, "approximate": True, "allow_empty": True, "continued": True, "repartition": True,
+        "partitions": 2, "backup": "b",
     }  # fmt: skip
     digests = {replace(one, **{name: value}).digest("prod") for name, value in others.items()}
     assert len(digests | {one.digest("prod"), one.digest("test")}) == len(others) + 2

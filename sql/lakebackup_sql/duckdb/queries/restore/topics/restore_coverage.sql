@@ -1,6 +1,7 @@
--- 49466eaa3e02c66f restore_points
+-- c08a891cab208231 restore_points
 SELECT
   t.scope,
+  t.place,
   t.covers_to AS end_ts
 FROM restore_points AS t
 WHERE

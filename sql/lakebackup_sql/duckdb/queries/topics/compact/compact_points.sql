@@ -1,4 +1,4 @@
--- fae9dfb8a7297636 backups files restore_points scopes
+-- 3af8ab65f9387d43 backups files restore_points scopes
 SELECT
   t.scope,
   t.epoch,
@@ -18,7 +18,7 @@ LEFT JOIN (
   SELECT
     s.scope,
     s.epoch,
-    b.end_ts,
+    COALESCE(s.complete_ts, b.end_ts) AS end_ts,
     MIN(b.number) AS number
   FROM scopes AS s
   JOIN backups AS b
@@ -28,7 +28,7 @@ LEFT JOIN (
   GROUP BY
     s.scope,
     s.epoch,
-    b.end_ts
+    COALESCE(s.complete_ts, b.end_ts)
 ) AS e
   ON t.scope = e.scope AND t.epoch = e.epoch AND t.covers_to = e.end_ts
 LEFT JOIN (

@@ -1,4 +1,4 @@
--- c3c47d1d7d31e02b backups positions restore_points scopes
+-- c1dc2d090d30c062 backups positions restore_points scopes
 SELECT
   p.scope,
   p.epoch,
@@ -8,7 +8,8 @@ SELECT
   p.low_position,
   p.high_position,
   p.leader_epoch,
-  p.ts
+  p.ts,
+  p.open_since
 FROM restore_points AS t
 JOIN positions AS p
   ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch

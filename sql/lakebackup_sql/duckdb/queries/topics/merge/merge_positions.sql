@@ -1,4 +1,4 @@
--- 8a3a24764bfc6c4c positions scopes to_merge
+-- 8c6c6a588b955b7b positions scopes to_merge
 SELECT
   p.scope,
   p.epoch,
@@ -8,7 +8,8 @@ SELECT
   p.low_position,
   p.high_position,
   p.leader_epoch,
-  p.ts
+  p.ts,
+  p.open_since
 FROM positions AS p
 JOIN scopes AS l
   ON p.backup_id = l.backup_id AND p.scope = l.scope AND p.epoch = l.epoch
@@ -34,7 +35,8 @@ GROUP BY
   p.low_position,
   p.high_position,
   p.leader_epoch,
-  p.ts
+  p.ts,
+  p.open_since
 ORDER BY
   p.scope NULLS FIRST,
   p.epoch NULLS FIRST,

@@ -1,4 +1,4 @@
--- f90e8e71e74115bf files scopes to_merge
+-- 91439e62590777e1 files scopes to_merge
 SELECT
   h.scope,
   h.epoch,
@@ -6,6 +6,7 @@ SELECT
   h.regions,
   h.replication,
   h.settings,
+  h.complete_ts,
   COALESCE(f.files, 0) AS files,
   COALESCE(f.bytes, 0) AS bytes,
   COALESCE(f.entries, 0) AS entries
@@ -16,7 +17,8 @@ FROM (
     s.generation,
     MAX(CASE WHEN s.backup_id = $last THEN s.regions END) AS regions,
     MAX(CASE WHEN s.backup_id = $last THEN s.replication END) AS replication,
-    MAX(CASE WHEN s.backup_id = $last THEN s.settings END) AS settings
+    MAX(CASE WHEN s.backup_id = $last THEN s.settings END) AS settings,
+    MAX(CASE WHEN s.backup_id = $last THEN s.complete_ts END) AS complete_ts
   FROM scopes AS s
   JOIN to_merge AS m
     ON s.backup_id = m.backup_id

@@ -1,4 +1,4 @@
--- d0e07b8484894711 backups policies raw_drills
+-- 42def1cbae567120 backups policies raw_drills raw_scopes
 SELECT
   w.source,
   w.run,
@@ -73,7 +73,7 @@ LEFT JOIN (
     MAX(
       CASE
         WHEN t.ts_domain = 'ms'
-        THEN t.end_ts
+        THEN COALESCE(h.complete_ts, t.end_ts)
         ELSE TRY_CAST(FLOOR(t.finished_at / NULLIF(1000, 0)) AS BIGINT)
       END
     ) AS ended_ms
@@ -86,6 +86,17 @@ LEFT JOIN (
       'incremental' AS run
   ) AS r
     ON r.run = 'incremental' OR t.kind = 'full'
+  LEFT JOIN (
+    SELECT
+      backup_id,
+      MIN(complete_ts) AS complete_ts
+    FROM raw_scopes
+    WHERE
+      NOT complete_ts IS NULL
+    GROUP BY
+      backup_id
+  ) AS h
+    ON t.backup_id = h.backup_id
   WHERE
     t.state = 'complete' AND t.intact AND t.number = t.place
   GROUP BY
