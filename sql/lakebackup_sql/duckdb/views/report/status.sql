@@ -1,4 +1,4 @@
--- 2355d376355c6f1b backups clock compactions due_runs growth log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unusable_backups
+-- 9ec9469c549b31e1 backups clock compactions due_runs growth log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unreached_logs unusable_backups
 WITH newest AS (
   SELECT
     n.source,
@@ -13,6 +13,8 @@ WITH newest AS (
       g.*,
       ROW_NUMBER() OVER (PARTITION BY g.source ORDER BY g.place DESC, g.number DESC) AS nth
     FROM backups AS g
+    ANTI JOIN unreached_logs AS u
+      ON g.backup_id = u.backup_id
     WHERE
       g.state = 'complete' AND g.intact
   ) AS n

@@ -1,4 +1,4 @@
--- 5b59e2d3107d8583 backups floors own_kinds raw_scopes scope_floors
+-- ed812290cc8fea2f backups floors own_kinds raw_scopes scope_floors
 SELECT
   p.source,
   p.scope,
@@ -108,6 +108,11 @@ FROM (
   WHERE
     c.kind <> 'log'
     OR (
-      NOT c.start_ts IS NULL AND c.end_ts > GREATEST(c.start_ts, c.low)
+      c.source_kind = 'changes'
+      AND NOT c.start_ts IS NULL
+      AND c.end_ts > GREATEST(c.start_ts, c.low)
+    )
+    OR (
+      c.source_kind <> 'changes' AND c.start_ts <= c.end_ts
     )
 ) AS p
