@@ -194,6 +194,9 @@ class ImportRows(PerNumber):
             )
         if self.table == MANIFESTS and not row["sha256"] and row["max_ts"] is None:
             return "sha256 or max_ts (the last change, ms) must be given, to detect later changes"
+        start_ts = row.get("start_ts")
+        if not self.whole and start_ts is not None and row["end_ts"] < start_ts:
+            return f"end_ts {row['end_ts']} is before start_ts {start_ts}"
         return _out_of_bounds(row)
 
 

@@ -28,13 +28,14 @@ from lakebackup.store.roots import Roots, destination_id
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.upkeep.import_rows import Resolver
+from lakebackup_jobs.upkeep.import_rows import SHOWN_ROWS, Resolver
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebackup.plan.upkeep.import_backups import BackupsPlan
     from lakebackup.rows.backups import Backup
     from lakebackup.rows.base import State
     from lakebackup.store.lease import Lease
@@ -132,6 +133,7 @@ class _Run:
         reader = self.work.existing()
         with closing(self._resolver(reader)) as resolver, task_errors():
             found, rows = resolver.resolve()
+            self._warn_of_orphans(found)
             rows, _ = self._trusted(rows, reader)
             counts = {table: frame.count() for table, frame in rows.items()}
         return {"dry_run": True, **self._summary(found.new, counts, found.states)}
@@ -156,6 +158,7 @@ class _Run:
             self.work.reporter.start(None, self._bytes(), "reading", "")
             with self.work.task_progress(folder).watched(self.work.reporter.update), task_errors():
                 found, rows = resolver.resolve()
+                self._warn_of_orphans(found)
                 backups = found.new
                 rows, taken = self._trusted(rows, reader)
             changed = {source for ids in found.states.values() for source in ids.values()}
@@ -185,6 +188,14 @@ class _Run:
             sweep(writer.home, made)
             self._publish(writer, made)
         return self._summary(backups, _counts(made), found.states)
+
+    def _warn_of_orphans(self, plan: BackupsPlan) -> None:
+        orphans = sorted(plan.orphans)
+        for file, number, text in orphans[:SHOWN_ROWS]:
+            self.work.reporter.warning(f"{self.files['backups'][file].uri}:{number}: {text}")
+        if len(orphans) > SHOWN_ROWS:
+            hidden_count = len(orphans) - SHOWN_ROWS
+            self.work.reporter.warning(f"and {hidden_count} more: see unusable_backups")
 
     @contextmanager
     def _counting(self, stage: str, rows: int) -> Iterator[TaskCounters]:

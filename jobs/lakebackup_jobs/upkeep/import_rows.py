@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 
-_SHOWN = 20
+SHOWN_ROWS = 20
 _BUFFER = 1 << 20
 
 
@@ -133,7 +133,9 @@ class Resolver:
 
     def _require_sound(self, given: Mapping[str, DataFrame]) -> None:
         for table, frame in given.items():
-            wrong = frame.where("row_problem IS NOT NULL").orderBy("row_file", "row_number").limit(_SHOWN + 1)
+            wrong = (
+                frame.where("row_problem IS NOT NULL").orderBy("row_file", "row_number").limit(SHOWN_ROWS + 1)
+            )
             found = [(row.row_file, row.row_number, row.row_problem) for row in wrong.collect()]
             self._raise(table, found, UsageProblem)
             if table in ("files", MANIFESTS):
@@ -218,9 +220,9 @@ class Resolver:
         if not found:
             return
         lines = [
-            f"  {self._files[table][file].uri}:{number}: {text}" for file, number, text in found[:_SHOWN]
+            f"  {self._files[table][file].uri}:{number}: {text}" for file, number, text in found[:SHOWN_ROWS]
         ]
-        more = ["  and more"] if len(found) > _SHOWN else []
+        more = ["  and more"] if len(found) > SHOWN_ROWS else []
         raise kind(
             "\n".join(["Nothing was imported:", *lines, *more]),
             hint="The catalog's rows stay. Give other ids, or leave these rows out."

@@ -14,7 +14,7 @@ from lakebackup.rules.kinds import KINDS
 from lakebackup.rules.layout import check_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     import pyarrow as pa
 
@@ -32,7 +32,8 @@ class BackupsPlan:
     """New backups in the order of their numbers, source by source; ids of those that the catalog has.
 
     `states`: ids of backups that get another state, with their sources, by state. `wrong` and `against`:
-    (file, line, text) of rows that make no sense, and that the catalog contradicts.
+    (file, line, text) of rows that make no sense, and that the catalog contradicts. `orphans`: the same of
+    backups that continue one which is not there, so that no restore can use them.
     """
 
     new: list[Backup] = field(default_factory=list)
@@ -40,6 +41,7 @@ class BackupsPlan:
     states: dict[State, dict[str, str]] = field(default_factory=dict)
     wrong: list[tuple[int, int, str]] = field(default_factory=list)
     against: list[tuple[int, int, str]] = field(default_factory=list)
+    orphans: list[tuple[int, int, str]] = field(default_factory=list)
 
 
 def plan_backups(
@@ -84,8 +86,9 @@ def plan_backups(
     else:
         for source in sorted({row["source"] for row in fresh}):
             own = [row for row in fresh if row["source"] == source]
-            _of_source(plan, source, own, held, source_kind, compared)
+            _of_source(plan, source, own, {**held, **given}, held, source_kind, compared)
         _compare_states(plan, given, held, mirror=mirror)
+        _leave_branches(plan, {row["source"] for row in given.values()}, held)
     return plan
 
 
@@ -108,6 +111,40 @@ def _compare_states(
             state = "deleted" if mirror else None
         if state and state != known["state"]:
             plan.states.setdefault(state, {})[backup_id] = known["source"]
+
+
+def _leave_branches(
+    plan: BackupsPlan, sources: Collection[str], catalog: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Put out of sync what a branch holds after the point where a later one of its source begins."""
+    changed = {name: state for state, ids in plan.states.items() for name in ids}
+    new_rows = [as_row(backup) for backup in plan.new]
+    rows = [*new_rows, *({**row, "state": changed.get(name, row["state"])} for name, row in catalog.items())]
+    rows = [
+        row
+        for row in rows
+        if row["source"] in sources and row["source_kind"] not in KINDS and row["state"] == "complete"
+    ]
+    begins: dict[str, dict[int, int]] = {row["source"]: {} for row in rows}
+    for row in rows:
+        begin_ts = row["start_ts"] if row["kind"] == "log" else row["end_ts"]
+        of_source = begins[row["source"]]
+        of_source[row["branch"]] = min(begin_ts, of_source.get(row["branch"], begin_ts))
+    superseded = {
+        row["backup_id"]: row["source"]
+        for row in rows
+        if any(
+            row["branch"] < branch and begin_ts < row["end_ts"]
+            for branch, begin_ts in begins[row["source"]].items()
+        )
+    }
+    plan.new = [replace(b, state="out_of_sync") if b.backup_id in superseded else b for b in plan.new]
+    for name in superseded.keys() & catalog.keys():
+        for ids in plan.states.values():
+            ids.pop(name, None)
+        if catalog[name]["state"] != "out_of_sync":
+            plan.states.setdefault("out_of_sync", {})[name] = superseded[name]
+    plan.states = {state: ids for state, ids in plan.states.items() if ids}
 
 
 def numbered_schema() -> pa.Schema:
@@ -173,18 +210,25 @@ def _of_source(
     plan: BackupsPlan,
     source: str,
     rows: Iterable[Mapping[str, Any]],
+    backups_by_id: Mapping[str, Mapping[str, Any]],
     held: Mapping[str, Mapping[str, Any]],
     source_kind: str,
     compared: bool,
 ) -> None:
-    """Number and chain the new backups of one source, after those that the catalog has of it."""
+    """Number and chain the new backups of one source, after those that the catalog has of it.
+
+    Of backups that end together, the one that is listed first comes first. `backups_by_id`: all that are
+    given or in the catalog. One that another continues, but that is not there, gets a number and no row.
+    """
     own = sorted((row for row in held.values() if row["source"] == source), key=lambda row: row["number"])
     kinds = {row["source_kind"] for row in own}
     chain = {row["backup_id"]: row for row in own}
     number = own[-1]["number"] if own else 0
     newest = next((row for row in reversed(own) if row["kind"] != "log"), None)
     last = newest["backup_id"] if newest else None
-    for row in sorted(rows, key=lambda row: (row["end_ts"], row["number"] or 0, row["backup_id"])):
+    for row in sorted(
+        rows, key=lambda row: (row["end_ts"], row["number"] or 0, row["row_file"], row["row_number"])
+    ):
         kind, parent = row["source_kind"] or source_kind, row["parent"]
         if kinds - {kind}:
             why = (
@@ -207,9 +251,19 @@ def _of_source(
         elif parent is None and row["kind"] not in (None, "full"):
             why = f"a backup of kind {row['kind']} continues another: name that one as parent"
             plan.wrong.append(_at(row, why))
-        elif parent is not None and parent not in chain:
+        elif (
+            parent is not None
+            and parent not in chain
+            and (parent in backups_by_id or not _ID.fullmatch(parent))
+        ):
             plan.wrong.append(_at(row, f"its parent {parent!r:.80} is no earlier backup of {source}"))
         else:
+            if parent is not None and parent not in chain:
+                number += 1
+                chain[parent] = _absent(parent, number)
+            if parent is not None and parent not in backups_by_id:
+                why = f"its parent {parent} is not there, so backup {row['backup_id']} leads nowhere"
+                plan.orphans.append(_at(row, why))
             number = row["number"] or number + 1
             made = _filled(row, kind, number, chain[parent] if parent else None)
             if compared and parent is None:
@@ -217,6 +271,13 @@ def _of_source(
             last = made.backup_id
             chain[last] = as_row(made)
             plan.new.append(made)
+
+
+def _absent(backup_id: str, number: int) -> dict[str, Any]:
+    """A backup without a row, as its children see it."""
+    return {
+        "backup_id": backup_id, "base": backup_id, "chain_position": 0, "place": number, "end_ts": None,
+    }  # fmt: skip
 
 
 def _filled(

@@ -9,11 +9,16 @@
 WITH ordered AS (
   -- Windows sort whole rows: these have what they need alone.
   SELECT
-    b.backup_id, b.source, b.base, b.state, b.place, b.parent_place,
+    b.backup_id, b.source, b.base, b.present, b.place, b.parent_place,
     ROW_NUMBER() OVER chain AS link,
     COUNT(*) OVER (PARTITION BY b.source, b.base) + 1 AS beyond,
-    b.state = 'complete' AND b.parent_place < LAG(b.place) OVER chain AS turns
-  FROM raw_backups AS b
+    b.present AND b.parent_place < LAG(b.place) OVER chain AS turns
+  FROM (
+    -- Another program can continue a backup of a history that was left.
+    SELECT r.*, r.state = 'complete' OR (r.state = 'out_of_sync' AND k.source_kind IS NULL) AS present
+    FROM raw_backups AS r
+    LEFT JOIN own_kinds AS k ON r.source_kind = k.source_kind
+  ) AS b
   WINDOW chain AS (PARTITION BY b.source, b.base ORDER BY b.place, b.number)
 ),
 -- A backup that does not continue the one before it replaces all of those after its parent.
@@ -32,7 +37,7 @@ linked AS (
 ends AS (
   SELECT source, base, unlinked, SUM(place - COALESCE(parent_place, 0)) AS span
   FROM linked
-  WHERE state = 'complete' AND unlinked < beyond
+  WHERE present AND unlinked < beyond
   GROUP BY source, base, unlinked
 ),
 -- The backups that one needs, laid end to end, reach from nothing to its place, or one is not there.
@@ -40,7 +45,7 @@ reached AS (
   SELECT
     l.*,
     SUM(
-      CASE WHEN l.state = 'complete' THEN l.place - COALESCE(l.parent_place, 0) ELSE 0 END - COALESCE(e.span, 0)
+      CASE WHEN l.present THEN l.place - COALESCE(l.parent_place, 0) ELSE 0 END - COALESCE(e.span, 0)
     ) OVER (
       PARTITION BY l.source, l.base ORDER BY l.link ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS reach

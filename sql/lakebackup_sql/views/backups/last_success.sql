@@ -8,6 +8,7 @@ SELECT
 FROM (
   SELECT g.*, ROW_NUMBER() OVER (PARTITION BY g.source, g.kind ORDER BY g.place DESC, g.number DESC) AS nth
   FROM backups AS g
+  LEFT ANTI JOIN unreached_logs AS u ON g.backup_id = u.backup_id
   WHERE g.state = 'complete' AND g.intact
 ) AS b
 WHERE b.nth = 1

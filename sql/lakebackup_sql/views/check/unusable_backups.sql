@@ -1,8 +1,9 @@
 -- Backups that cannot be restored, or not with all their topics, and why: a row for each backup and reason. Those that
 -- were deleted are left out.
 -- reason: out_of_sync (its history was cut back), unconfirmed (its marker is missing), chain (an earlier backup of its
---   chain, or the snapshot that an engine's full depends on, cannot be used), missing, changed or damaged (a file that
---   it needs), pruned (a prune removed the generation of a topic that it holds), trial (a trial restore failed)
+--   chain, or the snapshot that an engine's full depends on, cannot be used; a log of another program that nothing
+--   leads to), missing, changed or damaged (a file that it needs), pruned (a prune removed the generation of a topic
+--   that it holds), trial (a trial restore failed)
 -- fault_backup_id: the backup at fault: itself, the earliest of its chain, or that of the snapshot; null: it is not
 --   there
 -- fault_state: that backup's state
@@ -33,6 +34,9 @@ WITH without_file AS (
     AND COALESCE(s.state, 'deleted') <> 'complete'
     AND b.state = 'complete'
     AND b.intact
+  UNION ALL
+  SELECT backup_id, 'chain' AS reason, CAST(NULL AS STRING) AS fault_backup_id, CAST(NULL AS STRING) AS detail
+  FROM unreached_logs
   UNION ALL
   SELECT s.backup_id, 'pruned' AS reason, s.backup_id AS fault_backup_id, MIN(s.scope) AS detail
   FROM raw_scopes AS s

@@ -13,7 +13,8 @@ logs AS (
   SELECT
     l.*,
     MAX(l.covers_to) OVER (
-      PARTITION BY l.source ORDER BY l.covers_to, l.number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      PARTITION BY l.source ORDER BY l.covers_from, l.covers_to, l.number
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS reached
   FROM timeline AS l
   WHERE l.kind = 'log'
@@ -25,7 +26,8 @@ runs AS (
     SELECT
       l.*,
       SUM(CASE WHEN l.covers_from <= l.reached THEN 0 ELSE 1 END) OVER (
-        PARTITION BY l.source ORDER BY l.covers_to, l.number ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        PARTITION BY l.source ORDER BY l.covers_from, l.covers_to, l.number
+        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
       ) AS run
     FROM logs AS l
   ) AS r

@@ -45,6 +45,7 @@ WITH newest AS (
   FROM (
     SELECT g.*, ROW_NUMBER() OVER (PARTITION BY g.source ORDER BY g.place DESC, g.number DESC) AS nth
     FROM backups AS g
+    LEFT ANTI JOIN unreached_logs AS u ON g.backup_id = u.backup_id
     WHERE g.state = 'complete' AND g.intact
   ) AS n
   WHERE n.nth = 1

@@ -5,7 +5,8 @@
 -- checkpoint; a state as of an instant needs a full, or the feed's first change, in the interval too. Of an engine's
 -- queues, each partition is restorable to the times that the engine is: a full's own instant, and those after what
 -- another backup depends on. No backup covers the times between the last of a chain and the next full. A source of another
--- program (scope '-') is restorable to the times that restore_paths has a path to.
+-- program (scope '-') is restorable to the times that restore_paths has a path to; a fork is what only backups of a
+-- history that was left hold.
 -- status: restorable; gap: a restore to these times is refused; fork: what was backed up then is not part of the
 --   source's history any more, and a restore to these times restores the history that continued
 -- reason: of a gap: purged (the source deleted records before they were backed up), recreated (the topic was deleted
@@ -174,19 +175,20 @@ logged AS (
   ) AS m
   GROUP BY m.source, m.outcome, m.destination, m.path, m.min_ts
 ),
--- Of other programs: what can be restored, and what their backups hold that nothing leads to.
+-- Of other programs: what can be restored, and what their backups hold that nothing leads to, or that is of a history
+-- which was left.
 imported AS (
   SELECT s.source, 'held' AS reason, s.covers_from AS from_ts, s.covers_to AS to_ts
   FROM restore_spans AS s
   WHERE s.source_kind <> 'changes'
   UNION ALL
   SELECT
-    b.source, 'chain' AS reason,
+    b.source, CASE WHEN b.state = 'complete' THEN 'chain' ELSE 'left' END AS reason,
     CASE WHEN b.kind = 'log' THEN b.start_ts ELSE b.end_ts - 1 END AS from_ts,
     b.end_ts AS to_ts
   FROM backups AS b
   LEFT ANTI JOIN own_kinds AS k ON b.source_kind = k.source_kind
-  WHERE b.state = 'complete' AND (b.kind = 'log' OR NOT b.intact)
+  WHERE b.state = 'out_of_sync' OR (b.state = 'complete' AND (b.kind = 'log' OR NOT b.intact))
 ),
 -- What an engine's backups lack, for the times after from_ts.
 spoiled AS (
@@ -327,6 +329,7 @@ steps AS (
     SUM(CASE WHEN m.reason = 'elsewhere' THEN e.step ELSE 0 END) AS elsewhere,
     SUM(CASE WHEN m.reason = 'out_of_sync' THEN e.step ELSE 0 END) AS forked,
     SUM(CASE WHEN m.reason = 'chain' THEN e.step ELSE 0 END) AS chain,
+    SUM(CASE WHEN m.reason = 'left' THEN e.step ELSE 0 END) AS forsaken,
     SUM(CASE WHEN m.reason = 'purged' THEN e.step ELSE 0 END) AS purged,
     SUM(CASE WHEN m.reason = 'recreated' THEN e.step ELSE 0 END) AS recreated,
     SUM(CASE WHEN m.reason = 'bridged' THEN e.step ELSE 0 END) AS bridged,
@@ -357,6 +360,7 @@ named AS (
       WHEN SUM(s.forked) OVER upto > 0 THEN 'out_of_sync'
       WHEN SUM(s.held) OVER upto > 0 AND SUM(s.elsewhere) OVER upto > 0 THEN 'nothing'
       WHEN SUM(s.held) OVER upto > 0 THEN 'held'
+      WHEN SUM(s.forsaken) OVER upto > 0 THEN 'out_of_sync'
       WHEN SUM(s.chain) OVER upto > 0 THEN 'chain'
       ELSE 'nothing'
     END AS reason

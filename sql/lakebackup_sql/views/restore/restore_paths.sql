@@ -1,7 +1,8 @@
 -- What a restore to a time needs, step by step: choose the source, the topic and the row's times, (covers_from,
 -- covers_to], and order by step. Of topics and snapshots, the backups from the full on; of sources that other programs
 -- made and of change feeds (scope '-'), the newest backup before the time with those that it needs, then the logs in
--- their order up to the first that covers the time. Of an engine's queues, several backups may cover a time: each
+-- their order up to the first that covers the time, with all that end together with that one and begin before the time.
+-- A log that lies within a longer one is no step. Of an engine's queues, several backups may cover a time: each
 -- target_id is a path. Whether the files are whole, coverage says.
 -- covers_from: the path is for times after this instant; -1: from the oldest record on
 -- covers_to: the last of these times
@@ -13,37 +14,63 @@
 WITH spans AS (
   SELECT * FROM restore_spans  -- computed once
 ),
+-- Both the beginnings and the ends of these are in the order of nth.
+logs AS (
+  SELECT
+    l.source, l.backup_id, l.covers_to,
+    -- A log without a span begins with its instant.
+    LEAST(l.covers_from, l.covers_to - 1) AS begin_ts,
+    ROW_NUMBER() OVER (PARTITION BY l.source ORDER BY l.covers_to, l.covers_from, l.number) AS nth
+  FROM (
+    SELECT
+      t.source, t.backup_id, t.number, t.covers_from, t.covers_to,
+      MAX(t.covers_to) OVER (
+        PARTITION BY t.source ORDER BY t.covers_from RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      ) AS earlier_end_ts
+    FROM restore_points AS t
+    WHERE t.scope = '-' AND t.epoch = '-' AND t.kind = 'log'
+  ) AS l
+  WHERE COALESCE(l.earlier_end_ts <= l.covers_to, TRUE)
+),
+-- Of logs that end together each is the target for the times before the next of them begins.
+targets AS (
+  SELECT
+    s.source, s.ts_domain, s.base_id, s.base_ts, s.covers_to AS span_ts, l.backup_id, l.covers_to, l.nth,
+    GREATEST(
+      s.base_ts, l.begin_ts,
+      COALESCE(
+        MAX(l.covers_to) OVER (
+          PARTITION BY s.source, s.base_ts ORDER BY l.covers_to RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ),
+        s.base_ts
+      )
+    ) AS covers_from
+  FROM spans AS s
+  JOIN logs AS l ON s.source = l.source AND l.covers_to > s.base_ts AND l.begin_ts < s.covers_to
+),
 paths AS (
   SELECT
     t.source, t.scope, t.epoch, t.ts_domain, t.covers_from, t.covers_to, t.backup_id AS target_id,
-    t.backup_id AS base_id, CAST(NULL AS BIGINT) AS base_ts, CAST(NULL AS BIGINT) AS log_ts
+    t.backup_id AS base_id, CAST(NULL AS BIGINT) AS base_ts, CAST(NULL AS BIGINT) AS last_nth
   FROM restore_points AS t
   WHERE NOT (t.scope = '-' AND t.epoch = '-')
   UNION ALL
   SELECT
     s.source, '-' AS scope, '-' AS epoch, s.ts_domain, s.covers_from, s.base_ts AS covers_to, s.base_id AS target_id,
-    s.base_id, s.base_ts, CAST(NULL AS BIGINT) AS log_ts
+    s.base_id, s.base_ts, CAST(NULL AS BIGINT) AS last_nth
   FROM spans AS s
   WHERE s.covers_from < s.base_ts
   UNION ALL
   SELECT
-    s.source, '-' AS scope, '-' AS epoch, s.ts_domain,
-    GREATEST(
-      s.base_ts, t.covers_from,
+    t.source, '-' AS scope, '-' AS epoch, t.ts_domain, t.covers_from,
+    LEAST(
+      t.span_ts, t.covers_to,
       COALESCE(
-        MAX(t.covers_to) OVER (
-          PARTITION BY s.source, s.base_ts ORDER BY t.covers_to, t.number
-          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ),
-        s.base_ts
+        LEAD(t.covers_from) OVER (PARTITION BY t.source, t.base_ts, t.covers_to ORDER BY t.nth), t.covers_to
       )
-    ) AS covers_from,
-    LEAST(t.covers_to, s.covers_to) AS covers_to,
-    t.backup_id AS target_id, s.base_id, s.base_ts, t.covers_to AS log_ts
-  FROM spans AS s
-  JOIN restore_points AS t
-    ON s.source = t.source AND t.covers_to > s.base_ts AND t.covers_from < s.covers_to
-  WHERE t.scope = '-' AND t.epoch = '-' AND t.kind = 'log'
+    ) AS covers_to,
+    t.backup_id AS target_id, t.base_id, t.base_ts, t.nth AS last_nth
+  FROM targets AS t
 ),
 steps AS (
   SELECT p.*, n.needed_id AS backup_id, 0 AS after, n.link AS nth
@@ -51,11 +78,11 @@ steps AS (
   JOIN needs AS n ON p.base_id = n.backup_id
   WHERE p.covers_from < p.covers_to
   UNION ALL
-  SELECT p.*, l.backup_id, 1 AS after, l.covers_to AS nth
+  SELECT p.*, l.backup_id, 1 AS after, l.nth
   FROM paths AS p
-  JOIN restore_points AS l
-    ON p.source = l.source AND p.base_ts < l.covers_to AND l.covers_to <= p.log_ts
-  WHERE p.covers_from < p.covers_to AND l.scope = '-' AND l.epoch = '-' AND l.kind = 'log'
+  JOIN logs AS l
+    ON p.source = l.source AND l.nth <= p.last_nth AND p.base_ts < l.covers_to
+  WHERE p.covers_from < p.covers_to
 )
 SELECT
   s.source, s.scope, s.epoch, s.covers_from, s.covers_to,

@@ -67,6 +67,9 @@ FROM (
     LEFT JOIN floors AS f ON b.source = f.source AND f.scope = '-'
     WHERE COALESCE(k.source_kind, 'changes') = 'changes' AND b.state = 'complete' AND b.intact
   ) AS c
-  -- A flush whose checkpoint did not advance, and a compaction, hold nothing that the one before does not cover.
-  WHERE c.kind <> 'log' OR (c.start_ts IS NOT NULL AND c.end_ts > GREATEST(c.start_ts, c.low))
+  -- A flush whose checkpoint did not advance, and a compaction, hold nothing that the one before does not cover. A log of
+  -- another program that begins and ends within one millisecond has no time of its own, but is a step of later times.
+  WHERE c.kind <> 'log'
+    OR (c.source_kind = 'changes' AND c.start_ts IS NOT NULL AND c.end_ts > GREATEST(c.start_ts, c.low))
+    OR (c.source_kind <> 'changes' AND c.start_ts <= c.end_ts)
 ) AS p

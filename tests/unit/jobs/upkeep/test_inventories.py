@@ -7,24 +7,13 @@ as an import plans them.
 from __future__ import annotations
 
 import json
-import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import pytest
 from tests.support.command_line import said
+from tests.support.inventories import QUESTIONS, import_all, path_to, rows_of, select
 from tests.support.made_backups import MadeBackups
-
-from lakebackup.plan.upkeep.import_backups import counted, plan_backups
-from lakebackup.recovery.import_reader import ImportRows, import_files
-from lakebackup.store.reader import CatalogReader
-from lakebackup.store.writer import CatalogWriter
-
-PAGE = Path(__file__).parents[4] / "docs" / "inventories.md"
-BLOCKS = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-QUESTIONS = [block for block in BLOCKS if not block.startswith("-- ")]
 
 
 @pytest.fixture
@@ -32,44 +21,6 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeBackups:
     """An empty catalog; the test's folder is where the programs' lists are."""
     monkeypatch.chdir(tmp_path)
     return MadeBackups(tmp_path / "repo")
-
-
-def rows_of(table: str, file: str) -> list[dict[str, Any]]:
-    reading = ImportRows(table, tuple(import_files(table, file)), whole=False)
-    rows = list(reading.read(0))
-    assert {row["row_problem"] for row in rows} <= {None}
-    return rows
-
-
-def take(made: MadeBackups, program: str, *, listed: bool = False) -> list[str]:
-    """Run the example of a program and import what it wrote; ids of the new backups."""
-    (example,) = (block for block in BLOCKS if block.startswith(f"-- {program}\n"))
-    with duckdb.connect() as con:
-        con.execute(example)
-    rows = rows_of("backups", "backups.jsonl")
-    held = {row["backup_id"]: row for row in made.reader().rows("every_backup")}
-    plan = plan_backups(
-        rows, held, whole=False, source_kind=program, listed=listed, compared=listed, mirror=True
-    )
-    assert not plan.wrong
-    assert not plan.against
-    new = counted(plan.new, {})
-    writer = CatalogWriter(None, str(made.folder))
-    for state, ids in plan.states.items():
-        writer.set_states(tuple(ids), state, actor="me", reason="catalog import")
-    made.number += 1
-    made.add(*new)
-    return [backup.backup_id for backup in new]
-
-
-def asked(reader: CatalogReader, sql: str) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in reader.select(sql).read_all().to_pylist()]
-
-
-def path_to(reader: CatalogReader, source: str, time: str) -> list[str]:
-    """The backups that a restore to a time takes, as the page asks for them."""
-    question = QUESTIONS[0].replace("db1.sales", source).replace("2026-11-03 14:05:00", time)
-    return [str(row[2]) for row in asked(reader, question)]
 
 
 # What msdb says of a database, in local time (UTC+1), by the last LSN: a full, logs, a differential
@@ -124,7 +75,7 @@ def names(ids: list[str]) -> list[str]:
 
 def test_backup_history_of_sql_server(made: MadeBackups, tmp_path: Path) -> None:
     given_history(tmp_path)
-    assert names(take(made, "sqlserver")) == [
+    assert names(import_all(made, "sqlserver")) == [
         "f1", "l1", "l2", "d1", "l3", "l4", "c1", "f2", "l5", "d2", "l8",
     ]  # fmt: skip
     files = rows_of("files", "files.jsonl")
@@ -147,12 +98,12 @@ def test_backup_history_of_sql_server(made: MadeBackups, tmp_path: Path) -> None
     found = {time: " ".join(names(path_to(reader, "db1.sales", time))) for time in paths}
     assert found == paths
     at = datetime.fromisoformat
-    assert [row[1:] for row in asked(reader, QUESTIONS[2])] == [
+    assert [row[1:] for row in select(reader, QUESTIONS[2])] == [
         ("restorable", None, at("2026-11-02T22:09:59.999"), at("2026-11-03T23:00:00")),
         ("gap", "chain", at("2026-11-04T06:00:00"), at("2026-11-04T10:04:59.999")),
         ("restorable", None, at("2026-11-04T10:04:59.999"), at("2026-11-04T12:00:00")),
     ]
-    assert len(asked(reader, QUESTIONS[3])) == 11
+    assert len(select(reader, QUESTIONS[3])) == 11
 
 
 # pgBackRest's own test of its retention: labels in the order in which the backups were taken, an hour apart.
@@ -212,7 +163,7 @@ def given_stanza(folder: Path, labels: list[str], stored: int) -> None:
 
 def test_pgbackrest(made: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given_stanza(tmp_path, LABELS, 8 * HOUR)
-    new = take(made, "pgbackrest")
+    new = import_all(made, "pgbackrest")
     assert [one for one in new if one in LABELS] == LABELS
     first, second, diff, incr, third, last = LABELS
     wal = [one for one in new if one not in LABELS]
@@ -233,7 +184,7 @@ def test_pgbackrest(made: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFix
         7.9: [third, last, wal[5]],
         8.1: [],
     }
-    assert asked(reader, "SELECT count(*) FROM coverage WHERE status = 'restorable'") == [(1,)]
+    assert select(reader, "SELECT count(*) FROM coverage WHERE status = 'restorable'") == [(1,)]
     # As retention-full of 2 and 1: with a full goes what depends on it, and the WAL up to the next full.
     repo = str(made.folder)
     where = ("--repo", repo)
@@ -243,7 +194,7 @@ def test_pgbackrest(made: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFix
         assert {row["backup_id"] for row in report["backups"]} == set(gone)
         fulls_and_more = len(set(gone) & set(LABELS))
         assert (report["deleted"], report["bytes"]) == (False, fulls_and_more * 2_900_000)
-        obsolete = asked(made.reader(), "SELECT backup_id FROM obsolete_backups WHERE status = 'OBSOLETE'")
+        obsolete = select(made.reader(), "SELECT backup_id FROM obsolete_backups WHERE status = 'OBSOLETE'")
         assert {row[0] for row in obsolete} == set(gone)
     (report,) = said(capsys, "prune", "14", "--source", "demo.repo1", *where)
     assert {row["backup_id"] for row in report["backups"]} == {*LABELS[:4], *wal[:4]}
@@ -251,11 +202,11 @@ def test_pgbackrest(made: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFix
     assert "another program (pgbackrest)" in json.dumps(refused)
     # A differential expired, with the incremental: from the full on, the WAL is one log now.
     given_stanza(tmp_path, [first, second, third, last], 8 * HOUR)
-    (bridge,) = take(made, "pgbackrest")
+    (bridge,) = import_all(made, "pgbackrest")
     assert path_to(made.reader(), "demo.repo1", after(3.5)) == [second, bridge]
     # Later, another day's list: what pgBackRest expired is not there any more, and the log goes on.
     given_stanza(tmp_path, LABELS[4:], 9 * HOUR)
-    assert take(made, "pgbackrest") == ["wal-000000010000000000000007-00000001000000000000000B"]
+    assert import_all(made, "pgbackrest") == ["wal-000000010000000000000007-00000001000000000000000B"]
     reader = made.reader()
     assert path_to(reader, "demo.repo1", after(8.1)) == [
         third,
@@ -263,7 +214,7 @@ def test_pgbackrest(made: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFix
         "wal-000000010000000000000007-00000001000000000000000B",
     ]
     assert path_to(reader, "demo.repo1", after(3)) == []
-    obsolete = asked(reader, "SELECT DISTINCT status FROM obsolete_backups")
+    obsolete = select(reader, "SELECT DISTINCT status FROM obsolete_backups")
     assert sorted(obsolete) == [("DELETED",), ("VALID",)]
 
 
@@ -295,18 +246,18 @@ def given_snapshots(folder: Path, days: int) -> None:
 
 def test_restic(made: MadeBackups, tmp_path: Path) -> None:
     given_snapshots(tmp_path, 3)
-    assert take(made, "restic", listed=True) == ["00000001", "00000002", "00000003"]
+    assert import_all(made, "restic", listed=True) == ["00000001", "00000002", "00000003"]
     assert [(row["path"], row["bytes"]) for row in rows_of("manifests", "files.jsonl")[:3]] == [
         ("home/anna/a", 1000),
         ("home/anna/b", 1),
         ("etc/c", 0),
     ]
     reader = made.reader()
-    source = "laptop-home-anna-etc"
+    source = "laptop-etc-home-anna-7b12d0d2b11c"
     assert path_to(reader, source, "2026-11-02 02:00:12.123") == ["00000002"]
     assert path_to(reader, source, "2026-11-02 12:00:00") == []
-    assert [row[2] for row in asked(reader, QUESTIONS[1])] == ["00000003"]
-    assert asked(reader, "SELECT DISTINCT kind, parent IS NULL, intact FROM backups ORDER BY 2") == [
+    assert [row[2] for row in select(reader, QUESTIONS[1])] == ["00000003"]
+    assert select(reader, "SELECT DISTINCT kind, parent IS NULL, intact FROM backups ORDER BY 2") == [
         ("full", False, True),
         ("full", True, True),
     ]

@@ -1,16 +1,25 @@
--- a2ab79b0f21d11f2 raw_backups
+-- 76da382879453b1c own_kinds raw_backups
 WITH ordered AS (
   SELECT
     b.backup_id,
     b.source,
     b.base,
-    b.state,
+    b.present,
     b.place,
     b.parent_place,
     ROW_NUMBER() OVER chain AS link,
     COUNT(*) OVER (PARTITION BY b.source, b.base) + 1 AS beyond,
-    b.state = 'complete' AND b.parent_place < LAG(b.place) OVER chain AS turns
-  FROM raw_backups AS b
+    b.present AND b.parent_place < LAG(b.place) OVER chain AS turns
+  FROM (
+    SELECT
+      r.*,
+      r.state = 'complete' OR (
+        r.state = 'out_of_sync' AND k.source_kind IS NULL
+      ) AS present
+    FROM raw_backups AS r
+    LEFT JOIN own_kinds AS k
+      ON r.source_kind = k.source_kind
+  ) AS b
   WINDOW chain AS (PARTITION BY b.source, b.base ORDER BY b.place NULLS FIRST, b.number NULLS FIRST)
 ), replaced AS (
   SELECT
@@ -41,7 +50,7 @@ WITH ordered AS (
     SUM(place - COALESCE(parent_place, 0)) AS span
   FROM linked
   WHERE
-    state = 'complete' AND unlinked < beyond
+    present AND unlinked < beyond
   GROUP BY
     source,
     base,
@@ -50,7 +59,7 @@ WITH ordered AS (
   SELECT
     l.*,
     SUM(
-      CASE WHEN l.state = 'complete' THEN l.place - COALESCE(l.parent_place, 0) ELSE 0 END - COALESCE(e.span, 0)
+      CASE WHEN l.present THEN l.place - COALESCE(l.parent_place, 0) ELSE 0 END - COALESCE(e.span, 0)
     ) OVER (
       PARTITION BY l.source, l.base
       ORDER BY l.link NULLS FIRST

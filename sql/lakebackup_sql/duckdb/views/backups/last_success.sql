@@ -1,4 +1,4 @@
--- 9ce3221ddb98f3dc backups clock
+-- e6dafbde5d8afe37 backups clock unreached_logs
 SELECT
   b.source,
   b.kind,
@@ -25,6 +25,8 @@ FROM (
     g.*,
     ROW_NUMBER() OVER (PARTITION BY g.source, g.kind ORDER BY g.place DESC, g.number DESC) AS nth
   FROM backups AS g
+  ANTI JOIN unreached_logs AS u
+    ON g.backup_id = u.backup_id
   WHERE
     g.state = 'complete' AND g.intact
 ) AS b

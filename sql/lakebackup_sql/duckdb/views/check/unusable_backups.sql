@@ -1,4 +1,4 @@
--- e5f0acb3f7503adb backups checks departures faults faulty_files queue_faults raw_backups raw_queue_points raw_scopes scope_floors scopes snapshot_files
+-- ba04b6acfe5df1c8 backups checks departures faults faulty_files queue_faults raw_backups raw_queue_points raw_scopes scope_floors scopes snapshot_files unreached_logs
 WITH without_file AS (
   SELECT
     backup_id,
@@ -47,6 +47,13 @@ WITH without_file AS (
     AND COALESCE(s.state, 'deleted') <> 'complete'
     AND b.state = 'complete'
     AND b.intact
+  UNION ALL
+  SELECT
+    backup_id,
+    'chain' AS reason,
+    TRY_CAST(NULL AS TEXT) AS fault_backup_id,
+    TRY_CAST(NULL AS TEXT) AS detail
+  FROM unreached_logs
   UNION ALL
   SELECT
     s.backup_id,

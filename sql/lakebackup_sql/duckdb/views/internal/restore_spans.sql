@@ -1,4 +1,4 @@
--- 51d5c2b74e871573 raw_backups restore_points
+-- f28081a313b6a49c raw_backups restore_points
 WITH timeline AS (
   SELECT
     t.source,
@@ -19,7 +19,7 @@ WITH timeline AS (
     l.*,
     MAX(l.covers_to) OVER (
       PARTITION BY l.source
-      ORDER BY l.covers_to NULLS FIRST, l.number NULLS FIRST
+      ORDER BY l.covers_from NULLS FIRST, l.covers_to NULLS FIRST, l.number NULLS FIRST
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS reached
   FROM timeline AS l
@@ -37,7 +37,7 @@ WITH timeline AS (
       l.*,
       SUM(CASE WHEN l.covers_from <= l.reached THEN 0 ELSE 1 END) OVER (
         PARTITION BY l.source
-        ORDER BY l.covers_to NULLS FIRST, l.number NULLS FIRST
+        ORDER BY l.covers_from NULLS FIRST, l.covers_to NULLS FIRST, l.number NULLS FIRST
         ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
       ) AS run
     FROM logs AS l

@@ -1,4 +1,4 @@
--- b45184d9d788e76e backups departures emptied_backups faulty_files files floors own_kinds queue_faults raw_backups raw_files raw_gaps raw_positions raw_queue_points raw_removals raw_scopes restore_points restore_spans scope_floors
+-- ad5c6399d50d0336 backups departures emptied_backups faulty_files files floors own_kinds queue_faults raw_backups raw_files raw_gaps raw_positions raw_queue_points raw_removals raw_scopes restore_points restore_spans scope_floors
 WITH whole AS (
   SELECT
     t.source,
@@ -358,15 +358,18 @@ WITH whole AS (
   UNION ALL
   SELECT
     b.source,
-    'chain' AS reason,
+    CASE WHEN b.state = 'complete' THEN 'chain' ELSE 'left' END AS reason,
     CASE WHEN b.kind = 'log' THEN b.start_ts ELSE b.end_ts - 1 END AS from_ts,
     b.end_ts AS to_ts
   FROM backups AS b
   ANTI JOIN own_kinds AS k
     ON b.source_kind = k.source_kind
   WHERE
-    b.state = 'complete' AND (
-      b.kind = 'log' OR NOT b.intact
+    b.state = 'out_of_sync'
+    OR (
+      b.state = 'complete' AND (
+        b.kind = 'log' OR NOT b.intact
+      )
     )
 ), spoiled AS (
   SELECT
@@ -681,6 +684,7 @@ WITH whole AS (
     SUM(CASE WHEN m.reason = 'elsewhere' THEN e.step ELSE 0 END) AS elsewhere,
     SUM(CASE WHEN m.reason = 'out_of_sync' THEN e.step ELSE 0 END) AS forked,
     SUM(CASE WHEN m.reason = 'chain' THEN e.step ELSE 0 END) AS chain,
+    SUM(CASE WHEN m.reason = 'left' THEN e.step ELSE 0 END) AS forsaken,
     SUM(CASE WHEN m.reason = 'purged' THEN e.step ELSE 0 END) AS purged,
     SUM(CASE WHEN m.reason = 'recreated' THEN e.step ELSE 0 END) AS recreated,
     SUM(CASE WHEN m.reason = 'bridged' THEN e.step ELSE 0 END) AS bridged,
@@ -739,6 +743,8 @@ WITH whole AS (
       THEN 'nothing'
       WHEN SUM(s.held) OVER upto > 0
       THEN 'held'
+      WHEN SUM(s.forsaken) OVER upto > 0
+      THEN 'out_of_sync'
       WHEN SUM(s.chain) OVER upto > 0
       THEN 'chain'
       ELSE 'nothing'

@@ -1,8 +1,61 @@
--- 6fa7ebb48ff8364a backups needs restore_points restore_spans
+-- ed29090d6a037676 backups needs restore_points restore_spans
 WITH spans AS (
   SELECT
     *
   FROM restore_spans
+), logs AS (
+  SELECT
+    l.source,
+    l.backup_id,
+    l.covers_to,
+    LEAST(l.covers_from, l.covers_to - 1) AS begin_ts,
+    ROW_NUMBER() OVER (
+      PARTITION BY l.source
+      ORDER BY l.covers_to NULLS FIRST, l.covers_from NULLS FIRST, l.number NULLS FIRST
+    ) AS nth
+  FROM (
+    SELECT
+      t.source,
+      t.backup_id,
+      t.number,
+      t.covers_from,
+      t.covers_to,
+      MAX(t.covers_to) OVER (
+        PARTITION BY t.source
+        ORDER BY t.covers_from NULLS FIRST
+        RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      ) AS earlier_end_ts
+    FROM restore_points AS t
+    WHERE
+      t.scope = '-' AND t.epoch = '-' AND t.kind = 'log'
+  ) AS l
+  WHERE
+    COALESCE(l.earlier_end_ts <= l.covers_to, TRUE)
+), targets AS (
+  SELECT
+    s.source,
+    s.ts_domain,
+    s.base_id,
+    s.base_ts,
+    s.covers_to AS span_ts,
+    l.backup_id,
+    l.covers_to,
+    l.nth,
+    GREATEST(
+      s.base_ts,
+      l.begin_ts,
+      COALESCE(
+        MAX(l.covers_to) OVER (
+          PARTITION BY s.source, s.base_ts
+          ORDER BY l.covers_to NULLS FIRST
+          RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ),
+        s.base_ts
+      )
+    ) AS covers_from
+  FROM spans AS s
+  JOIN logs AS l
+    ON s.source = l.source AND l.covers_to > s.base_ts AND l.begin_ts < s.covers_to
 ), paths AS (
   SELECT
     t.source,
@@ -14,7 +67,7 @@ WITH spans AS (
     t.backup_id AS target_id,
     t.backup_id AS base_id,
     TRY_CAST(NULL AS BIGINT) AS base_ts,
-    TRY_CAST(NULL AS BIGINT) AS log_ts
+    TRY_CAST(NULL AS BIGINT) AS last_nth
   FROM restore_points AS t
   WHERE
     NOT (
@@ -31,38 +84,30 @@ WITH spans AS (
     s.base_id AS target_id,
     s.base_id,
     s.base_ts,
-    TRY_CAST(NULL AS BIGINT) AS log_ts
+    TRY_CAST(NULL AS BIGINT) AS last_nth
   FROM spans AS s
   WHERE
     s.covers_from < s.base_ts
   UNION ALL
   SELECT
-    s.source,
+    t.source,
     '-' AS scope,
     '-' AS epoch,
-    s.ts_domain,
-    GREATEST(
-      s.base_ts,
-      t.covers_from,
+    t.ts_domain,
+    t.covers_from,
+    LEAST(
+      t.span_ts,
+      t.covers_to,
       COALESCE(
-        MAX(t.covers_to) OVER (
-          PARTITION BY s.source, s.base_ts
-          ORDER BY t.covers_to NULLS FIRST, t.number NULLS FIRST
-          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ),
-        s.base_ts
+        LEAD(t.covers_from) OVER (PARTITION BY t.source, t.base_ts, t.covers_to ORDER BY t.nth NULLS FIRST),
+        t.covers_to
       )
-    ) AS covers_from,
-    LEAST(t.covers_to, s.covers_to) AS covers_to,
+    ) AS covers_to,
     t.backup_id AS target_id,
-    s.base_id,
-    s.base_ts,
-    t.covers_to AS log_ts
-  FROM spans AS s
-  JOIN restore_points AS t
-    ON s.source = t.source AND t.covers_to > s.base_ts AND t.covers_from < s.covers_to
-  WHERE
-    t.scope = '-' AND t.epoch = '-' AND t.kind = 'log'
+    t.base_id,
+    t.base_ts,
+    t.nth AS last_nth
+  FROM targets AS t
 ), steps AS (
   SELECT
     p.*,
@@ -79,12 +124,12 @@ WITH spans AS (
     p.*,
     l.backup_id,
     1 AS after,
-    l.covers_to AS nth
+    l.nth
   FROM paths AS p
-  JOIN restore_points AS l
-    ON p.source = l.source AND p.base_ts < l.covers_to AND l.covers_to <= p.log_ts
+  JOIN logs AS l
+    ON p.source = l.source AND l.nth <= p.last_nth AND p.base_ts < l.covers_to
   WHERE
-    p.covers_from < p.covers_to AND l.scope = '-' AND l.epoch = '-' AND l.kind = 'log'
+    p.covers_from < p.covers_to
 )
 SELECT
   s.source,
