@@ -70,7 +70,7 @@ _ELSE = (
 class SnapshotRequest(requests.RunRequest):
     """What a person asked for. `paths`: trees of one layout. `snapshots`: ids; none: the newest, or with
     `everything` all that came since the newest backup. `always`: patterns of last path parts. `pack_below` in
-    bytes; `taken_at` in ms since 1970 UTC."""
+    bytes; `taken_at` in ms since 1970 UTC. `trust_mtime`: inode and ctime of a file show nothing."""
 
     paths: tuple[str, ...]
     source: str | None = None
@@ -81,6 +81,7 @@ class SnapshotRequest(requests.RunRequest):
     pack_below: int = PACK_BELOW
     mode: Literal["auto", "full"] = "auto"
     verify_unchanged: bool = False
+    trust_mtime: bool = False
     find_same: bool = False
     sidecars: tuple[tuple[Role, str], ...] = ()
     taken_at: int | None = None
@@ -354,5 +355,7 @@ def _summary(amount: plan.Amount) -> dict[str, Any]:
         "bytes": amount.listed_bytes,
         "copied": amount.copies,
         "copied_bytes": amount.copy_bytes,
-        **{name: changes.get(name, 0) for name in ("new", "changed", "again", "unchanged", "gone")},
+        **{name: changes.get(name, 0) for name in ("new", "changed", "again")},
+        "unchanged": changes.get("unchanged", 0) + changes.get("touched", 0),
+        "gone": changes.get("gone", 0),
     }
