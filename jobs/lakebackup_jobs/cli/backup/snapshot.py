@@ -86,9 +86,9 @@ def snapshot(
 ) -> None:
     """Back up a snapshot's files: the first time all, from then on those that are new or changed.
 
-    A file is unchanged when its table, tablet, name, size and time are those of the newest backup, and its inode
-    and ctime are too or else its contents are. The files must stay as they are until the backup is done: one
-    that changes fails it, and nothing is visible.
+    A file is unchanged when its table, tablet, name, size and time are those of the newest backup, and its
+    inode and ctime are too, or else its contents. The files must stay as they are until the backup is done:
+    one that changes fails it, and nothing is visible.
 
     Examples:
         lakebackup backup snapshot /data/archive --repo ./backups

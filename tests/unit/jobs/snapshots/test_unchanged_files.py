@@ -13,10 +13,12 @@ import pytest
 from tests.support.looks import seen
 
 from lakebackup.errors import Refused
+from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots.backup import SnapshotRequest
-from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
+from lakebackup_jobs.snapshots.import_manifest import ManifestRequest
+from lakebackup_jobs.snapshots.import_manifest import run as import_manifest
 from lakebackup_jobs.snapshots.restore import run as restore
 from lakebackup_jobs.snapshots.tasks import list as list_task
 
@@ -95,7 +97,7 @@ def test_a_file_that_another_replaced_under_the_same_size_and_time_is_copied(tre
     put(tree.folder / "rest", b"r" * 1000)
     tree.backup()
     put(tree.folder.parent / "other", b"b" * 1000)
-    os.rename(tree.folder.parent / "other", tree.folder / "img")
+    (tree.folder.parent / "other").rename(tree.folder / "img")
     assert counts(tree.backup()) == CHANGED
     assert tree.restored()["img"] == b"b" * 1000
 
@@ -159,9 +161,6 @@ def test_the_first_backup_after_an_upgrade_reads_all_and_copies_what_changed(tre
     entries = json.loads(exported.read_text())
     manifest.write_text(json.dumps(entries))
     tree._at += HOUR
-    from lakebackup_jobs.snapshots.import_manifest import ManifestRequest
-    from lakebackup_jobs.snapshots.import_manifest import run as import_manifest
-
     import_manifest(
         ManifestRequest(destination=str(tree.root), file=manifest, source="db", taken_at=tree._at),
         reporter=Reporter(io.StringIO(), tree.warnings),
@@ -173,7 +172,7 @@ def test_the_first_backup_after_an_upgrade_reads_all_and_copies_what_changed(tre
 
 
 def test_a_checkpoint_of_hard_links_is_read_no_further(tree: Tree) -> None:
-    """Each checkpoint changes the ctime of all files in it; a file that another replaced has another inode."""
+    """Each checkpoint changes the ctime of all its files. One that another replaced has another inode."""
     live = tree.folder.parent / "live"
     live.mkdir()
     for name in ("1.sst", "2.sst"):
