@@ -24,6 +24,7 @@ from lakebackup.rules import layout
 from lakebackup.store.manifest import Manifest
 from lakebackup.store.tombstones import require_recorded
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.lost_objects import notice_lost_objects
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.part import run_tasks
@@ -112,6 +113,7 @@ def run(request: SnapshotRequest, *, spark: Session = None, reporter: Reporter) 
         snapshots = SnapshotBackup(work, request)
         snapshots.reader = work.writer().prepare()
         require_recorded(work.storage, source, snapshots.reader)
+        snapshots.reader = notice_lost_objects(work, snapshots.reader)
         chosen = snapshots.choose(plan.newest_of(snapshots.reader, source))
         snapshots.next = chosen[0] if chosen else None
         life = Life(snapshots, lease)

@@ -14,7 +14,7 @@ FROM (
       b.base = :base AND b.link <= :link AND :link < b.unlinked AS in_chain
     FROM raw_positions AS p
     JOIN backups AS b ON p.backup_id = b.backup_id
-    WHERE b.source = :source AND p.source = :source AND b.state = 'complete' AND b.intact
+    WHERE b.source = :source AND p.source = :source AND b.state = 'complete' AND b.chained
       AND (CAST(:backups AS STRING) IS NULL OR ARRAY_CONTAINS(SPLIT(:backups, ','), p.backup_id))
   ) AS o
 ) AS n

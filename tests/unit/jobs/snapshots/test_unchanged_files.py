@@ -21,6 +21,8 @@ from lakebackup_jobs.snapshots.import_manifest import ManifestRequest
 from lakebackup_jobs.snapshots.import_manifest import run as import_manifest
 from lakebackup_jobs.snapshots.restore import run as restore
 from lakebackup_jobs.snapshots.tasks import list as list_task
+from lakebackup_jobs.upkeep.verify import VerifyRequest
+from lakebackup_jobs.upkeep.verify import run as verify
 
 HOUR = 3_600_000
 
@@ -238,3 +240,47 @@ def test_a_time_that_no_catalog_holds_is_refused_by_name(tree: Tree, monkeypatch
     put(tree.folder / "img", b"a")
     with pytest.raises(Refused, match=r"tree/img was last changed 9223372036854775808 ms after 1970"):
         tree.backup()
+
+
+def test_a_lost_object_is_noticed_and_copied_again(tree: Tree) -> None:
+    put(tree.folder / "img", b"a" * 1000)
+    put(tree.folder / "rest", b"r" * 1000)
+    tree.backup()
+    (lost,) = (tree.root / "db" / "snapshots").rglob("img")
+    lost.unlink()
+    intact = "SELECT number, intact FROM backups ORDER BY number"
+    points = "SELECT number, newest FROM restore_points ORDER BY number"
+    result = tree.backup()
+    assert (result["again"], result["copied"], result["unchanged"]) == (1, 1, 1)
+    assert "img is missing" in tree.warnings.getvalue()
+    assert seen(tree.root, intact) == [{"number": 1, "intact": False}, {"number": 2, "intact": True}]
+    assert seen(tree.root, points) == [{"number": 2, "newest": True}]
+    assert tree.restored() == {"img": b"a" * 1000, "rest": b"r" * 1000}
+    assert seen(tree.root, "SELECT status, verified_at FROM status") == [
+        {"status": "DAMAGED", "verified_at": None}
+    ]
+
+
+def test_what_verify_found_damaged_is_offered_by_no_view(tree: Tree) -> None:
+    put(tree.folder / "img", b"a" * 1000)
+    tree.backup()
+    (object_,) = (tree.root / "db" / "snapshots").rglob("img")
+    object_.chmod(0o600)
+    object_.write_bytes(b"x" * 1000)
+
+    def offered() -> list[list[dict[str, Any]]]:
+        return [
+            seen(tree.root, "SELECT number FROM backups WHERE intact"),
+            seen(tree.root, "SELECT number FROM restore_points"),
+            seen(tree.root, "SELECT scope FROM rpo WHERE restorable_ts IS NOT NULL"),
+            seen(tree.root, "SELECT source FROM last_success"),
+            seen(tree.root, "SELECT backup_id FROM status WHERE backup_id IS NOT NULL"),
+        ]
+
+    assert [len(rows) for rows in offered()] == [1] * 5
+    verify(VerifyRequest(destination=str(tree.root)), reporter=Reporter(io.StringIO(), tree.warnings))
+    assert [len(rows) for rows in offered()] == [0] * 5
+    # Put back and verified, it is whole again.
+    object_.write_bytes(b"a" * 1000)
+    verify(VerifyRequest(destination=str(tree.root)), reporter=Reporter(io.StringIO(), tree.warnings))
+    assert [len(rows) for rows in offered()] == [1] * 5

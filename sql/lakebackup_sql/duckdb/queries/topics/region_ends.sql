@@ -1,4 +1,4 @@
--- 386855edb7b363f9 backups raw_positions
+-- 1ee0d2387ad3ab25 backups raw_positions
 SELECT
   scope,
   epoch,
@@ -35,7 +35,7 @@ FROM (
       b.source = $source
       AND p.source = $source
       AND b.state = 'complete'
-      AND b.intact
+      AND b.chained
       AND (
         TRY_CAST($backups AS TEXT) IS NULL
         OR ARRAY_CONTAINS(STR_SPLIT_REGEX($backups, ','), p.backup_id)

@@ -1,4 +1,4 @@
--- a2ab79b0f21d11f2 raw_backups
+-- c1a8abc5cc888913 faulty_backups raw_backups
 WITH ordered AS (
   SELECT
     b.backup_id,
@@ -7,10 +7,13 @@ WITH ordered AS (
     b.state,
     b.place,
     b.parent_place,
+    NOT f.backup_id IS NULL AS faulty,
     ROW_NUMBER() OVER chain AS link,
     COUNT(*) OVER (PARTITION BY b.source, b.base) + 1 AS beyond,
     b.state = 'complete' AND b.parent_place < LAG(b.place) OVER chain AS turns
   FROM raw_backups AS b
+  LEFT JOIN faulty_backups AS f
+    ON b.backup_id = f.backup_id
   WINDOW chain AS (PARTITION BY b.source, b.base ORDER BY b.place NULLS FIRST, b.number NULLS FIRST)
 ), replaced AS (
   SELECT
@@ -38,7 +41,8 @@ WITH ordered AS (
     source,
     base,
     unlinked,
-    SUM(place - COALESCE(parent_place, 0)) AS span
+    SUM(place - COALESCE(parent_place, 0)) AS span,
+    SUM(CASE WHEN faulty THEN 1 ELSE 0 END) AS faults
   FROM linked
   WHERE
     state = 'complete' AND unlinked < beyond
@@ -55,7 +59,14 @@ WITH ordered AS (
       PARTITION BY l.source, l.base
       ORDER BY l.link NULLS FIRST
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    ) AS reach
+    ) AS reach,
+    SUM(
+      CASE WHEN l.state = 'complete' AND l.faulty THEN 1 ELSE 0 END - COALESCE(e.faults, 0)
+    ) OVER (
+      PARTITION BY l.source, l.base
+      ORDER BY l.link NULLS FIRST
+      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS faults
   FROM linked AS l
   LEFT JOIN ends AS e
     ON l.source = e.source AND l.base = e.base AND l.link = e.unlinked
@@ -92,7 +103,10 @@ SELECT
   b.runner,
   r.link,
   r.unlinked,
-  b.state = 'complete' AND r.reach = b.place AS intact,
+  b.state = 'complete' AND r.reach = b.place AS chained,
+  b.state = 'complete'
+  AND r.reach = b.place
+  AND CASE WHEN b.source_kind = 'changes' THEN NOT r.faulty ELSE r.faults = 0 END AS intact,
   TIMESTAMP_MILLIS(b.start_ts // CASE b.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS start_time,
   TIMESTAMP_MILLIS(b.end_ts // CASE b.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS end_time,
   TIMESTAMP_MICROS(b.started_at) AS started_time,

@@ -1,4 +1,4 @@
--- e5f0acb3f7503adb backups checks departures faults faulty_files queue_faults raw_backups raw_queue_points raw_scopes scope_floors scopes snapshot_files
+-- b985c3c6ebc6d790 backups checks departures faults faulty_files queue_faults raw_backups raw_queue_points raw_scopes scope_floors scopes snapshot_files
 WITH without_file AS (
   SELECT
     backup_id,
@@ -28,7 +28,7 @@ WITH without_file AS (
   ) AS e
     ON b.source = e.source AND b.base = e.base AND e.link < b.link AND b.link < e.unlinked
   WHERE
-    b.state = 'complete' AND NOT b.intact
+    b.state = 'complete' AND NOT b.chained
   GROUP BY
     b.backup_id
   UNION ALL
@@ -46,7 +46,7 @@ WITH without_file AS (
     NOT p.snapshot_id IS NULL
     AND COALESCE(s.state, 'deleted') <> 'complete'
     AND b.state = 'complete'
-    AND b.intact
+    AND b.chained
   UNION ALL
   SELECT
     s.backup_id,

@@ -1,4 +1,4 @@
--- 51d5c2b74e871573 raw_backups restore_points
+-- 8b308f8059c8e243 chain_points raw_backups
 WITH timeline AS (
   SELECT
     t.source,
@@ -9,7 +9,7 @@ WITH timeline AS (
     t.number,
     t.covers_from,
     t.covers_to
-  FROM restore_points AS t
+  FROM chain_points AS t
   JOIN raw_backups AS b
     ON t.backup_id = b.backup_id
   WHERE

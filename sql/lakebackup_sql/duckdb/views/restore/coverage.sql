@@ -1,4 +1,4 @@
--- b45184d9d788e76e backups departures emptied_backups faulty_files files floors own_kinds queue_faults raw_backups raw_files raw_gaps raw_positions raw_queue_points raw_removals raw_scopes restore_points restore_spans scope_floors
+-- 0b100a6baa77eea5 backups chain_points departures emptied_backups faulty_files files floors own_kinds queue_faults raw_backups raw_files raw_gaps raw_positions raw_queue_points raw_removals raw_scopes restore_spans scope_floors
 WITH whole AS (
   SELECT
     t.source,
@@ -13,7 +13,7 @@ WITH whole AS (
     t.covers_from,
     t.covers_to,
     b.source_kind
-  FROM restore_points AS t
+  FROM chain_points AS t
   JOIN raw_backups AS b
     ON t.backup_id = b.backup_id
   WHERE
@@ -52,7 +52,7 @@ WITH whole AS (
     b.source_kind <> 'changes'
     AND (
       b.state = 'out_of_sync' OR (
-        b.state = 'complete' AND NOT b.intact
+        b.state = 'complete' AND NOT b.chained
       )
     )
 ), held AS (
@@ -287,7 +287,7 @@ WITH whole AS (
   ) AS d
     ON b.backup_id = d.backup_id
   WHERE
-    b.source_kind = 'changes' AND b.state = 'complete' AND b.intact
+    b.source_kind = 'changes' AND b.state = 'complete' AND b.chained
   UNION ALL
   SELECT
     b.source,
@@ -299,7 +299,7 @@ WITH whole AS (
     b.source_kind = 'changes'
     AND b.kind = 'log'
     AND b.state = 'complete'
-    AND NOT b.intact
+    AND NOT b.chained
   UNION ALL
   SELECT
     g.source,
@@ -366,7 +366,7 @@ WITH whole AS (
     ON b.source_kind = k.source_kind
   WHERE
     b.state = 'complete' AND (
-      b.kind = 'log' OR NOT b.intact
+      b.kind = 'log' OR NOT b.chained
     )
 ), spoiled AS (
   SELECT

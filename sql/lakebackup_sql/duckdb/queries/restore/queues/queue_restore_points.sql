@@ -1,4 +1,4 @@
--- 9910f10ed3964567 backups queue_points
+-- a763222dd975d916 backups queue_points
 SELECT
   b.backup_id,
   b.number,
@@ -7,7 +7,7 @@ SELECT
   b.link,
   b.unlinked,
   b.state,
-  b.intact,
+  b.chained AS intact,
   p.superseded,
   p.last_tid,
   p.snapshot_id,

@@ -1,4 +1,4 @@
--- 7c9c539b706ca002 backups restore_points schemas
+-- b20cd83dfa3ac737 backups chain_points schemas
 SELECT DISTINCT
   s.kind,
   s.subject,
@@ -13,7 +13,7 @@ SELECT DISTINCT
 FROM schemas AS s
 JOIN backups AS b
   ON b.backup_id = s.backup_id
-JOIN restore_points AS t
+JOIN chain_points AS t
   ON s.source = t.source
   AND s.scope = t.scope
   AND s.epoch = t.epoch

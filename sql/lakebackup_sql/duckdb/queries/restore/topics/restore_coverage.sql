@@ -1,8 +1,8 @@
--- 49466eaa3e02c66f restore_points
+-- 680398e241eb1b94 chain_points
 SELECT
   t.scope,
   t.covers_to AS end_ts
-FROM restore_points AS t
+FROM chain_points AS t
 WHERE
   t.source = $source AND t.newest
 ORDER BY

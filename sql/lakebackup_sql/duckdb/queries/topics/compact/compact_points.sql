@@ -1,4 +1,4 @@
--- fae9dfb8a7297636 backups files restore_points scopes
+-- 03483de6869a3e5d backups chain_points files scopes
 SELECT
   t.scope,
   t.epoch,
@@ -13,7 +13,7 @@ SELECT
   TRY_CAST(COALESCE(SUM(f.entries), 0) AS BIGINT) AS entries,
   TRY_CAST(COALESCE(SUM(f.null_keys), 0) AS BIGINT) AS null_keys,
   MAX(CASE WHEN e.number < t.number AND t.number = t.place THEN 1 ELSE 0 END) = 1 AS compacted
-FROM restore_points AS t
+FROM chain_points AS t
 LEFT JOIN (
   SELECT
     s.scope,

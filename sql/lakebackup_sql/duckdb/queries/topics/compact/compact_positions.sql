@@ -1,4 +1,4 @@
--- c3c47d1d7d31e02b backups positions restore_points scopes
+-- 614b5bb639f8c82c backups chain_points positions scopes
 SELECT
   p.scope,
   p.epoch,
@@ -9,7 +9,7 @@ SELECT
   p.high_position,
   p.leader_epoch,
   p.ts
-FROM restore_points AS t
+FROM chain_points AS t
 JOIN positions AS p
   ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
 JOIN (

@@ -1,4 +1,4 @@
--- bbac13fc7f7c9fb5 backups groups restore_points
+-- 8261cc9033988f13 backups chain_points groups
 SELECT
   g.group_id,
   g.scope,
@@ -9,7 +9,7 @@ SELECT
   g.ts,
   'backup' AS seen
 FROM groups AS g
-JOIN restore_points AS t
+JOIN chain_points AS t
   ON g.backup_id = t.backup_id AND g.scope = t.scope AND g.epoch = t.epoch
 WHERE
   g.source = $source AND t.newest
