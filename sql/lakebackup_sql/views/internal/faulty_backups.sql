@@ -4,6 +4,7 @@ SELECT c.backup_id
 FROM faults AS c
 JOIN raw_backups AS b ON c.backup_id = b.backup_id
 LEFT ANTI JOIN raw_removals AS r ON c.destination = r.destination AND c.path = r.path
+LEFT ANTI JOIN emptied_backups AS e ON c.backup_id = e.backup_id
 WHERE c.mode <> 'keys'
   AND b.source_kind <> 'snapshot'
   AND NOT startswith(c.path, CONCAT(b.source, '/backups/'))

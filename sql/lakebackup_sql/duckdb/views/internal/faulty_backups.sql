@@ -1,4 +1,4 @@
--- 9153c1988566945e faults raw_backups raw_removals snapshot_files
+-- b5badc7da8d22177 emptied_backups faults raw_backups raw_removals snapshot_files
 SELECT
   c.backup_id
 FROM faults AS c
@@ -6,6 +6,8 @@ JOIN raw_backups AS b
   ON c.backup_id = b.backup_id
 ANTI JOIN raw_removals AS r
   ON c.destination = r.destination AND c.path = r.path
+ANTI JOIN emptied_backups AS e
+  ON c.backup_id = e.backup_id
 WHERE
   c.mode <> 'keys'
   AND b.source_kind <> 'snapshot'
