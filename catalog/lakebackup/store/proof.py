@@ -78,15 +78,15 @@ def _prove(storage: Storage) -> None:
         storage.put(_PROBE, data)
         _require_refused(storage, "a put", partial(storage.put, if_absent=True))
         _require_refused(storage, "an upload in parts", storage.put_in_parts)
-        sizes = [found.bytes for found in storage.list(layout.PROOF_FOLDER) if found.path == _PROBE]
+        sizes = [listed.bytes for listed in storage.list(layout.PROOF_FOLDER) if listed.path == _PROBE]
         content = _content(storage)
         # What another process put since shows as well that the listing is of now.
         if content is not None and sizes == [len(content)]:
             return
         if content == data:
-            seen = f"with {sizes[0]} bytes, as it was before" if sizes else "not at all"
+            listed_as = f"with {sizes[0]} bytes, as it was before" if sizes else "not at all"
             raise EnvironmentProblem(
-                f"{storage.server} is not safe for backups: it lists {_PROBE} in {storage.uri} {seen}, after "
+                f"{storage.server} is not safe for backups: it lists {_PROBE} in {storage.uri} {listed_as}, after "
                 f"it acknowledged a put of {len(data)} bytes. A run would not see what another wrote.",
                 hint=_HINT,
             )

@@ -50,15 +50,15 @@ def notice_lost_objects(work: Workspace, reader: CatalogReader) -> CatalogReader
         for row, outcome in _lost(work.storage, folder, rows)
     )
     count, first = 0, ""
-    while some := list(islice(checks, _ROWS)):
-        first = first or f"{some[0].path} is {some[0].outcome}"
-        count += len(some)
-        work.writer().append(some)
+    while rows_of_commit := list(islice(checks, _ROWS)):
+        first = first or f"{rows_of_commit[0].path} is {rows_of_commit[0].outcome}"
+        count += len(rows_of_commit)
+        work.writer().append(rows_of_commit)
     if not count:
         return reader
     work.reporter.warning(
-        f"{count} objects that the newest backup of {work.source} needs are not as they were written: {first}."
-        " The view unusable_backups names the backups that cannot be restored; `lakebackup verify` looks again"
+        f"{count} objects that the newest backup of {work.source} needs are not as written: {first}. The view "
+        "unusable_backups names the backups that cannot be restored; `lakebackup verify` looks again"
     )
     return work.reader()
 

@@ -91,7 +91,7 @@ def _batch(
     import pyarrow as pa
 
     units, names, stats = zip(*files, strict=True)
-    times = [found.st_mtime_ns // 1_000_000 for found in stats]
+    times = [status.st_mtime_ns // 1_000_000 for status in stats]
     for unit, name, time_ms in zip(units, names, times, strict=True):
         if time_ms not in _TIMES_MS:
             raise Refused(
@@ -99,12 +99,12 @@ def _batch(
                 hint="Give the file a time with `touch`, or leave it out of the snapshot.",
             )
     by_ctime = [bool(unit.file) or not linked for unit in units]
-    ctimes = [found.st_ctime_ns for found in stats]
+    ctimes = [status.st_ctime_ns for status in stats]
     columns = {
         **{key: [getattr(unit, key) for unit in units] for key in ("scope", "region", "role", "folder")},
         "name": names,
         "bytes": [found.st_size for found in stats],
-        "mtime_ns": [signed(found.st_mtime_ns) for found in stats],
+        "mtime_ns": [signed(status.st_mtime_ns) for status in stats],
         "mtime_ms": times,
         "mode": [stat.S_IMODE(found.st_mode) for found in stats],
         "links": [found.st_nlink for found in stats],
