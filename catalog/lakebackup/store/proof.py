@@ -86,8 +86,8 @@ def _prove(storage: Storage) -> None:
         if content == data:
             listed_as = f"with {sizes[0]} bytes, as it was before" if sizes else "not at all"
             raise EnvironmentProblem(
-                f"{storage.server} is not safe for backups: it lists {_PROBE} in {storage.uri} {listed_as}, after "
-                f"it acknowledged a put of {len(data)} bytes. A run would not see what another wrote.",
+                f"{storage.server} is not safe for backups: it lists {_PROBE} in {storage.uri} {listed_as}, "
+                f"after it acknowledged a put of {len(data)} bytes. A run would not see what another wrote.",
                 hint=_HINT,
             )
         time.sleep(secrets.randbelow(1000) / 1000)

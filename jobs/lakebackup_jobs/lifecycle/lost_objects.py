@@ -57,8 +57,8 @@ def notice_lost_objects(work: Workspace, reader: CatalogReader) -> CatalogReader
     if not count:
         return reader
     work.reporter.warning(
-        f"{count} objects that the newest backup of {work.source} needs are not as written: {first}. The view "
-        "unusable_backups names the backups that cannot be restored; `lakebackup verify` looks again"
+        f"{count} objects that the newest backup of {work.source} needs are not as written: {first}. "
+        "The view unusable_backups names what cannot be restored; `lakebackup verify` looks again"
     )
     return work.reader()
 
