@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # More files than this are listed by tasks, and compared on Spark.
 HERE = 250_000
-# More bytes than this are hashed by tasks. Threads hash about 1 GiB a second; Spark takes seconds to start.
+# More bytes than this are hashed by tasks: below it, threads are done before Spark has started its tasks.
 _HASHED_HERE = 4 << 30
 _HASHERS = min(8, os.cpu_count() or 2)
 # So many files a thread hashes at a time.
