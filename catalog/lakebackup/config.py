@@ -241,6 +241,11 @@ class Settings(BaseModel):
         ("CURRENT", "MANIFEST-*"),
         description="files of a snapshot that every backup copies, whatever they look like, by their names",
     )
+    trust_mtime: bool = Field(
+        False,
+        description="whether a file of a snapshot that has its size and time of last change is taken for "
+        "unchanged, whatever its inode and ctime are: for copies, and file systems that renumber",
+    )
     pack_below: ByteSize = Field(
         ByteSize(1024 * 1024),
         description="many files of a snapshot smaller than this are stored as few objects; 0: never",

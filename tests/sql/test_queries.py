@@ -128,10 +128,11 @@ NEWEST = relation(
 )
 LISTED = relation(
     "scope region name role folder",
-    "bytes mtime_ns mtime_ms device inode",
+    "bytes mtime_ns mtime_ms device inode ctime_ns",
     mode=pa.int32(),
     links=pa.int32(),
     always=TRUTH,
+    by_ctime=TRUTH,
 )
 COMPARED = pa.unify_schemas(
     [
@@ -144,7 +145,7 @@ COMPARED = pa.unify_schemas(
 )
 A_FILE = {
     "scope": "t1", "region": "a", "role": "data", "folder": "/s", "bytes": 100, "mtime_ns": 0, "mtime_ms": 0,
-    "mode": 420, "links": 1, "device": 1, "inode": 1, "always": False, "first_scope": "t1",
+    "mode": 420, "links": 1, "device": 1, "inode": 1, "always": False, "by_ctime": False, "first_scope": "t1",
     "first_region": "a",
 }  # fmt: skip
 IN_QUEUES = relation("transaction_id scope epoch region", "first_position first_tid entries")

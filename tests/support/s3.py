@@ -107,14 +107,15 @@ class Server:
 class S3Proxy(Server):
     """S3Proxy on a folder: conditional puts as S3 has them, no versions and no locks."""
 
+    AUTHORIZATION = f"aws-v2-or-v4\ns3proxy.identity={ACCESS_KEY}\ns3proxy.credential={SECRET_KEY}"
+
     def _command(self) -> tuple[list[str], None]:
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
         settings = self.folder / "s3proxy.properties"
         settings.write_text(
             f"{self._listener()}"
-            "s3proxy.authorization=aws-v2-or-v4\n"
-            f"s3proxy.identity={ACCESS_KEY}\ns3proxy.credential={SECRET_KEY}\n"
+            f"s3proxy.authorization={self.AUTHORIZATION}\n"
             f"jclouds.provider=filesystem-nio2\njclouds.filesystem.basedir={data}\n",
             "utf-8",
         )
@@ -125,6 +126,12 @@ class S3Proxy(Server):
 
     def _listener(self) -> str:
         return f"s3proxy.endpoint={self.endpoint}\n"
+
+
+class OpenS3Proxy(S3Proxy):
+    """One that checks no signatures, so that what stands in front of it may change a request."""
+
+    AUTHORIZATION = "none"
 
 
 class SecureS3Proxy(S3Proxy):

@@ -10,12 +10,26 @@ from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal, Self
 
-Kind = Literal["503", "409", "403", "lost", "done but 500", "reset", "cut", "silent", "flipped"]
+Kind = Literal[
+    "503",
+    "409",
+    "403",
+    "lost",
+    "done but 500",
+    "reset",
+    "cut",
+    "silent",
+    "flipped",
+    "not implemented",
+    "unconditional",
+    "nothing listed",
+]
 _WORDS = {
     "403": "AccessDenied",
     "503": "SlowDown",
     "409": "ConditionalRequestConflict",
     "500": "InternalError",
+    "501": "NotImplemented",
 }
 
 
@@ -26,7 +40,8 @@ class Fault:
     503, 409, 403: answered so without the server. lost: the server did it, the connection is closed instead
     of an answer. done but 500: the server did it and says it failed. reset: closed before the server hears
     of it. cut: the answer ends half way. silent: nothing is ever answered. flipped: a bit of the body, either
-    way. `then` runs first.
+    way. unconditional: the server (one without signatures) does not hear of If-None-Match. not implemented:
+    501 to requests that have it. nothing listed: an empty page, whatever is there. `then` runs first.
     """
 
     kind: Kind
@@ -121,8 +136,12 @@ class _Handler(BaseHTTPRequestHandler):
         if fault and fault.then:
             fault.then()
         kind = fault.kind if fault else ""
-        if kind in ("503", "409", "403"):
+        if kind == "not implemented":
+            kind = "501" if self.headers.get("If-None-Match") else ""
+        if kind in ("503", "501", "409", "403"):
             self._refuse(kind)
+        elif kind == "nothing listed":
+            self._answer(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
         elif kind in ("reset", "silent"):
             if kind == "silent":
                 proxy.over.wait(60)
@@ -132,7 +151,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: str) -> None:
         text = f"<Error><Code>{_WORDS[status]}</Code><Message>as the test wants it</Message></Error>".encode()
-        self.send_response(int(status))
+        self._answer(int(status), text)
+
+    def _answer(self, status: int, text: bytes) -> None:
+        self.send_response(status)
         self.send_header("Content-Type", "application/xml")
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
@@ -142,6 +164,8 @@ class _Handler(BaseHTTPRequestHandler):
         connection = http.client.HTTPConnection("127.0.0.1", self.server.proxy.port, timeout=60)
         if kind == "flipped":
             body = _flipped(body)
+        if kind == "unconditional":
+            del self.headers["If-None-Match"]
         try:
             connection.request(self.command, self.path, body, dict(self.headers.items()))
             answer = connection.getresponse()

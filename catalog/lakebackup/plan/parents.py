@@ -27,6 +27,7 @@ _WHY = {
     "out_of_sync": "the source's history was cut back before its end",
     "unconfirmed": "its marker `complete` is not there",
     "chain": "a backup that it needs cannot be used",
+    "damaged": "a file of it, or of a backup that it needs, is missing or damaged",
     "deleted": "it was deleted",
     "aside": "later backups of its chain continue an earlier one in its place",
 }

@@ -14,7 +14,7 @@ class SnapshotFile(Row):
 
     Its bytes are `[position, position + bytes)` of the object at `path`, which may hold many files; several
     files may have one place. `bytes` and `sha256` None: imported without them, so it never counts as
-    unchanged.
+    unchanged. `ctime_ns` and `inode` tell whether a file of the same size and time is still that file.
     """
 
     source: str
@@ -32,6 +32,8 @@ class SnapshotFile(Row):
     destination: str
     path: str
     position: int = 0
+    ctime_ns: int | None = None
+    inode: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

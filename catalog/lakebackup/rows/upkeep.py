@@ -109,14 +109,15 @@ class Audit(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check(Row):
-    """One finding of `verify`; mode `keys`: about key filters, which no restore depends on."""
+    """One finding of `verify`; mode `keys`: about key filters, which no restore depends on. Mode `list`: of a
+    backup, which looks for the objects that the one before needs."""
 
     check_id: str
     at: int
     backup_id: str | None
     destination: str
     path: str | None
-    mode: Literal["stat", "hash", "decode", "restore", "keys"]
+    mode: Literal["stat", "hash", "decode", "restore", "keys", "list"]
     outcome: Literal["ok", "missing", "orphan", "changed", "damaged", "unconfirmed"]
     detail: str | None = None
 

@@ -27,6 +27,8 @@ FORMAT = 1
 ROOT_FILE = "lakebackup.json"
 CATALOG_FOLDER = "catalog"
 LEASES_FOLDER = "leases"
+#: Where a storage has been tried out; beside the folders of leases, which no lock of objects covers.
+PROOF_FOLDER = f"{LEASES_FOLDER}/proof/"
 AUDIT_FOLDER = "audit"
 PRUNES_FOLDER = "prunes"
 RESTORES_FOLDER = "restores"

@@ -75,7 +75,7 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "disabled_optimizers": "join_order,build_side_probe_side",
 }
 # Of a million restore points a statement wants few columns, and often few topics.
-_KEPT = KEPT - {"coverage", "restore_points"}
+_KEPT = KEPT - {"coverage", "chain_points"}
 # How DuckDB reports pyarrow's error for a file that is missing or damaged.
 _TORN = re.compile(r"stream registered as 'raw_|IOError|CRC|checksum|[Pp]arquet")
 # Errors that quote a value, which may hold such a word: the path of a file.

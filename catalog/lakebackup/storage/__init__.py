@@ -75,6 +75,11 @@ class Storage(ABC):
     def uri(self) -> str:
         """The root, as a URI that Spark and `open_storage` understand, without a slash at the end."""
 
+    @property
+    @abstractmethod
+    def server(self) -> str:
+        """What keeps the bytes, for messages; another name means that it may behave otherwise."""
+
     def hurried(self, seconds: float) -> Storage:
         """The same storage for small requests that are soon worthless: each is sent four times at most, and
         no silence of a server lasts longer than `seconds`."""
@@ -86,6 +91,10 @@ class Storage(ABC):
     ) -> None:
         """Store a small object, as `upload` does."""
         self.upload(path, io.BytesIO(data), size_hint=len(data), if_absent=if_absent, metadata=metadata)
+
+    def put_in_parts(self, path: str, data: bytes) -> None:
+        """Store a small object if it is absent, in the way in which `upload` stores large ones."""
+        self.put(path, data, if_absent=True)
 
     @abstractmethod
     def writer(self) -> ObjectWriter:

@@ -67,6 +67,10 @@ class LocalStorage(Storage):
         """`file://` and the absolute path, unescaped, as Hadoop's file systems take it."""
         return f"file://{self._root}"
 
+    @property
+    def server(self) -> str:
+        return "the file system"
+
     def writer(self) -> LocalWriter:
         folder = self._root / _TEMPORARY
         with _explained("write below", str(self._root)):

@@ -14,7 +14,7 @@ from lakebackup.errors import EnvironmentProblem, LakebackupError, UsageProblem
 from lakebackup.rules.layout import LEASES_FOLDER
 from lakebackup.storage import AlreadyExists, ObjectStat, ObjectWriter, Storage
 from lakebackup.storage.options import S3Options
-from lakebackup.storage.s3_client import client, explained, status_of
+from lakebackup.storage.s3_client import client, explained, server_of, status_of
 from lakebackup.storage.s3_read import Body
 from lakebackup.storage.s3_send import MOST_PARTS, Sending
 
@@ -41,6 +41,10 @@ class S3Storage(Storage):
     @property
     def uri(self) -> str:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    @property
+    def server(self) -> str:
+        return server_of(self.options)
 
     def hurried(self, seconds: float) -> S3Storage:
         settings = self.options
@@ -86,6 +90,12 @@ class S3Storage(Storage):
             del first  # or it would be held to the end
             sending.parts(every)
         return parts.size
+
+    def put_in_parts(self, path: str, data: bytes) -> None:
+        with self._explained("write", path):
+            Sending(
+                self._target(path), self.options, if_absent=True, locked=not path.startswith(_UNLOCKED)
+            ).parts((data,))
 
     def get(self, path: str, *, start: int = 0, length: int | None = None) -> bytes:
         self._check_range(path, start, length)

@@ -45,6 +45,7 @@ _HINTS = {
     "object_lock_mode away.",
     "InvalidToken": _WHO,
     "InvalidObjectState": "The object is archived: have the server restore it first.",
+    "NotImplemented": "Take a server that has conditional puts (If-None-Match: *): see docs/s3.md.",
     "NoSuchBucket": "Create it, or check its name, the region and the endpoint.",
     "PermanentRedirect": _REGION,
     "RequestTimeTooSkewed": "Set this machine's clock.",
@@ -113,7 +114,7 @@ def explained(action: str, path: str, where: str, options: S3Options) -> Iterato
     except LakebackupError:
         raise
     except ClientError as error:
-        raise _answer(error, action, path, where, _server(options)) from error
+        raise _answer(error, action, path, where, server_of(options)) from error
     except ParamValidationError as error:
         raise UsageProblem(f"S3 does not take this ({path} in {where}): {error}") from error
     except NoCredentialsError as error:
@@ -125,14 +126,15 @@ def explained(action: str, path: str, where: str, options: S3Options) -> Iterato
         ) from error
     except BotoCoreError as error:
         raise EnvironmentProblem(
-            f"Cannot {action} {path or 'anything'} in {where} at {_server(options)}: {error}",
+            f"Cannot {action} {path or 'anything'} in {where} at {server_of(options)}: {error}",
             hint="Name the authority of the server's certificate in AWS_CA_BUNDLE."
             if isinstance(error, SSLError)
             else "Check the network and the endpoint, then run the same command again.",
         ) from error
 
 
-def _server(options: S3Options) -> str:
+def server_of(options: S3Options) -> str:
+    """The server that some options lead to, for messages."""
     return options.endpoint or f"Amazon S3, {options.region}"
 
 

@@ -21,6 +21,7 @@ from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound
 from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists
 from lakebackup.store.manifest import from_json
+from lakebackup.store.proof import require_conditional_puts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,8 @@ _MARGIN = 0.1
 # So long a request waits for an answer, as a part of the time to live: a renewal begins after a third of it,
 # and one on a connection that the network silently dropped is repeated in time.
 _SILENCE = 1 / 6
+# Who loses so many races for a lease that nobody holds has no contenders, but a server that takes nothing.
+_MOST_LOST = 100
 
 _log = logging.getLogger(__name__)
 
@@ -83,9 +86,12 @@ class Lease:
         """Take the lease `name` for `ttl_s` seconds, renewed in the background.
 
         Waits up to `wait_s` seconds for another holder to be done, then raises Busy, which names the holder.
+        Raises EnvironmentProblem when the storage cannot tell who won.
         `clock` gives seconds since 1970 UTC; the clocks of all contenders may differ by a tenth of `ttl_s`.
         """
         storage = storage.hurried(ttl_s * _SILENCE)
+        require_conditional_puts(storage)
+        lost = 0
         give_up = time.monotonic() + wait_s
         pause = 0.02
         while True:
@@ -95,6 +101,13 @@ class Lease:
                 if lease._put(generation + 1):
                     lease._thread.start()
                     return lease
+                lost += 1
+                if lost > _MOST_LOST:
+                    raise EnvironmentProblem(
+                        f"{storage.server} refuses {layout.lease_path(name, generation + 1)} in "
+                        f"{storage.uri} on the condition that there is no such object, and there is none.",
+                        hint="Use a server with conditional puts (If-None-Match: *): see docs/s3.md.",
+                    )
             elif time.monotonic() >= give_up:
                 raise Busy(
                     f"{name} is in use by {current.holder}, since {_utc(current.since_ms)}.",

@@ -25,6 +25,7 @@ from lakebackup.storage.nesting import require_no_repository
 from lakebackup.store.manifest import Manifest
 from lakebackup.store.tombstones import require_recorded
 from lakebackup_jobs.lifecycle.identity import micros
+from lakebackup_jobs.lifecycle.lost_objects import notice_lost_objects
 from lakebackup_jobs.lifecycle.run import Life, backup_row
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.part import run_tasks
@@ -71,7 +72,7 @@ _ELSE = (
 class SnapshotRequest(requests.RunRequest):
     """What a person asked for. `paths`: trees of one layout. `snapshots`: ids; none: the newest, or with
     `everything` all that came since the newest backup. `always`: patterns of last path parts. `pack_below` in
-    bytes; `taken_at` in ms since 1970 UTC."""
+    bytes; `taken_at` in ms since 1970 UTC. `trust_mtime`: inode and ctime of a file show nothing."""
 
     paths: tuple[str, ...]
     source: str | None = None
@@ -82,6 +83,7 @@ class SnapshotRequest(requests.RunRequest):
     pack_below: int = PACK_BELOW
     mode: Literal["auto", "full"] = "auto"
     verify_unchanged: bool = False
+    trust_mtime: bool = False
     find_same: bool = False
     sidecars: tuple[tuple[Role, str], ...] = ()
     taken_at: int | None = None
@@ -114,6 +116,7 @@ def run(request: SnapshotRequest, *, spark: Session = None, reporter: Reporter) 
         snapshots = SnapshotBackup(work, request)
         snapshots.reader = work.writer().prepare()
         require_recorded(work.storage, source, snapshots.reader)
+        snapshots.reader = notice_lost_objects(work, snapshots.reader)
         chosen = snapshots.choose(plan.newest_of(snapshots.reader, source))
         snapshots.next = chosen[0] if chosen else None
         life = Life(snapshots, lease)
@@ -357,5 +360,7 @@ def _summary(amount: plan.Amount) -> dict[str, Any]:
         "bytes": amount.listed_bytes,
         "copied": amount.copies,
         "copied_bytes": amount.copy_bytes,
-        **{name: changes.get(name, 0) for name in ("new", "changed", "again", "unchanged", "gone")},
+        **{name: changes.get(name, 0) for name in ("new", "changed", "again")},
+        "unchanged": changes.get("unchanged", 0) + changes.get("touched", 0),
+        "gone": changes.get("gone", 0),
     }

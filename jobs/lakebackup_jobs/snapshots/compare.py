@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebackup.formats.snapshots.tree import layout_of
 from lakebackup.plan.snapshots.backup import LIGHT, OVERHEAD, Amount
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
@@ -27,8 +30,11 @@ if TYPE_CHECKING:
 
 # More files than this are listed by tasks, and compared on Spark.
 HERE = 250_000
-# More bytes than this are hashed by tasks.
-_HASHED_HERE = 64 << 20
+# More bytes than this are hashed by tasks: below it, threads are done before Spark has started its tasks.
+_HASHED_HERE = 4 << 30
+_HASHERS = min(8, os.cpu_count() or 2)
+# So many files a thread hashes at a time.
+_HASH_ROWS = 64
 _HASH_TASK = 256 << 20
 
 
@@ -67,17 +73,22 @@ def compare(
 
     Raises Refused (what lies there cannot be backed up), EnvironmentProblem, TooLarge (for DuckDB).
     """
-    hashing = {"source": source, "verify": request.verify_unchanged, "find_same": request.find_same}
+    hashing = {
+        "source": source,
+        "verify": request.verify_unchanged,
+        "find_same": request.find_same,
+        "trust_mtime": request.trust_mtime,
+    }
     if request.mode == "full":
-        hashing |= {"verify": False, "find_same": False}
+        hashing |= {"verify": False, "find_same": False, "trust_mtime": True}
     here = request.runner == "local"
-    listed = list_few(snapshot.units, request.always, most=None if here else HERE)
+    linked = layout_of(request.layout).has_snapshot
+    listed = list_few(snapshot.units, request.always, most=None if here else HERE, linked=linked)
     if listed is not None:
         reader.give("snapshot_listed", listed)
         rows = reader.query("snapshot_to_hash", **hashing).read_all()
         if here or sum(rows["bytes"].to_pylist()) <= _HASHED_HERE:
-            hashed = HashRows(request.bandwidth).rows(rows.to_batches())
-            reader.give("snapshot_hashed", pa.Table.from_batches(hashed, arrow_schema(HASHED)))
+            reader.give("snapshot_hashed", _hashed_here(request, rows))
             found = _compared(request, source, reader)
             if here or found.amount.rows <= HERE:  # more when the newest backup had far more files
                 return found
@@ -99,6 +110,7 @@ def _compared(request: SnapshotRequest, source: str, reader: CatalogReader) -> C
         source=source,
         copy_all=copy_all,
         find_same=request.find_same,
+        trust_mtime=request.trust_mtime,
     )
     return Comparison(compared, Amount.of(compared.rows("snapshot_totals", pack_below=request.pack_below)))
 
@@ -110,10 +122,12 @@ def _keep(relation: str, frame: DataFrame) -> DataFrame:
     return kept
 
 
-def list_few(units: Sequence[Unit], always: Sequence[str], *, most: int | None = HERE) -> pa.Table | None:
-    """The files in some folders; None when they are more than `most`."""
+def list_few(
+    units: Sequence[Unit], always: Sequence[str], *, most: int | None = HERE, linked: bool = False
+) -> pa.Table | None:
+    """The files in some folders, as `list_units` has them; None when they are more than `most`."""
     batches, count = [], 0
-    for batch in list_units(units, always):
+    for batch in list_units(units, always, linked=linked):
         batches.append(batch)
         count += len(batch)
         if most is not None and count > most:
@@ -137,7 +151,18 @@ def _listing(request: SnapshotRequest, units: Sequence[Unit], spark: SparkSessio
     """The files in some folders, found by tasks."""
     count = min(len(units), 16 * request.parallelism)
     groups = tuple(tuple(units[number::count]) for number in range(count))
-    return ListRows(groups, request.always).over(spark, range(count), COLUMNS)
+    linked = layout_of(request.layout).has_snapshot
+    return ListRows(groups, request.always, linked).over(spark, range(count), COLUMNS)
+
+
+def _hashed_here(request: SnapshotRequest, rows: pa.Table) -> pa.Table:
+    """What `HashRows` makes of some rows, by threads of this process."""
+    hasher = HashRows(request.bandwidth and request.bandwidth / _HASHERS)
+    with ThreadPoolExecutor(_HASHERS) as pool:
+        parts = list(
+            pool.map(lambda batch: list(hasher.rows([batch])), rows.to_batches(max_chunksize=_HASH_ROWS))
+        )
+    return pa.Table.from_batches([batch for part in parts for batch in part], arrow_schema(HASHED))
 
 
 def _hashed(request: SnapshotRequest, rows: DataFrame, size: int) -> DataFrame:

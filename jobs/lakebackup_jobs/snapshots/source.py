@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 #: What is known of a file that is listed.
 LISTED = (
     "scope STRING, region STRING, name STRING, role STRING, folder STRING, bytes BIGINT, mtime_ns BIGINT, "
-    "mtime_ms BIGINT, mode INT, links INT, device BIGINT, inode BIGINT"
+    "mtime_ms BIGINT, mode INT, links INT, device BIGINT, inode BIGINT, ctime_ns BIGINT"
 )
 _PIECE = 1 << 20
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -45,6 +45,7 @@ class Entry(NamedTuple):
     links: int
     device: int
     inode: int
+    ctime_ns: int | None
     added_in: int | None
     change: str
     same_destination: str | None
@@ -120,7 +121,7 @@ class SourceFile:
 
     def _require_unchanged(self) -> None:
         found = os.fstat(self._handle)
-        now = (found.st_size, found.st_mtime_ns, signed(found.st_ino))
+        now = (found.st_size, signed(found.st_mtime_ns), signed(found.st_ino))
         what = [
             f"its {name} was {old} and is {new}"
             for name, old, new in zip(("size", "time in ns", "inode"), self._listed[1:], now, strict=True)
@@ -131,5 +132,10 @@ class SourceFile:
 
 
 def signed(number: int) -> int:
-    """An unsigned number of 64 bits as the catalog's engines have it."""
+    """The low 64 bits of a number as the catalog's engines have them, with a sign.
+
+    Device and inode numbers are unsigned; times in ns leave the 64 bits in 1677 and in 2262. Two that are
+    equal afterwards are taken for equal.
+    """
+    number &= (1 << 64) - 1
     return number if number < 1 << 63 else number - (1 << 64)

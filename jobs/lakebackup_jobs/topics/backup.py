@@ -18,6 +18,7 @@ from lakebackup.store import tombstones
 from lakebackup.store.behind import require_current
 from lakebackup.store.manifest import Manifest
 from lakebackup_jobs.kafka.admin.groups import Groups
+from lakebackup_jobs.lifecycle.lost_objects import notice_lost_objects
 from lakebackup_jobs.lifecycle.run import Life, backup_row, result_of
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import newest_files
@@ -69,7 +70,8 @@ def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) ->
         # The first is a full; else the plan shows how much there is to read.
         if request.mode == "full" or writer.version() is None:
             work.choose_runner(request, None)
-        topics = TopicsBackup(work, request, cluster, writer.prepare())
+        reader = notice_lost_objects(work, writer.prepare())
+        topics = TopicsBackup(work, request, cluster, reader)
         life = Life(topics, lease)
         ended = life.settle()
         if ended:

@@ -122,7 +122,7 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
     refuse_outside(source, names, request.to_ts, newest, partial(_latest, source, reader))
     bounds: dict[str, Any] = {"source": source, "to_ts": request.to_ts, "scopes": ",".join(names)}
     if not request.backup:  # there may be a million others, which all that is asked from here on would read
-        reader.define("restore_points", "restore_point", backup_id=None, **bounds)
+        reader.define("chain_points", "restore_point", backup_id=None, **bounds)
     (backups,) = reader.rows("restore_range", **bounds)
     parameters = {"source": source, "from_ts": request.from_ts, **bounds, **backups}
     files = reader.choose("selected", "restore_files", **parameters)
@@ -138,7 +138,7 @@ def plan_restore(request: RestoreRequest, reader: CatalogReader) -> RestorePlan:
     gaps = reader.rows("restore_gaps", **bounds)
     spans = tuple(RegionSpan(**row) for row in reader.rows("restore_regions", **bounds, **backups))
     if not request.backup:
-        reader.put_back("restore_points")
+        reader.put_back("chain_points")
     return RestorePlan(
         source=source,
         from_ts=request.from_ts,
@@ -182,10 +182,10 @@ def _newest(request: RestoreRequest, source: str, reader: CatalogReader) -> dict
     """Topic -> until when it is covered: those that the request names, or all, where it has expressions, or
     names one that is not there."""
     if request.topics and not request.patterns and not request.backup:
-        reader.define("restore_points", "topic_points", source=source, scopes=",".join(request.topics))
+        reader.define("chain_points", "topic_points", source=source, scopes=",".join(request.topics))
         if set(request.topics) <= set(found := _covered(source, reader)):
             return found
-        reader.put_back("restore_points")
+        reader.put_back("chain_points")
     return _covered(source, reader)
 
 
@@ -200,7 +200,7 @@ def _at_backup(request: RestoreRequest, reader: CatalogReader) -> str:
     own = only_source(reader, request.source) if named == LATEST else None
     backup_id = reader.resolve_backup(named, own)
     none = {"source": None, "scopes": None, "to_ts": None}
-    reader.define("restore_points", "restore_point", backup_id=backup_id, **none)
+    reader.define("chain_points", "restore_point", backup_id=backup_id, **none)
     found = reader.one("parent_backup", backup_id=backup_id)
     source = only_source(reader, found["source"] if found else None)
     require_source(backup_id, source, request.source)

@@ -66,6 +66,12 @@ def snapshot(
     verify_unchanged: bool = switch(
         "--verify-unchanged", "Hash what seems to be stored already.", panel=options.COPYING
     ),
+    trust_mtime: bool = switch(
+        "--trust-mtime",
+        "Size and time of last change are enough: for copies of trees, and file systems whose inode numbers "
+        "or ctimes change by themselves.",
+        panel=options.COPYING,
+    ),
     find_same: bool = switch(
         "--find-same",
         "Hash new files first: bytes stored under another name are not stored twice.",
@@ -80,8 +86,9 @@ def snapshot(
 ) -> None:
     """Back up a snapshot's files: the first time all, from then on those that are new or changed.
 
-    A file is unchanged when its table, tablet, name, size and time are those of the newest backup. The files
-    must stay as they are until the backup is done: one that changes fails it, and nothing is visible.
+    A file is unchanged when its table, tablet, name, size and time are those of the newest backup, and its
+    inode and ctime are too, or else its contents. The files must stay as they are until the backup is done:
+    one that changes fails it, and nothing is visible.
 
     Examples:
         lakebackup backup snapshot /data/archive --repo ./backups
@@ -89,7 +96,7 @@ def snapshot(
         lakebackup backup snapshot rocksdb --layout yugabyte --all --sidecar meta=SnapshotInfoPB --repo s3://b/yb
         lakebackup backup snapshot dbs --layout 'db-{scope}/{snapshot}/{name}' --repo ./backups --dry-run
     """
-    found = call.override(always=always or None, pack_below=pack_below)
+    found = call.override(always=always or None, pack_below=pack_below, trust_mtime=trust_mtime or None)
     from lakebackup_jobs.snapshots.backup import SnapshotRequest, run
     from lakebackup_jobs.snapshots.find import roles
 
@@ -97,6 +104,7 @@ def snapshot(
         SnapshotRequest,
         always=found.always,
         pack_below=int(found.pack_below),
+        trust_mtime=found.trust_mtime,
         sidecars=tuple(roles(sidecar or ())),
     )
     call.run(run, request)

@@ -33,7 +33,7 @@ PACK_BYTES = 64 << 20
 _PACK_FILES = 20_000
 _BATCH = 10_000
 # Columns of snapshot_files that are as they were listed.
-_LISTED = ("scope", "region", "name", "role", "bytes", "mtime_ms", "mode", "links")
+_LISTED = ("scope", "region", "name", "role", "bytes", "mtime_ms", "mode", "links", "ctime_ns", "inode")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,12 @@ class _Copier:
     def _entries(self) -> Iterator[Entry]:
         try:
             for batch in read_rows(self._storage, split_path(self._job.folder, self._task)):
-                columns = [batch.column(name).to_pylist() for name in Entry._fields]
+                # The splits of an older version have fewer columns.
+                names = batch.schema.names
+                columns = [
+                    batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
+                    for name in Entry._fields
+                ]
                 yield from map(Entry._make, zip(*columns, strict=True))
         except NotFound:
             return  # a file larger than a task's split leaves nothing for the next

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from dataclasses import dataclass
 from fnmatch import translate
 from itertools import islice
@@ -25,29 +26,40 @@ if TYPE_CHECKING:
 
 _BATCH = 10_000
 #: Columns of the relation `snapshot_listed`.
-COLUMNS = f"{LISTED}, always BOOLEAN"
+COLUMNS = f"{LISTED}, always BOOLEAN, by_ctime BOOLEAN"
+# A file may be written again within the tick of the clock that stamped it, and keeps its time. File systems
+# have ticks of up to 2 s (FAT), and a server's clock may be behind: a younger ctime is not relied on.
+_RACY_NS = 2_000_000_000
+# Times that fit into the catalog as ms.
+_TIMES_MS = range(-(1 << 63), 1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
 class ListRows(PerNumber):
-    """For `mapInArrow` over numbers: the files in the folders `units[number]`."""
+    """For `mapInArrow` over numbers: the files in the folders `units[number]`, as `list_units` has them."""
 
     units: tuple[tuple[Unit, ...], ...]
     always: tuple[str, ...]
+    linked: bool = False
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        return list_units(self.units[number], self.always)
+        return list_units(self.units[number], self.always, linked=self.linked)
 
 
-def list_units(units: Sequence[Unit], always: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def list_units(
+    units: Sequence[Unit], always: Sequence[str], *, linked: bool = False
+) -> Iterator[pa.RecordBatch]:
     """The files in some folders, in batches of COLUMNS; `always`: patterns of names to copy whatever.
 
-    Raises Refused for what is neither a file nor a folder, and for names that are no text.
+    `linked`: the folders are checkpoints of hard links to files that do not change. Each checkpoint changes
+    the ctime of all of them, so it shows nothing there. Raises Refused for what is neither a file nor a
+    folder, and for names that are no text.
     """
     pattern = re.compile("|".join(map(translate, always)) or r"(?!)")
+    settled_ns = time.time_ns() - _RACY_NS
     files = ((unit, *found) for unit in units for found in _files(unit))
     while some := list(islice(files, _BATCH)):
-        yield _batch(some, pattern)
+        yield _batch(some, pattern, settled_ns, linked=linked)
 
 
 def _files(unit: Unit) -> Iterator[tuple[str, os.stat_result]]:
@@ -72,22 +84,38 @@ def _files(unit: Unit) -> Iterator[tuple[str, os.stat_result]]:
                     waiting.append(f"{prefix}{entry.name}/")
 
 
-def _batch(files: list[tuple[Unit, str, os.stat_result]], always: re.Pattern[str]) -> pa.RecordBatch:
+def _batch(
+    files: list[tuple[Unit, str, os.stat_result]], always: re.Pattern[str], settled_ns: int, *, linked: bool
+) -> pa.RecordBatch:
+    """Rows of files. A ctime from `settled_ns` on is too new to be relied on."""
     import pyarrow as pa
 
     units, names, stats = zip(*files, strict=True)
-    times = [found.st_mtime_ns for found in stats]
+    times = [status.st_mtime_ns // 1_000_000 for status in stats]
+    for unit, name, time_ms in zip(units, names, times, strict=True):
+        if time_ms not in _TIMES_MS:
+            raise Refused(
+                f"{unit.folder}/{name} was last changed {time_ms} ms after 1970, which no catalog can hold.",
+                hint="Give the file a time with `touch`, or leave it out of the snapshot.",
+            )
+    by_ctime = [bool(unit.file) or not linked for unit in units]
+    ctimes = [status.st_ctime_ns for status in stats]
     columns = {
         **{key: [getattr(unit, key) for unit in units] for key in ("scope", "region", "role", "folder")},
         "name": names,
         "bytes": [found.st_size for found in stats],
-        "mtime_ns": times,
-        "mtime_ms": [time // 1_000_000 for time in times],
+        "mtime_ns": [signed(status.st_mtime_ns) for status in stats],
+        "mtime_ms": times,
         "mode": [stat.S_IMODE(found.st_mode) for found in stats],
         "links": [found.st_nlink for found in stats],
         "device": [signed(found.st_dev) for found in stats],
         "inode": [signed(found.st_ino) for found in stats],
+        "ctime_ns": [
+            signed(ctime) if counts and ctime < settled_ns else None
+            for ctime, counts in zip(ctimes, by_ctime, strict=True)
+        ],
         "always": [always.fullmatch(name.rpartition("/")[2]) is not None for name in names],
+        "by_ctime": by_ctime,
     }
     try:
         return pa.RecordBatch.from_pydict(columns, arrow_schema(COLUMNS))

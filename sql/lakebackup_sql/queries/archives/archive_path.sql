@@ -1,7 +1,7 @@
 -- The backups that restoring the backup :backup_id needs, itself the last, in the order of what they hold; when a prune
 -- last deleted files of the source (null: never), in microseconds since 1970 UTC; the policy in force.
 SELECT
-  b.backup_id, b.source, b.source_kind, b.number, b.kind, b.level, b.parent, b.base, b.link, b.place, b.state, b.intact,
+  b.backup_id, b.source, b.source_kind, b.number, b.kind, b.level, b.parent, b.base, b.link, b.place, b.state, b.chained AS intact,
   b.end_ts, b.finished_at, b.created_by, b.note,
   p.pruned_at, r.at AS policy_at, r.window_days, r.redundancy, r.min_redundancy
 FROM needs AS n

@@ -3,7 +3,7 @@
 SELECT
   f.backup_id, f.scope, f.epoch, f.region, f.start_position, f.end_position, f.destination, f.path, f.format,
   f.codec, f.bytes, f.sha256, f.entries
-FROM restore_points AS t
+FROM chain_points AS t
 JOIN needs AS n ON t.backup_id = n.backup_id
 JOIN files AS f ON n.needed_id = f.backup_id AND f.scope = t.scope AND f.epoch = t.epoch AND f.generation = t.generation
 WHERE t.backup_id = :backup_id

@@ -4,7 +4,7 @@ SELECT b.backup_id
 FROM backups AS b
 WHERE b.source = :source
   AND b.state = 'complete'
-  AND b.intact
+  AND b.chained
   AND (CAST(:to_ts AS BIGINT) IS NULL OR b.end_ts <= CAST(:to_ts AS BIGINT))
 ORDER BY b.end_ts DESC, b.place DESC, b.number DESC
 LIMIT 1

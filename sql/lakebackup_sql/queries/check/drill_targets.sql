@@ -26,7 +26,7 @@ FROM (
           WHEN r.ts_domain = 'tso' THEN CAST(:to_ms AS BIGINT) * 262144 + 262143
           ELSE CAST(:to_ms AS BIGINT)
         END AS until_ts
-      FROM restore_points AS r
+      FROM chain_points AS r
       JOIN raw_backups AS b ON r.backup_id = b.backup_id
       WHERE b.source_kind IN ('kafka', 'snapshot', 'changes', 'queues')
         AND (CAST(:sources AS ARRAY<STRING>) IS NULL OR ARRAY_CONTAINS(CAST(:sources AS ARRAY<STRING>), r.source))

@@ -6,7 +6,7 @@ SELECT
   MAX(t.kind) AS kind,
   MAX(t.covers_to) AS to_ts,
   ARRAY_JOIN(SORT_ARRAY(COLLECT_LIST(t.scope)), ',') AS scopes
-FROM restore_points AS t
+FROM chain_points AS t
 JOIN raw_backups AS b ON t.backup_id = b.backup_id
 WHERE (:backup_ids = '' AND t.newest)
   OR ARRAY_CONTAINS(SPLIT(:backup_ids, ','), t.backup_id)

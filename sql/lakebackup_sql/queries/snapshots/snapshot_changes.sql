@@ -1,13 +1,18 @@
 -- Each file of a snapshot (`snapshot_listed`) beside what the source's newest backup has of it, and each that only that
 -- has. :copy_all: all files are copied. :find_same: a new file with the SHA-256 (`snapshot_hashed`) of a stored one is
--- not stored again.
--- change: unchanged; new; changed (in size or time); unlike (only its SHA-256 differs from what is stored); again (it
---   is copied whatever it is, or what is stored of it is not whole, or its SHA-256 is asked for and not known); gone
+-- not stored again. :trust_mtime: a file of the same size and time is the same, whatever its inode and ctime are.
+-- change: unchanged; new; changed (in size or time, or in inode or ctime and contents); touched (its inode, ctime or
+--   permissions alone: it gets a row that refers to what is stored); unlike (only its SHA-256 differs from what is
+--   stored); again (it is copied whatever it is, or what is stored of it is not whole, or its SHA-256 is asked for and
+--   not known); gone
 -- added_in: of the row that ends here, or that continues
 -- first_*: of the file's hard links the one whose bytes are copied, itself without others. On a cluster the numbers of
 -- devices are each worker's own: files of one number that differ in size or time are two
 WITH live AS (
-  SELECT f.scope, f.region, f.name, f.bytes, f.mtime_ms, f.sha256, f.added_in, f.stored AND c.path IS NULL AS whole
+  SELECT
+    f.scope, f.region, f.name, f.bytes, f.mtime_ms, f.mode, f.ctime_ns, f.inode, f.sha256, f.destination, f.path,
+    f.position, f.added_in,
+    f.stored AND c.path IS NULL AS whole
   FROM snapshot_files AS f
   LEFT JOIN faults AS c ON f.destination = c.destination AND f.path = c.path
   WHERE f.source = :source AND f.gone_in IS NULL
@@ -17,15 +22,24 @@ compared AS (
     COALESCE(l.scope, v.scope) AS scope,
     COALESCE(l.region, v.region) AS region,
     COALESCE(l.name, v.name) AS name,
-    l.role, l.folder, l.bytes, l.mtime_ns, l.mtime_ms, l.mode, l.links, l.device, l.inode, h.sha256, v.added_in,
+    l.role, l.folder, l.bytes, l.mtime_ns, l.mtime_ms, l.mode, l.links, l.device, l.inode, l.ctime_ns, h.sha256,
+    v.added_in,
+    v.destination AS stored_destination,
+    v.path AS stored_path,
+    v.position AS stored_position,
     CASE
       WHEN l.name IS NULL THEN 'gone'
       WHEN v.name IS NULL THEN 'new'
       WHEN v.bytes IS NULL OR v.bytes <> l.bytes OR v.mtime_ms <> l.mtime_ms THEN 'changed'
       WHEN :copy_all OR l.always OR NOT v.whole THEN 'again'
-      WHEN h.sha256 <> v.sha256 THEN 'unlike'
       WHEN h.sha256 IS NOT NULL AND v.sha256 IS NULL THEN 'again'
-      ELSE 'unchanged'
+      WHEN :trust_mtime
+        OR NOT (COALESCE(v.inode <> l.inode, FALSE) OR (l.by_ctime AND COALESCE(v.ctime_ns <> l.ctime_ns, TRUE)))
+        THEN CASE WHEN h.sha256 <> v.sha256 THEN 'unlike' ELSE 'unchanged' END
+      WHEN h.sha256 IS NULL THEN 'again'
+      WHEN h.sha256 <> v.sha256 THEN 'changed'
+      WHEN v.inode <=> l.inode AND v.ctime_ns <=> l.ctime_ns AND v.mode = l.mode THEN 'unchanged'
+      ELSE 'touched'
     END AS change
   FROM snapshot_listed AS l
   FULL OUTER JOIN live AS v ON l.scope = v.scope AND l.region = v.region AND l.name = v.name
@@ -46,9 +60,12 @@ same AS (
 ),
 found AS (
   SELECT
-    c.*, s.destination AS same_destination, s.path AS same_path, s.position AS same_position,
+    c.*,
+    CASE WHEN c.change = 'touched' THEN c.stored_destination ELSE s.destination END AS same_destination,
+    CASE WHEN c.change = 'touched' THEN c.stored_path ELSE s.path END AS same_path,
+    CASE WHEN c.change = 'touched' THEN c.stored_position ELSE s.position END AS same_position,
     CASE
-      WHEN c.change NOT IN ('gone', 'unchanged') AND s.path IS NULL AND c.links > 1 THEN ''
+      WHEN c.change NOT IN ('gone', 'unchanged', 'touched') AND s.path IS NULL AND c.links > 1 THEN ''
       ELSE CONCAT(c.scope, '/', c.region, '/', c.name)
     END AS alone
   FROM compared AS c
@@ -56,7 +73,7 @@ found AS (
 )
 SELECT
   f.scope, f.region, f.name, f.role, f.folder, f.bytes, f.mtime_ns, f.mtime_ms, f.mode, f.links, f.device, f.inode,
-  f.added_in, f.change, f.same_destination, f.same_path, f.same_position,
+  f.ctime_ns, f.added_in, f.change, f.same_destination, f.same_path, f.same_position,
   CASE WHEN f.same_path IS NOT NULL THEN f.sha256 END AS same_sha256,
   FIRST_VALUE(f.scope) OVER links AS first_scope,
   FIRST_VALUE(f.region) OVER links AS first_region,

@@ -23,7 +23,7 @@ regions AS (
 )
 SELECT
   p.scope, p.region, p.name, p.role, p.folder, p.bytes, p.mtime_ns, p.mtime_ms, p.mode, p.links, p.device, p.inode,
-  p.added_in, p.change, p.same_destination, p.same_path, p.same_position, p.same_sha256, p.first_scope, p.first_region,
+  p.ctime_ns, p.added_in, p.change, p.same_destination, p.same_path, p.same_position, p.same_sha256, p.first_scope, p.first_region,
   p.first_name,
   -- Names of one file are peers in the order: they have one sum.
   CAST(

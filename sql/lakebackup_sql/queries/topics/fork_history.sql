@@ -11,7 +11,7 @@ FROM (
   WHERE p.source = :source
     AND b.source = :source
     AND b.state = 'complete'
-    AND b.intact
+    AND b.chained
     AND b.place <= s.place
 ) AS n
 WHERE CAST(:last AS BIGINT) IS NULL OR nth <= :last

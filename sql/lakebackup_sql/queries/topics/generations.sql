@@ -9,7 +9,7 @@ WITH numbers AS (
     MAX(CASE WHEN b.present THEN s.generation END) AS generation
   FROM raw_scopes AS s
   JOIN (
-    SELECT backup_id, base = :base AND link <= :link AND :link < unlinked AND state = 'complete' AND intact AS present
+    SELECT backup_id, base = :base AND link <= :link AND :link < unlinked AND state = 'complete' AND chained AS present
     FROM backups
     WHERE source = :source
   ) AS b ON s.backup_id = b.backup_id
@@ -20,7 +20,7 @@ held AS (
   SELECT
     s.scope, s.epoch, s.generation, b.backup_id, b.number, b.place, b.end_ts, b.finished_at,
     MIN(b.number) OVER (PARTITION BY s.scope, s.epoch, b.end_ts) < b.number AS compaction,
-    b.base = :base AND b.link <= :link AND :link < b.unlinked AND b.state = 'complete' AND b.intact AS present
+    b.base = :base AND b.link <= :link AND :link < b.unlinked AND b.state = 'complete' AND b.chained AS present
   FROM raw_scopes AS s
   JOIN backups AS b ON s.backup_id = b.backup_id
   WHERE s.source = :source AND b.source = :source

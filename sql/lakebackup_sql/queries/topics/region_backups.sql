@@ -10,7 +10,7 @@ JOIN (
     o.backup_id, o.base = :base AND o.link <= :link AND :link < o.unlinked AS in_chain,
     ROW_NUMBER() OVER (PARTITION BY o.source ORDER BY o.place, o.number) AS nth
   FROM backups AS o
-  WHERE o.source = :source AND o.state = 'complete' AND o.intact
+  WHERE o.source = :source AND o.state = 'complete' AND o.chained
 ) AS b ON s.backup_id = b.backup_id
 WHERE s.source = :source
 GROUP BY s.scope, s.epoch, b.in_chain

@@ -17,7 +17,7 @@ FROM (
     FROM raw_positions AS p
     JOIN backups AS b ON p.backup_id = b.backup_id
     LEFT JOIN raw_scopes AS s ON p.backup_id = s.backup_id AND p.scope = s.scope AND p.epoch = s.epoch
-    WHERE b.source = :source AND p.source = :source AND b.state = 'complete' AND b.intact
+    WHERE b.source = :source AND p.source = :source AND b.state = 'complete' AND b.chained
       AND (CAST(:backups AS STRING) IS NULL OR ARRAY_CONTAINS(SPLIT(:backups, ','), p.backup_id))
   ) AS o
 ) AS n

@@ -1,7 +1,8 @@
 -- Every committed backup.
 -- link: its place in the chain of its base, in the order of what they hold; a merge comes after what it merges
 -- unlinked: the first later link that needs it no more: backups with a link from this one's to before unlinked do
--- intact: true: it and all backups that it needs are complete, so it can be restored
+-- chained: true: it and all backups that it needs are complete
+-- intact: true: that, and verify found none of their files missing or damaged, so it can be restored
 -- start_time: start_ts, in UTC; null: none, or a unit that is no time
 -- end_time: end_ts, in UTC; null: a unit that is no time
 -- started_time: started_at, in UTC
@@ -9,15 +10,18 @@
 WITH ordered AS (
   -- Windows sort whole rows: these have what they need alone.
   SELECT
-    b.backup_id, b.source, b.base, b.present, b.place, b.parent_place,
+    b.backup_id, b.source, b.base, b.present, b.place, b.parent_place, b.faulty,
     ROW_NUMBER() OVER chain AS link,
     COUNT(*) OVER (PARTITION BY b.source, b.base) + 1 AS beyond,
     b.present AND b.parent_place < LAG(b.place) OVER chain AS turns
   FROM (
     -- Another program can continue a backup of a history that was left.
-    SELECT r.*, r.state = 'complete' OR (r.state = 'out_of_sync' AND k.source_kind IS NULL) AS present
+    SELECT
+      r.*, f.backup_id IS NOT NULL AS faulty,
+      r.state = 'complete' OR (r.state = 'out_of_sync' AND k.source_kind IS NULL) AS present
     FROM raw_backups AS r
     LEFT JOIN own_kinds AS k ON r.source_kind = k.source_kind
+    LEFT JOIN faulty_backups AS f ON r.backup_id = f.backup_id
   ) AS b
   WINDOW chain AS (PARTITION BY b.source, b.base ORDER BY b.place, b.number)
 ),
@@ -35,7 +39,9 @@ linked AS (
   LEFT JOIN replaced AS r ON o.backup_id = r.backup_id
 ),
 ends AS (
-  SELECT source, base, unlinked, SUM(place - COALESCE(parent_place, 0)) AS span
+  SELECT
+    source, base, unlinked, SUM(place - COALESCE(parent_place, 0)) AS span,
+    SUM(CASE WHEN faulty THEN 1 ELSE 0 END) AS faults
   FROM linked
   WHERE present AND unlinked < beyond
   GROUP BY source, base, unlinked
@@ -48,7 +54,10 @@ reached AS (
       CASE WHEN l.present THEN l.place - COALESCE(l.parent_place, 0) ELSE 0 END - COALESCE(e.span, 0)
     ) OVER (
       PARTITION BY l.source, l.base ORDER BY l.link ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    ) AS reach
+    ) AS reach,
+    SUM(CASE WHEN l.present AND l.faulty THEN 1 ELSE 0 END - COALESCE(e.faults, 0)) OVER (
+      PARTITION BY l.source, l.base ORDER BY l.link ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS faults
   FROM linked AS l
   LEFT JOIN ends AS e ON l.source = e.source AND l.base = e.base AND l.link = e.unlinked
 )
@@ -56,7 +65,10 @@ SELECT
   b.backup_id, b.number, b.source, b.source_kind, b.destination, b.kind, b.level, b.parent, b.base, b.chain_position,
   b.place, b.parent_place, b.branch, b.state, b.ts_domain, b.start_ts, b.end_ts, b.started_at, b.finished_at, b.files,
   b.bytes, b.entries, b.digest, b.isolation, b.codec, b.created_by, b.tool, b.note, b.runner, r.link, r.unlinked,
-  b.state = 'complete' AND r.reach = b.place AS intact,
+  b.state = 'complete' AND r.reach = b.place AS chained,
+  -- Of a change feed, what one flush lacks is missed there alone.
+  b.state = 'complete' AND r.reach = b.place
+    AND CASE WHEN b.source_kind = 'changes' THEN NOT r.faulty ELSE r.faults = 0 END AS intact,
   timestamp_millis(b.start_ts DIV CASE b.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS start_time,
   timestamp_millis(b.end_ts DIV CASE b.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS end_time,
   timestamp_micros(b.started_at) AS started_time,

@@ -23,7 +23,7 @@ WITH without_file AS (
   LEFT JOIN (
     SELECT source, base, link, unlinked, backup_id FROM backups WHERE state <> 'complete'
   ) AS e ON b.source = e.source AND b.base = e.base AND e.link < b.link AND b.link < e.unlinked
-  WHERE b.state = 'complete' AND NOT b.intact
+  WHERE b.state = 'complete' AND NOT b.chained
   GROUP BY b.backup_id
   UNION ALL
   SELECT b.backup_id, 'chain' AS reason, p.snapshot_id AS fault_backup_id, CAST(NULL AS STRING) AS detail
@@ -33,7 +33,7 @@ WITH without_file AS (
   WHERE p.snapshot_id IS NOT NULL
     AND COALESCE(s.state, 'deleted') <> 'complete'
     AND b.state = 'complete'
-    AND b.intact
+    AND b.chained
   UNION ALL
   SELECT backup_id, 'chain' AS reason, CAST(NULL AS STRING) AS fault_backup_id, CAST(NULL AS STRING) AS detail
   FROM unreached_logs

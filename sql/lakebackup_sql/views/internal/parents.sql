@@ -1,13 +1,15 @@
 -- Each backup, and whether the next one can continue it.
 -- last_branch: the last branch of its chain
 -- last_link: the last link of its chain
--- reason: why it cannot be continued: its state, chain (a backup that it needs cannot be used) or aside (another
+-- reason: why it cannot be continued: its state, chain (a backup that it needs cannot be used), damaged
+--   (verify found a file of it, or of a backup that it needs, missing or damaged) or aside (another
 --   backup replaces it); null: it can
 SELECT
   b.*, m.last_branch, m.last_link,
   CASE
     WHEN b.state <> 'complete' THEN b.state
-    WHEN NOT b.intact THEN 'chain'
+    WHEN NOT b.chained THEN 'chain'
+    WHEN NOT b.intact THEN 'damaged'
     WHEN b.unlinked <= m.last_link THEN 'aside'
   END AS reason
 FROM backups AS b

@@ -5,7 +5,7 @@
 -- base_ts: its instant
 WITH timeline AS (
   SELECT t.source, t.backup_id, b.source_kind, t.kind, t.ts_domain, t.number, t.covers_from, t.covers_to
-  FROM restore_points AS t
+  FROM chain_points AS t
   JOIN raw_backups AS b ON t.backup_id = b.backup_id
   WHERE t.scope = '-' AND t.epoch = '-'
 ),

@@ -40,7 +40,7 @@ merged AS (
   FROM (
     SELECT d.backup_id, d.merge_id, d.number
     FROM candidates AS d
-    LEFT JOIN restore_points AS t ON d.backup_id = t.backup_id
+    LEFT JOIN chain_points AS t ON d.backup_id = t.backup_id
     LEFT JOIN raw_scopes AS s
       ON d.merge_id = s.backup_id AND t.scope = s.scope AND t.epoch = s.epoch AND t.generation = s.generation
     GROUP BY d.backup_id, d.merge_id, d.number

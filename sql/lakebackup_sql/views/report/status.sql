@@ -51,7 +51,7 @@ WITH newest AS (
   WHERE n.nth = 1
 ),
 looked_at AS (
-  SELECT backup_id, MAX(at) AS at FROM raw_checks WHERE mode <> 'keys' AND backup_id IS NOT NULL GROUP BY backup_id
+  SELECT backup_id, MAX(at) AS at FROM raw_checks WHERE mode NOT IN ('keys', 'list') AND backup_id IS NOT NULL GROUP BY backup_id
 ),
 verified AS (
   SELECT n.source, MIN(l.at) AS at

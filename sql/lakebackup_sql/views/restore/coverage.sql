@@ -24,7 +24,7 @@ WITH whole AS (
   SELECT
     t.source, t.scope, t.epoch, t.backup_id, t.base, t.number, t.place, t.link, t.generation, t.covers_from, t.covers_to,
     b.source_kind
-  FROM restore_points AS t
+  FROM chain_points AS t
   JOIN raw_backups AS b ON t.backup_id = b.backup_id
   WHERE b.source_kind <> 'changes'
 ),
@@ -44,7 +44,7 @@ told AS (
     b.end_ts AS to_ts
   FROM raw_scopes AS s
   JOIN backups AS b ON s.backup_id = b.backup_id
-  WHERE b.source_kind <> 'changes' AND (b.state = 'out_of_sync' OR (b.state = 'complete' AND NOT b.intact))
+  WHERE b.source_kind <> 'changes' AND (b.state = 'out_of_sync' OR (b.state = 'complete' AND NOT b.chained))
 ),
 held AS (
   SELECT
@@ -152,11 +152,11 @@ logged AS (
   FROM backups AS b
   LEFT JOIN floors AS l ON b.source = l.source AND l.scope = '-'
   LEFT ANTI JOIN (SELECT backup_id FROM faulty_files WHERE format = 'delta') AS d ON b.backup_id = d.backup_id
-  WHERE b.source_kind = 'changes' AND b.state = 'complete' AND b.intact
+  WHERE b.source_kind = 'changes' AND b.state = 'complete' AND b.chained
   UNION ALL
   SELECT b.source, 'chain' AS reason, b.start_ts AS from_ts, b.end_ts AS to_ts
   FROM backups AS b
-  WHERE b.source_kind = 'changes' AND b.kind = 'log' AND b.state = 'complete' AND NOT b.intact
+  WHERE b.source_kind = 'changes' AND b.kind = 'log' AND b.state = 'complete' AND NOT b.chained
   UNION ALL
   SELECT g.source, g.reason, g.from_ts, g.to_ts
   FROM raw_gaps AS g
@@ -188,7 +188,7 @@ imported AS (
     b.end_ts AS to_ts
   FROM backups AS b
   LEFT ANTI JOIN own_kinds AS k ON b.source_kind = k.source_kind
-  WHERE b.state = 'out_of_sync' OR (b.state = 'complete' AND (b.kind = 'log' OR NOT b.intact))
+  WHERE b.state = 'out_of_sync' OR (b.state = 'complete' AND (b.kind = 'log' OR NOT b.chained))
 ),
 -- What an engine's backups lack, for the times after from_ts.
 spoiled AS (

@@ -42,18 +42,18 @@ FROM (
   SELECT
     p.*,
     (p.scope = '-' AND p.epoch = '-') OR p.place >= MAX(CASE WHEN k.place IS NULL THEN p.place END) OVER (PARTITION BY p.source) AS present
-  FROM restore_points AS p
+  FROM chain_points AS p
   LEFT JOIN compactions AS k ON p.source = k.source AND p.place = k.place
 ) AS t
 LEFT JOIN (
   SELECT v.source, v.scope, v.epoch, MAX(v.to_ts) AS to_ts
   FROM levels AS v
-  JOIN restore_points AS p
+  JOIN chain_points AS p
     ON v.source = p.source AND v.scope = p.scope AND v.epoch = p.epoch AND p.newest AND v.regions >= p.regions
   GROUP BY v.source, v.scope, v.epoch
   UNION ALL
   SELECT p.source, p.scope, p.epoch, MAX(p.covers_to) AS to_ts
-  FROM restore_points AS p
+  FROM chain_points AS p
   JOIN raw_backups AS b ON p.backup_id = b.backup_id
   LEFT ANTI JOIN (
     SELECT backup_id FROM unusable_backups WHERE reason IN ('missing', 'changed', 'damaged')

@@ -1,12 +1,14 @@
 -- Files of snapshots with the whole of their lifetime: the backups of the source with a number from added_in to before
 -- gone_in have the file. Those of deleted backups are here too, since later backups may have them.
--- mtime: mtime_ms, in UTC
+-- mtime: mtime_ms, in UTC; null: a time outside of the years 1 to 9999
 -- gone_in: number of the first backup that does not have the file so any more; null: the newest has it
 -- gone_by: that backup
 -- stored: false: a prune deleted the object that holds its bytes
 SELECT
-  f.source, f.scope, f.region, f.name, f.role, f.bytes, f.mtime_ms, timestamp_millis(f.mtime_ms) AS mtime, f.mode,
-  f.links, f.sha256, f.destination, f.path, f.position, f.backup_id, f.added_in, g.gone_in, g.gone_by,
+  f.source, f.scope, f.region, f.name, f.role, f.bytes, f.mtime_ms,
+  timestamp_millis(CASE WHEN f.mtime_ms BETWEEN -62135596800000 AND 253402300799999 THEN f.mtime_ms END) AS mtime,
+  f.mode, f.links, f.ctime_ns, f.inode, f.sha256, f.destination, f.path, f.position, f.backup_id, f.added_in,
+  g.gone_in, g.gone_by,
   r.path IS NULL AS stored
 FROM raw_snapshot_files AS f
 JOIN raw_backups AS b ON f.backup_id = b.backup_id

@@ -16,7 +16,7 @@ FROM (
       ORDER BY s.log_position DESC, s.backup_id, d.log_position DESC NULLS LAST
     ) AS newest
   FROM schemas AS s
-  JOIN restore_points AS t ON s.source = t.source AND s.scope = t.scope AND s.epoch = t.epoch AND t.newest
+  JOIN chain_points AS t ON s.source = t.source AND s.scope = t.scope AND s.epoch = t.epoch AND t.newest
   LEFT JOIN schemas AS d
     ON d.kind = 'delete_subject' AND s.source = d.source AND s.scope = d.scope AND s.epoch = d.epoch
     AND s.subject = d.subject AND s.version <= d.version AND s.log_position < d.log_position

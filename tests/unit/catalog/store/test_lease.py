@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound
 from lakebackup.storage.local import LocalStorage
 from lakebackup.store.lease import Lease, break_lease
+from lakebackup.store.proof import require_conditional_puts
 
 
 class Clock:
@@ -43,7 +44,9 @@ class Flaky(LocalStorage):
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Flaky:
-    return Flaky(str(tmp_path))
+    storage = Flaky(str(tmp_path))
+    require_conditional_puts(storage)  # so that the puts of a lease are the next ones
+    return storage
 
 
 def eventually(condition: Callable[[], bool], within_s: float = 20) -> None:

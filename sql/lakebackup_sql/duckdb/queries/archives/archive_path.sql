@@ -1,4 +1,4 @@
--- 251cd42af6d0b502 backups needs policies raw_removals
+-- 9f6702247e91f09f backups needs policies raw_removals
 SELECT
   b.backup_id,
   b.source,
@@ -11,7 +11,7 @@ SELECT
   b.link,
   b.place,
   b.state,
-  b.intact,
+  b.chained AS intact,
   b.end_ts,
   b.finished_at,
   b.created_by,

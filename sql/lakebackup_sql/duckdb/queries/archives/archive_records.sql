@@ -1,4 +1,4 @@
--- 9c36f9b85e654fe5 files needs restore_points
+-- 9498324fc70f1657 chain_points files needs
 SELECT
   f.backup_id,
   f.scope,
@@ -13,7 +13,7 @@ SELECT
   f.bytes,
   f.sha256,
   f.entries
-FROM restore_points AS t
+FROM chain_points AS t
 JOIN needs AS n
   ON t.backup_id = n.backup_id
 JOIN files AS f

@@ -1,4 +1,4 @@
--- 11561d3fdb2334bc raw_backups restore_points
+-- 099831267e7c5aa8 chain_points raw_backups
 SELECT
   c.source,
   c.source_kind,
@@ -44,7 +44,7 @@ FROM (
           THEN TRY_CAST($to_ms AS BIGINT) * 262144 + 262143
           ELSE TRY_CAST($to_ms AS BIGINT)
         END AS until_ts
-      FROM restore_points AS r
+      FROM chain_points AS r
       JOIN raw_backups AS b
         ON r.backup_id = b.backup_id
       WHERE

@@ -1,4 +1,4 @@
--- 2ad2170089ba8ffd raw_backups restore_points
+-- cbae35086aae9ee6 chain_points raw_backups
 SELECT
   t.source,
   b.source_kind,
@@ -10,7 +10,7 @@ SELECT
     LIST_SORT(ARRAY_AGG(t.scope) FILTER(WHERE t.scope IS NOT NULL), 'ASC', 'NULLS FIRST'),
     ','
   ) AS scopes
-FROM restore_points AS t
+FROM chain_points AS t
 JOIN raw_backups AS b
   ON t.backup_id = b.backup_id
 WHERE

@@ -1,4 +1,4 @@
--- f1e86755d5888bb8 faults snapshot_files snapshot_hashed snapshot_listed
+-- 9c9f86f0aaa9103e faults snapshot_files snapshot_hashed snapshot_listed
 WITH live AS (
   SELECT
     f.scope,
@@ -6,7 +6,13 @@ WITH live AS (
     f.name,
     f.bytes,
     f.mtime_ms,
+    f.mode,
+    f.ctime_ns,
+    f.inode,
     f.sha256,
+    f.destination,
+    f.path,
+    f.position,
     f.added_in,
     f.stored AND c.path IS NULL AS whole
   FROM snapshot_files AS f
@@ -28,8 +34,12 @@ WITH live AS (
     l.links,
     l.device,
     l.inode,
+    l.ctime_ns,
     h.sha256,
     v.added_in,
+    v.destination AS stored_destination,
+    v.path AS stored_path,
+    v.position AS stored_position,
     CASE
       WHEN l.name IS NULL
       THEN 'gone'
@@ -39,11 +49,25 @@ WITH live AS (
       THEN 'changed'
       WHEN $copy_all OR l.always OR NOT v.whole
       THEN 'again'
-      WHEN h.sha256 <> v.sha256
-      THEN 'unlike'
       WHEN NOT h.sha256 IS NULL AND v.sha256 IS NULL
       THEN 'again'
-      ELSE 'unchanged'
+      WHEN $trust_mtime
+      OR NOT (
+        COALESCE(v.inode <> l.inode, FALSE)
+        OR (
+          l.by_ctime AND COALESCE(v.ctime_ns <> l.ctime_ns, TRUE)
+        )
+      )
+      THEN CASE WHEN h.sha256 <> v.sha256 THEN 'unlike' ELSE 'unchanged' END
+      WHEN h.sha256 IS NULL
+      THEN 'again'
+      WHEN h.sha256 <> v.sha256
+      THEN 'changed'
+      WHEN v.inode IS NOT DISTINCT FROM l.inode
+      AND v.ctime_ns IS NOT DISTINCT FROM l.ctime_ns
+      AND v.mode = l.mode
+      THEN 'unchanged'
+      ELSE 'touched'
     END AS change
   FROM snapshot_listed AS l
   FULL OUTER JOIN live AS v
@@ -85,11 +109,13 @@ WITH live AS (
 ), found AS (
   SELECT
     c.*,
-    s.destination AS same_destination,
-    s.path AS same_path,
-    s.position AS same_position,
+    CASE WHEN c.change = 'touched' THEN c.stored_destination ELSE s.destination END AS same_destination,
+    CASE WHEN c.change = 'touched' THEN c.stored_path ELSE s.path END AS same_path,
+    CASE WHEN c.change = 'touched' THEN c.stored_position ELSE s.position END AS same_position,
     CASE
-      WHEN NOT c.change IN ('gone', 'unchanged') AND s.path IS NULL AND c.links > 1
+      WHEN NOT c.change IN ('gone', 'unchanged', 'touched')
+      AND s.path IS NULL
+      AND c.links > 1
       THEN ''
       ELSE c.scope || '/' || c.region || '/' || c.name
     END AS alone
@@ -112,6 +138,7 @@ SELECT
   f.links,
   f.device,
   f.inode,
+  f.ctime_ns,
   f.added_in,
   f.change,
   f.same_destination,

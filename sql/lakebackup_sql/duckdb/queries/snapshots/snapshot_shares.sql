@@ -1,4 +1,4 @@
--- 5f6a6b4391b0c53b snapshot_compared
+-- 8d4a393793440575 snapshot_compared
 WITH priced AS (
   SELECT
     s.*,
@@ -45,6 +45,7 @@ SELECT
   p.links,
   p.device,
   p.inode,
+  p.ctime_ns,
   p.added_in,
   p.change,
   p.same_destination,

@@ -1,4 +1,4 @@
--- c93e1dec36f04748 snapshot_files snapshot_listed
+-- e388d2fd4bb7763c snapshot_files snapshot_listed
 SELECT
   l.scope,
   l.region,
@@ -14,7 +14,9 @@ LEFT JOIN (
     f.region,
     f.name,
     f.bytes,
-    f.mtime_ms
+    f.mtime_ms,
+    f.ctime_ns,
+    f.inode
   FROM snapshot_files AS f
   WHERE
     f.source = $source AND f.gone_in IS NULL
@@ -37,6 +39,16 @@ WHERE
   AND (
     (
       $verify AND NOT v.name IS NULL
+    )
+    OR (
+      NOT $trust_mtime
+      AND NOT v.name IS NULL
+      AND (
+        COALESCE(v.inode <> l.inode, FALSE)
+        OR (
+          l.by_ctime AND COALESCE(v.ctime_ns <> l.ctime_ns, TRUE)
+        )
+      )
     )
     OR (
       $find_same AND v.name IS NULL AND NOT z.bytes IS NULL

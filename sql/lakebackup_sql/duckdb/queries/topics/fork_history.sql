@@ -1,4 +1,4 @@
--- fe92f85d6af0bfd1 backups raw_positions suspected
+-- f5a878d6313637c1 backups raw_positions suspected
 SELECT
   place,
   scope,
@@ -25,7 +25,7 @@ FROM (
     p.source = $source
     AND b.source = $source
     AND b.state = 'complete'
-    AND b.intact
+    AND b.chained
     AND b.place <= s.place
 ) AS n
 WHERE

@@ -1,4 +1,4 @@
--- 53a0113ebcab5510 backups raw_files raw_scopes
+-- 39d3364bd0149472 backups raw_files raw_scopes
 WITH numbers AS (
   SELECT
     s.scope,
@@ -13,7 +13,7 @@ WITH numbers AS (
       AND link <= $link
       AND $link < unlinked
       AND state = 'complete'
-      AND intact AS present
+      AND chained AS present
     FROM backups
     WHERE
       source = $source
@@ -39,7 +39,7 @@ WITH numbers AS (
     AND b.link <= $link
     AND $link < b.unlinked
     AND b.state = 'complete'
-    AND b.intact AS present
+    AND b.chained AS present
   FROM raw_scopes AS s
   JOIN backups AS b
     ON s.backup_id = b.backup_id

@@ -1,4 +1,4 @@
--- 40596f9a4d4934de backups raw_scopes
+-- dec018db0b13120a backups raw_scopes
 SELECT
   s.scope,
   s.epoch,
@@ -13,7 +13,7 @@ JOIN (
     ROW_NUMBER() OVER (PARTITION BY o.source ORDER BY o.place NULLS FIRST, o.number NULLS FIRST) AS nth
   FROM backups AS o
   WHERE
-    o.source = $source AND o.state = 'complete' AND o.intact
+    o.source = $source AND o.state = 'complete' AND o.chained
 ) AS b
   ON s.backup_id = b.backup_id
 WHERE

@@ -1,6 +1,6 @@
--- d7fb997e354883bb restore_points
+-- 5d86ad630724b7d9 chain_points
 SELECT
   *
-FROM restore_points
+FROM chain_points
 WHERE
   source = $source AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), scope)

@@ -1,4 +1,4 @@
--- 673c3996d5bce866 backups
+-- 70cb0d486c8f235b backups
 SELECT
   b.*,
   m.last_branch,
@@ -6,8 +6,10 @@ SELECT
   CASE
     WHEN b.state <> 'complete'
     THEN b.state
-    WHEN NOT b.intact
+    WHEN NOT b.chained
     THEN 'chain'
+    WHEN NOT b.intact
+    THEN 'damaged'
     WHEN b.unlinked <= m.last_link
     THEN 'aside'
   END AS reason

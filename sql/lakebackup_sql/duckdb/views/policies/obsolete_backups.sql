@@ -1,4 +1,4 @@
--- 4db7d0e3a239ebe2 backups faults holds own_kinds policies pruned_backups raw_backups raw_queue_points raw_queue_restores raw_scopes restore_points unusable_backups
+-- f4785a301e9e7c9d backups chain_points faults holds own_kinds policies pruned_backups raw_backups raw_queue_points raw_queue_restores raw_scopes unusable_backups
 WITH broken AS (
   SELECT DISTINCT
     backup_id
@@ -48,7 +48,7 @@ WITH broken AS (
       d.merge_id,
       d.number
     FROM candidates AS d
-    LEFT JOIN restore_points AS t
+    LEFT JOIN chain_points AS t
       ON d.backup_id = t.backup_id
     LEFT JOIN raw_scopes AS s
       ON d.merge_id = s.backup_id

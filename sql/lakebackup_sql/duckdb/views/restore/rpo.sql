@@ -1,4 +1,4 @@
--- c5c11a384360768b clock compactions coverage raw_backups restore_points unusable_backups
+-- a1014dd8d8ff83e0 chain_points clock compactions coverage raw_backups unusable_backups
 WITH steps AS (
   SELECT
     c.source,
@@ -65,7 +65,7 @@ FROM (
       p.scope = '-' AND p.epoch = '-'
     )
     OR p.place >= MAX(CASE WHEN k.place IS NULL THEN p.place END) OVER (PARTITION BY p.source) AS present
-  FROM restore_points AS p
+  FROM chain_points AS p
   LEFT JOIN compactions AS k
     ON p.source = k.source AND p.place = k.place
 ) AS t
@@ -76,7 +76,7 @@ LEFT JOIN (
     v.epoch,
     MAX(v.to_ts) AS to_ts
   FROM levels AS v
-  JOIN restore_points AS p
+  JOIN chain_points AS p
     ON v.source = p.source
     AND v.scope = p.scope
     AND v.epoch = p.epoch
@@ -92,7 +92,7 @@ LEFT JOIN (
     p.scope,
     p.epoch,
     MAX(p.covers_to) AS to_ts
-  FROM restore_points AS p
+  FROM chain_points AS p
   JOIN raw_backups AS b
     ON p.backup_id = b.backup_id
   ANTI JOIN (

@@ -1,4 +1,4 @@
--- e0ae65096474d699 raw_backups raw_removals raw_snapshot_departures raw_snapshot_files
+-- 445ef854763fd135 raw_backups raw_removals raw_snapshot_departures raw_snapshot_files
 SELECT
   f.source,
   f.scope,
@@ -7,9 +7,16 @@ SELECT
   f.role,
   f.bytes,
   f.mtime_ms,
-  TIMESTAMP_MILLIS(f.mtime_ms) AS mtime,
+  TIMESTAMP_MILLIS(
+    CASE
+      WHEN f.mtime_ms BETWEEN -62135596800000 AND 253402300799999
+      THEN f.mtime_ms
+    END
+  ) AS mtime,
   f.mode,
   f.links,
+  f.ctime_ns,
+  f.inode,
   f.sha256,
   f.destination,
   f.path,

@@ -1,4 +1,4 @@
--- 0669c9a5d4b1147f restore_points schemas
+-- f08603abbfa2dc58 chain_points schemas
 SELECT
   source,
   scope,
@@ -22,7 +22,7 @@ FROM (
       ORDER BY s.log_position DESC, s.backup_id NULLS FIRST, d.log_position DESC
     ) AS newest
   FROM schemas AS s
-  JOIN restore_points AS t
+  JOIN chain_points AS t
     ON s.source = t.source AND s.scope = t.scope AND s.epoch = t.epoch AND t.newest
   LEFT JOIN schemas AS d
     ON d.kind = 'delete_subject'

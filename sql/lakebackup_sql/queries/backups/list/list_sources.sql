@@ -1,5 +1,5 @@
 -- The sources that have a backup that this program can restore, and of which kind.
 SELECT DISTINCT t.source, b.source_kind
-FROM restore_points AS t
+FROM chain_points AS t
 JOIN own_backups AS b ON t.backup_id = b.backup_id
 ORDER BY t.source, b.source_kind

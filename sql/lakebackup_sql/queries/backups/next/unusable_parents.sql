@@ -1,7 +1,7 @@
 -- The backups of :source after the one at :place (null: all) that no other can continue, latest first.
 SELECT
   backup_id, number, end_ts,
-  CASE WHEN state = 'complete' THEN 'chain' ELSE state END AS reason
+  CASE WHEN state <> 'complete' THEN state WHEN chained THEN 'damaged' ELSE 'chain' END AS reason
 FROM backups
 WHERE source = :source
   AND NOT intact

@@ -4,10 +4,10 @@ FROM (
   SELECT
     b.backup_id, b.number, b.state, b.unlinked,
     v.backup_id IS NOT NULL AS leaves,
-    MIN(CASE WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.intact THEN b.link END) OVER later AS next,
+    MIN(CASE WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.chained THEN b.link END) OVER later AS next,
     MIN_BY(
-      CASE WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.intact THEN b.backup_id END,
-      CASE WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.intact THEN b.link END
+      CASE WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.chained THEN b.backup_id END,
+      CASE WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.chained THEN b.link END
     ) OVER later AS needed_by
   FROM backups AS b
   LEFT JOIN leaving AS v ON b.backup_id = v.backup_id

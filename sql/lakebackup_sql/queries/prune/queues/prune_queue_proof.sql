@@ -8,8 +8,8 @@ SELECT
 FROM (
   SELECT
     b.source, b.backup_id, b.number, b.state, b.unlinked,
-    v.backup_id IS NULL AND b.state = 'complete' AND b.intact AS stays,
-    MIN(CASE WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.intact THEN b.link END) OVER (
+    v.backup_id IS NULL AND b.state = 'complete' AND b.chained AS stays,
+    MIN(CASE WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.chained THEN b.link END) OVER (
       PARTITION BY b.base ORDER BY b.link DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS next
   FROM backups AS b

@@ -6,7 +6,7 @@
 -- bound: true: without these restore points the rules would cut more
 WITH points AS (
   SELECT t.scope, t.epoch, t.generation, t.backup_id, t.base, t.link
-  FROM restore_points AS t
+  FROM chain_points AS t
   JOIN kept AS k ON t.backup_id = k.backup_id
 ),
 -- What each backup added to a topic, and the first kept restore point that it may be part of.

@@ -25,7 +25,7 @@ FROM (
     JOIN backups AS c ON s.backup_id = c.backup_id
     LEFT JOIN (
       SELECT q.backup_id, q.scope, q.epoch, q.link
-      FROM restore_points AS q
+      FROM chain_points AS q
       LEFT ANTI JOIN leaving AS v ON q.backup_id = v.backup_id
     ) AS t ON s.backup_id = t.backup_id AND s.scope = t.scope AND s.epoch = t.epoch
     WHERE c.source = :source

@@ -4,7 +4,7 @@ FROM (
   SELECT
     t.source, t.scope, t.epoch, t.base, t.link, t.generation, t.settings, t.covers_to,
     ROW_NUMBER() OVER (PARTITION BY t.source, t.scope, t.epoch ORDER BY t.place DESC, t.number DESC) AS nth
-  FROM restore_points AS t
+  FROM chain_points AS t
   WHERE t.source = :source
 ) AS p
 WHERE p.nth = 1

@@ -34,7 +34,7 @@ began AS (
     CASE WHEN t.derived THEN t.end_ts ELSE CAST(FLOOR(t.finished_at / 1000) AS BIGINT) END AS read_ts,
     ROW_NUMBER() OVER (PARTITION BY t.scope, t.epoch, t.region ORDER BY t.number) AS nth
   FROM taken AS t
-  JOIN restore_points AS o ON t.scope = o.scope AND t.epoch = o.epoch AND t.generation = o.generation
+  JOIN chain_points AS o ON t.scope = o.scope AND t.epoch = o.epoch AND t.generation = o.generation
   WHERE o.source = :source
     AND CASE
       WHEN CAST(:to_ts AS BIGINT) IS NULL THEN o.newest

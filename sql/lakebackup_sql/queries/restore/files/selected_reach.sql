@@ -30,7 +30,7 @@ absent AS (
 reached AS (
   SELECT p.source, p.scope, p.epoch, p.region, t.covers_to
   FROM places AS p
-  JOIN restore_points AS t
+  JOIN chain_points AS t
     ON p.source = t.source AND p.scope = t.scope AND p.epoch = t.epoch AND p.generation = t.generation
     AND p.base = t.base
   LEFT ANTI JOIN absent AS a

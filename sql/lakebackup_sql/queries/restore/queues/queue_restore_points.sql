@@ -1,8 +1,8 @@
 -- The backups of the queues of :source, and the state that each restores. continues_to: number of the last backup of the
 -- history that its restore_id went back to; of a backup that was restored in part, what it ends with was left.
 SELECT
-  b.backup_id, b.number, b.kind, b.base, b.link, b.unlinked, b.state, b.intact, p.superseded, p.last_tid, p.snapshot_id,
-  p.restore_id, COALESCE(b.start_ts, b.end_ts - 1) AS start_ts, b.end_ts, r.continues_to
+  b.backup_id, b.number, b.kind, b.base, b.link, b.unlinked, b.state, b.chained AS intact, p.superseded, p.last_tid,
+  p.snapshot_id, p.restore_id, COALESCE(b.start_ts, b.end_ts - 1) AS start_ts, b.end_ts, r.continues_to
 FROM queue_points AS p
 JOIN backups AS b ON p.backup_id = b.backup_id
 LEFT JOIN (

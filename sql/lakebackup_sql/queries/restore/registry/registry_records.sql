@@ -5,7 +5,7 @@ SELECT DISTINCT
   s.log_region, s.log_position
 FROM schemas AS s
 JOIN backups AS b ON b.backup_id = s.backup_id
-JOIN restore_points AS t
+JOIN chain_points AS t
   ON s.source = t.source AND s.scope = t.scope AND s.epoch = t.epoch AND b.base = t.base AND b.link <= t.link
   AND t.link < b.unlinked
 WHERE s.source = :source

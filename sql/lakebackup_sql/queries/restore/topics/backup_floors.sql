@@ -12,7 +12,7 @@ FROM (
     MAX(CASE WHEN r.path IS NULL AND e.backup_id IS NULL THEN 1 ELSE 0 END) AS kept
   FROM raw_files AS f
   JOIN backups AS b ON f.backup_id = b.backup_id
-  JOIN restore_points AS t
+  JOIN chain_points AS t
     ON f.source = t.source AND f.scope = t.scope AND f.epoch = t.epoch AND f.generation = t.generation
     AND b.base = t.base AND b.link <= t.link AND t.link < b.unlinked
   -- Of topics of which nothing was removed no file is read.

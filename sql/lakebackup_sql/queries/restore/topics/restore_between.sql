@@ -8,7 +8,7 @@ SELECT
   MIN(f.min_ts) AS min_ts,
   CASE WHEN t.covers_from < 0 THEN NULL ELSE t.covers_from END AS before_ts,
   t.covers_to AS after_ts
-FROM restore_points AS t
+FROM chain_points AS t
 JOIN raw_positions AS p ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
 LEFT JOIN raw_files AS f
   ON t.backup_id = f.backup_id AND f.backup_id BETWEEN :first_backup AND :last_backup AND f.source = :source

@@ -6,7 +6,7 @@ SELECT
   CAST(SUM(f.bytes) AS BIGINT) AS bytes,
   CAST(SUM(f.entries) AS BIGINT) AS entries
 FROM files AS f
-JOIN restore_points AS t ON t.source = f.source AND t.scope = f.scope AND t.epoch = f.epoch AND t.generation = f.generation
+JOIN chain_points AS t ON t.source = f.source AND t.scope = f.scope AND t.epoch = f.epoch AND t.generation = f.generation
 JOIN backups AS b ON f.backup_id = b.backup_id
 WHERE t.backup_id = :backup_id
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), t.scope)

@@ -2,7 +2,7 @@
 SELECT
   t.scope, t.place,
   t.covers_to AS end_ts
-FROM restore_points AS t
+FROM chain_points AS t
 WHERE t.source = :source
   AND t.newest
 ORDER BY t.scope

@@ -6,7 +6,7 @@ SELECT
   f.raw_bytes, f.sha256, f.entries, f.start_position, f.end_position, f.min_ts, f.max_ts
 FROM files AS f
 JOIN backups AS b ON f.backup_id = b.backup_id
-JOIN restore_points AS t
+JOIN chain_points AS t
   ON f.source = t.source AND f.scope = t.scope AND f.epoch = t.epoch AND f.generation = t.generation AND b.base = t.base
   AND b.link <= t.link AND t.link < b.unlinked
 WHERE f.source = :source

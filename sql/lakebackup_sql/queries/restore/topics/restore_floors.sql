@@ -18,7 +18,7 @@ FROM (
     MAX(CASE WHEN r.path IS NULL AND e.backup_id IS NULL AND f.min_ts <= CAST(:to_ts AS BIGINT) THEN 1 ELSE 0 END) AS kept
   FROM raw_files AS f
   JOIN backups AS b ON f.backup_id = b.backup_id
-  JOIN restore_points AS t
+  JOIN chain_points AS t
     ON f.source = t.source AND f.scope = t.scope AND f.epoch = t.epoch AND f.generation = t.generation
     AND b.base = t.base AND b.link <= t.link AND t.link < b.unlinked
   -- Of topics of which nothing was removed no file is read.
@@ -59,7 +59,7 @@ JOIN (
 ) AS o ON l.scope = o.scope AND l.epoch = o.epoch AND l.region = o.region
 JOIN (
   SELECT t.scope, t.epoch, MIN(t.covers_to) AS covers_to
-  FROM restore_points AS t
+  FROM chain_points AS t
   WHERE t.source = :source
   GROUP BY t.scope, t.epoch
 ) AS k ON l.scope = k.scope AND l.epoch = k.epoch

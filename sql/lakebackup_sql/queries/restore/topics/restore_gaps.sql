@@ -4,7 +4,7 @@
 SELECT DISTINCT g.scope, g.region, g.reason, g.from_position, g.to_position, g.from_ts, g.to_ts
 FROM gaps AS g
 JOIN backups AS n ON g.backup_id = n.backup_id
-JOIN restore_points AS t ON g.source = t.source AND g.scope = t.scope
+JOIN chain_points AS t ON g.source = t.source AND g.scope = t.scope
 LEFT JOIN scopes AS s
   ON g.backup_id = s.backup_id AND g.scope = s.scope AND g.epoch = s.epoch AND s.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), s.scope)

@@ -3,7 +3,7 @@
 SELECT
   source, scope, epoch, destination, backup_id, base, number, place, link, kind, regions, replication, settings,
   generation, covers_from, covers_to, TRUE AS newest, ts_domain, covers_from_time, covers_to_time
-FROM restore_points
+FROM chain_points
 WHERE (CAST(:backup_id AS STRING) IS NULL OR backup_id = :backup_id)
   AND (CAST(:source AS STRING) IS NULL OR source = :source)
   AND (CAST(:scopes AS STRING) IS NULL OR ARRAY_CONTAINS(SPLIT(:scopes, ','), scope))

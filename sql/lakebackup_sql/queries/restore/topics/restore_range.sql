@@ -3,7 +3,7 @@
 SELECT
   MIN(b.backup_id) AS first_backup,
   MAX(b.backup_id) AS last_backup
-FROM restore_points AS t
+FROM chain_points AS t
 JOIN backups AS b ON t.source = b.source AND t.base = b.base AND b.link <= t.link AND t.link < b.unlinked
 WHERE t.source = :source
   AND ARRAY_CONTAINS(SPLIT(:scopes, ','), t.scope)

@@ -8,7 +8,7 @@ SELECT
 FROM positions AS p
 JOIN backups AS b ON p.backup_id = b.backup_id
 JOIN scopes AS s ON p.backup_id = s.backup_id AND p.scope = s.scope AND p.epoch = s.epoch
-JOIN restore_points AS t
+JOIN chain_points AS t
   ON p.source = t.source AND p.scope = t.scope AND p.epoch = t.epoch AND s.generation = t.generation AND b.base = t.base
   AND b.link <= t.link AND t.link < b.unlinked
 LEFT JOIN floors AS l ON p.source = l.source AND p.scope = l.scope AND p.epoch = l.epoch AND p.region = l.region

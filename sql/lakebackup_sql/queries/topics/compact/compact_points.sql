@@ -8,7 +8,7 @@ SELECT
   CAST(COALESCE(SUM(f.entries), 0) AS BIGINT) AS entries,
   CAST(COALESCE(SUM(f.null_keys), 0) AS BIGINT) AS null_keys,
   MAX(CASE WHEN e.number < t.number AND t.number = t.place THEN 1 ELSE 0 END) = 1 AS compacted
-FROM restore_points AS t
+FROM chain_points AS t
 LEFT JOIN (
   SELECT s.scope, s.epoch, COALESCE(s.complete_ts, b.end_ts) AS end_ts, MIN(b.number) AS number
   FROM scopes AS s

@@ -3,7 +3,7 @@
 SELECT
   p.scope, p.epoch, p.region, o.start_position, p.end_position, p.low_position, p.high_position, p.leader_epoch, p.ts,
   p.open_since
-FROM restore_points AS t
+FROM chain_points AS t
 JOIN positions AS p ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
 JOIN (
   SELECT g.scope, g.epoch, g.region, s.generation, b.base, MIN(g.start_position) AS start_position

@@ -2,7 +2,7 @@
 -- saw on a topic that was gone by then have no epoch.
 SELECT g.group_id, g.scope, g.epoch, g.region, g.position, g.metadata, g.ts, 'backup' AS seen
 FROM groups AS g
-JOIN restore_points AS t ON g.backup_id = t.backup_id AND g.scope = t.scope AND g.epoch = t.epoch
+JOIN chain_points AS t ON g.backup_id = t.backup_id AND g.scope = t.scope AND g.epoch = t.epoch
 WHERE g.source = :source
   AND t.newest
 UNION ALL

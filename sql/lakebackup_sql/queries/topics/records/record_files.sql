@@ -9,7 +9,7 @@ WITH points AS (
   SELECT
     t.epoch, t.base, t.link, t.place, t.generation, t.settings,
     ROW_NUMBER() OVER (PARTITION BY t.epoch ORDER BY t.place DESC, t.number DESC) = 1 AS last
-  FROM restore_points AS t
+  FROM chain_points AS t
   WHERE t.source = :source
     AND t.scope = :scope
     AND (CAST(:backup_id AS STRING) IS NULL OR t.backup_id = :backup_id)

@@ -1,4 +1,4 @@
--- 59959ca86e2941d4 restore_points
+-- e6a9bc1a12c41269 chain_points
 SELECT
   t.scope,
   t.backup_id,
@@ -7,7 +7,7 @@ SELECT
   t.base,
   t.generation,
   t.number
-FROM restore_points AS t
+FROM chain_points AS t
 WHERE
   t.backup_id IN ($a, $b)
 ORDER BY

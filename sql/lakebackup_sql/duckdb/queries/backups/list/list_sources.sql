@@ -1,8 +1,8 @@
--- 1ed0007b86e657df own_backups restore_points
+-- 6793aaa82108f5b3 chain_points own_backups
 SELECT DISTINCT
   t.source,
   b.source_kind
-FROM restore_points AS t
+FROM chain_points AS t
 JOIN own_backups AS b
   ON t.backup_id = b.backup_id
 ORDER BY

@@ -1,9 +1,9 @@
--- 2b17e113d8d86ff8 backups
+-- d6ef4b92bc78d57f backups
 SELECT
   backup_id,
   number,
   end_ts,
-  CASE WHEN state = 'complete' THEN 'chain' ELSE state END AS reason
+  CASE WHEN state <> 'complete' THEN state WHEN chained THEN 'damaged' ELSE 'chain' END AS reason
 FROM backups
 WHERE
   source = $source

@@ -1,4 +1,4 @@
--- fd3065b1a1c9af22 backups leaving
+-- 684409ae02ea4be8 backups leaving
 SELECT
   k.backup_id,
   k.number,
@@ -11,14 +11,20 @@ FROM (
     b.unlinked,
     NOT v.backup_id IS NULL AS leaves,
     MIN(
-      CASE WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.intact THEN b.link END
+      CASE
+        WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.chained
+        THEN b.link
+      END
     ) OVER later AS next,
     ARG_MIN(
       CASE
-        WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.intact
+        WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.chained
         THEN b.backup_id
       END,
-      CASE WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.intact THEN b.link END
+      CASE
+        WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.chained
+        THEN b.link
+      END
     ) OVER later AS needed_by
   FROM backups AS b
   LEFT JOIN leaving AS v

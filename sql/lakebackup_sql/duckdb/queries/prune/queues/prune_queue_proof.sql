@@ -1,4 +1,4 @@
--- c3fa6958c77d2fe8 backups doomed emptied_backups leaving raw_files raw_removals
+-- f6780ef7a5fe92f1 backups doomed emptied_backups leaving raw_files raw_removals
 SELECT
   n.source,
   n.number,
@@ -11,9 +11,12 @@ FROM (
     b.number,
     b.state,
     b.unlinked,
-    v.backup_id IS NULL AND b.state = 'complete' AND b.intact AS stays,
+    v.backup_id IS NULL AND b.state = 'complete' AND b.chained AS stays,
     MIN(
-      CASE WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.intact THEN b.link END
+      CASE
+        WHEN v.backup_id IS NULL AND b.state = 'complete' AND b.chained
+        THEN b.link
+      END
     ) OVER (
       PARTITION BY b.base
       ORDER BY b.link DESC

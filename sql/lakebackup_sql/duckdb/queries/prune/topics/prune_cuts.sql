@@ -1,4 +1,4 @@
--- 7107cba720abdf2c backups files held kept leaving raw_scopes restore_points rules
+-- 0ea20b5d860928c3 backups chain_points files held kept leaving raw_scopes rules
 WITH points AS (
   SELECT
     t.scope,
@@ -7,7 +7,7 @@ WITH points AS (
     t.backup_id,
     t.base,
     t.link
-  FROM restore_points AS t
+  FROM chain_points AS t
   JOIN kept AS k
     ON t.backup_id = k.backup_id
 ), added AS (

@@ -1,4 +1,4 @@
--- cc6ce2c9594d370b backups cuts doomed files leaving raw_scopes restore_points
+-- b228ed8cd886c79c backups chain_points cuts doomed files leaving raw_scopes
 SELECT
   a.scope,
   a.epoch,
@@ -62,7 +62,7 @@ FROM (
         q.scope,
         q.epoch,
         q.link
-      FROM restore_points AS q
+      FROM chain_points AS q
       ANTI JOIN leaving AS v
         ON q.backup_id = v.backup_id
     ) AS t

@@ -1,4 +1,4 @@
--- 11966c68413c5f46 restore_points
+-- 0f92a28b7958085c chain_points
 SELECT
   p.source,
   p.scope,
@@ -19,7 +19,7 @@ FROM (
     t.settings,
     t.covers_to,
     ROW_NUMBER() OVER (PARTITION BY t.source, t.scope, t.epoch ORDER BY t.place DESC, t.number DESC) AS nth
-  FROM restore_points AS t
+  FROM chain_points AS t
   WHERE
     t.source = $source
 ) AS p

@@ -1,4 +1,4 @@
--- 6bc871566ea5fc06 raw_backups raw_positions raw_scopes restore_points translations
+-- aee88cff22ac5726 chain_points raw_backups raw_positions raw_scopes translations
 WITH restored AS (
   SELECT
     t.scope,
@@ -71,7 +71,7 @@ WITH restored AS (
     END AS read_ts,
     ROW_NUMBER() OVER (PARTITION BY t.scope, t.epoch, t.region ORDER BY t.number NULLS FIRST) AS nth
   FROM taken AS t
-  JOIN restore_points AS o
+  JOIN chain_points AS o
     ON t.scope = o.scope AND t.epoch = o.epoch AND t.generation = o.generation
   WHERE
     o.source = $source

@@ -1,4 +1,4 @@
--- b41bdd6e9771c17a backups files restore_points selected
+-- a548d9a627f89073 backups chain_points files selected
 WITH chosen AS (
   SELECT
     f.source,
@@ -84,7 +84,7 @@ WITH chosen AS (
     p.region,
     t.covers_to
   FROM places AS p
-  JOIN restore_points AS t
+  JOIN chain_points AS t
     ON p.source = t.source
     AND p.scope = t.scope
     AND p.epoch = t.epoch

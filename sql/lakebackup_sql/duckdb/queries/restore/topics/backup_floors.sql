@@ -1,4 +1,4 @@
--- 9893272b633209f3 backups emptied_backups floors positions raw_files raw_removals restore_points
+-- f41eeb6704bcdc8c backups chain_points emptied_backups floors positions raw_files raw_removals
 SELECT
   a.scope,
   a.region,
@@ -16,7 +16,7 @@ FROM (
   FROM raw_files AS f
   JOIN backups AS b
     ON f.backup_id = b.backup_id
-  JOIN restore_points AS t
+  JOIN chain_points AS t
     ON f.source = t.source
     AND f.scope = t.scope
     AND f.epoch = t.epoch

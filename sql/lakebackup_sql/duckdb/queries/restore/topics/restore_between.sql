@@ -1,4 +1,4 @@
--- ac278acc33849a86 raw_files raw_positions restore_points
+-- 10817162f1f79daf chain_points raw_files raw_positions
 SELECT
   t.scope,
   p.region,
@@ -9,7 +9,7 @@ SELECT
   MIN(f.min_ts) AS min_ts,
   CASE WHEN t.covers_from < 0 THEN NULL ELSE t.covers_from END AS before_ts,
   t.covers_to AS after_ts
-FROM restore_points AS t
+FROM chain_points AS t
 JOIN raw_positions AS p
   ON t.backup_id = p.backup_id AND t.scope = p.scope AND t.epoch = p.epoch
 LEFT JOIN raw_files AS f

@@ -1,11 +1,11 @@
--- 2879b39ada69d71b backups files restore_points
+-- 48ef5a2d0696b599 backups chain_points files
 SELECT
   b.backup_id,
   COUNT(*) AS files,
   TRY_CAST(SUM(f.bytes) AS BIGINT) AS bytes,
   TRY_CAST(SUM(f.entries) AS BIGINT) AS entries
 FROM files AS f
-JOIN restore_points AS t
+JOIN chain_points AS t
   ON t.source = f.source
   AND t.scope = f.scope
   AND t.epoch = f.epoch

@@ -1,4 +1,4 @@
--- 23cfc26a98fdce19 backups files restore_points
+-- 4fff6429597adcfd backups chain_points files
 SELECT
   f.source,
   f.scope,
@@ -21,7 +21,7 @@ SELECT
 FROM files AS f
 JOIN backups AS b
   ON f.backup_id = b.backup_id
-JOIN restore_points AS t
+JOIN chain_points AS t
   ON f.source = t.source
   AND f.scope = t.scope
   AND f.epoch = t.epoch

@@ -1,4 +1,4 @@
--- afdb764e1b115cef backups emptied_backups floors raw_files raw_removals restore_points scopes
+-- 17d23e2c80617777 backups chain_points emptied_backups floors raw_files raw_removals scopes
 SELECT
   a.scope,
   a.region,
@@ -35,7 +35,7 @@ FROM (
   FROM raw_files AS f
   JOIN backups AS b
     ON f.backup_id = b.backup_id
-  JOIN restore_points AS t
+  JOIN chain_points AS t
     ON f.source = t.source
     AND f.scope = t.scope
     AND f.epoch = t.epoch
@@ -114,7 +114,7 @@ JOIN (
     t.scope,
     t.epoch,
     MIN(t.covers_to) AS covers_to
-  FROM restore_points AS t
+  FROM chain_points AS t
   WHERE
     t.source = $source
   GROUP BY

@@ -1,4 +1,4 @@
--- a3a2eadaab52ed5c backups gaps restore_points scopes
+-- a118aa695849c6e0 backups chain_points gaps scopes
 SELECT DISTINCT
   g.scope,
   g.region,
@@ -10,7 +10,7 @@ SELECT DISTINCT
 FROM gaps AS g
 JOIN backups AS n
   ON g.backup_id = n.backup_id
-JOIN restore_points AS t
+JOIN chain_points AS t
   ON g.source = t.source AND g.scope = t.scope
 LEFT JOIN scopes AS s
   ON g.backup_id = s.backup_id

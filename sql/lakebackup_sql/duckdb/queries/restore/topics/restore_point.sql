@@ -1,4 +1,4 @@
--- 47cfbf3e9f3b6d08 restore_points
+-- d193dcdc59633646 chain_points
 SELECT
   source,
   scope,
@@ -20,7 +20,7 @@ SELECT
   ts_domain,
   covers_from_time,
   covers_to_time
-FROM restore_points
+FROM chain_points
 WHERE
   (
     TRY_CAST($backup_id AS TEXT) IS NULL OR backup_id = $backup_id

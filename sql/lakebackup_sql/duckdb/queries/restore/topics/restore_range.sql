@@ -1,8 +1,8 @@
--- 2665ec00d71b5589 backups restore_points
+-- b9f9339d11d09d01 backups chain_points
 SELECT
   MIN(b.backup_id) AS first_backup,
   MAX(b.backup_id) AS last_backup
-FROM restore_points AS t
+FROM chain_points AS t
 JOIN backups AS b
   ON t.source = b.source
   AND t.base = b.base

@@ -1,4 +1,4 @@
--- 900ba862596209c2 backups floors positions restore_points scopes
+-- 28225eac8490a849 backups chain_points floors positions scopes
 SELECT
   p.scope,
   p.epoch,
@@ -10,7 +10,7 @@ JOIN backups AS b
   ON p.backup_id = b.backup_id
 JOIN scopes AS s
   ON p.backup_id = s.backup_id AND p.scope = s.scope AND p.epoch = s.epoch
-JOIN restore_points AS t
+JOIN chain_points AS t
   ON p.source = t.source
   AND p.scope = t.scope
   AND p.epoch = t.epoch

@@ -1,4 +1,4 @@
--- 369057c7eecdf67e restore_points
+-- 68260aeddf59c277 chain_points
 SELECT
   t.scope,
   t.epoch,
@@ -9,7 +9,7 @@ SELECT
   t.regions,
   t.replication,
   t.settings
-FROM restore_points AS t
+FROM chain_points AS t
 WHERE
   t.source = $source
   AND ARRAY_CONTAINS(STR_SPLIT_REGEX($scopes, ','), t.scope)

@@ -1,4 +1,4 @@
--- a6b6028955e1bf28 backups files positions restore_points scopes
+-- 77aa517915b7f964 backups chain_points files positions scopes
 WITH points AS (
   SELECT
     t.epoch,
@@ -8,7 +8,7 @@ WITH points AS (
     t.generation,
     t.settings,
     ROW_NUMBER() OVER (PARTITION BY t.epoch ORDER BY t.place DESC, t.number DESC) = 1 AS last
-  FROM restore_points AS t
+  FROM chain_points AS t
   WHERE
     t.source = $source
     AND t.scope = $scope

@@ -1,10 +1,10 @@
--- 45276430a709174b raw_backups restore_points
+-- de679cf3fee66b54 chain_points raw_backups
 SELECT
   t.source,
   t.scope,
   t.covers_to AS end_ts,
   b.source_kind
-FROM restore_points AS t
+FROM chain_points AS t
 JOIN raw_backups AS b
   ON t.backup_id = b.backup_id
 WHERE

@@ -1,0 +1,119 @@
+"""Proof that a storage refuses the second conditional put of a name, and that its listings are up to date.
+
+Leases and the catalog's commits rest on both. A server that ignores `If-None-Match`, or that lists what it
+had a second ago, lets two runs win one name; nobody notices before a restore. So the first lease that is
+taken in a storage tries it out, before anything else is written there:
+
+1. a put of the probe, of random length, whatever is there;
+2. a conditional put of the same name, which must be refused, also at the end of an upload in parts;
+3. a listing, which must show the probe with the length of the first put.
+
+The record beside the probe names the server, so that each storage is tried once, and again after a move. Both
+objects stay: no right to delete is needed, and there are never more than two.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lakebackup.errors import EnvironmentProblem, NotFound
+from lakebackup.rules import layout
+from lakebackup.storage import AlreadyExists
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakebackup.storage import Storage
+
+_PROBE = f"{layout.PROOF_FOLDER}probe"
+_RECORD = f"{layout.PROOF_FOLDER}proved.json"
+_FORMAT = 1
+_LENGTHS = range(64, 4096)
+# Another process may be proving the same storage: then the probe is its own.
+_ATTEMPTS = 8
+_HINT = (
+    "Nothing else was written there. Use a server with conditional puts (If-None-Match: *) and strong "
+    "consistency, or a folder: docs/s3.md says what is needed. If a gateway, a proxy or a cache in front of "
+    "it does this, go around that and run the same command again."
+)
+#: Root and server of each storage that this process knows to be proved.
+_proved: set[tuple[str, str]] = set()
+_proving = threading.RLock()
+
+
+def require_conditional_puts(storage: Storage) -> None:
+    """Prove a storage, unless there is a record of it.
+
+    Raises EnvironmentProblem when it lets a second conditional put through, or does not list what was put.
+    """
+    with _proving:
+        if any(
+            storage.server == known and f"{storage.uri}/".startswith(f"{root}/") for root, known in _proved
+        ):
+            return
+        if _record(storage) != storage.server:
+            _prove(storage)
+            content = {"format": _FORMAT, "server": storage.server, "at": time.time_ns() // 1_000_000}
+            storage.put(_RECORD, json.dumps(content).encode())
+        _proved.add((storage.uri, storage.server))
+
+
+def _record(storage: Storage) -> str | None:
+    """The server of which the record says that it was proved; None without a record that can be read."""
+    try:
+        content = json.loads(storage.get(_RECORD))
+    except (NotFound, ValueError):
+        return None
+    return content.get("server") if isinstance(content, dict) and content.get("format") == _FORMAT else None
+
+
+def _prove(storage: Storage) -> None:
+    for _ in range(_ATTEMPTS):
+        data = secrets.token_bytes(secrets.choice(_LENGTHS))
+        storage.put(_PROBE, data)
+        _require_refused(storage, "a put", partial(storage.put, if_absent=True))
+        _require_refused(storage, "an upload in parts", storage.put_in_parts)
+        sizes = [listed.bytes for listed in storage.list(layout.PROOF_FOLDER) if listed.path == _PROBE]
+        content = _content(storage)
+        # What another process put since shows as well that the listing is of now.
+        if content is not None and sizes == [len(content)]:
+            return
+        if content == data:
+            listed_as = f"with {sizes[0]} bytes, as it was before" if sizes else "not at all"
+            raise EnvironmentProblem(
+                f"{storage.server} is not safe for backups: it lists {_PROBE} in {storage.uri} {listed_as}, "
+                f"after it acknowledged a put of {len(data)} bytes. A run would not see what another wrote.",
+                hint=_HINT,
+            )
+        time.sleep(secrets.randbelow(1000) / 1000)
+        if _record(storage) == storage.server:
+            return
+    raise EnvironmentProblem(
+        f"{storage.uri} could not be tried out: something else writes {_PROBE} there all the time.",
+        hint="Stop that, then run the same command again.",
+    )
+
+
+def _require_refused(storage: Storage, how: str, put: Callable[[str, bytes], None]) -> None:
+    try:
+        put(_PROBE, secrets.token_bytes(16))
+    except AlreadyExists:
+        return
+    raise EnvironmentProblem(
+        f"{storage.server} is not safe for backups: it accepted {how} of {_PROBE} in {storage.uri} on the "
+        "condition that there is no such object, although there was one. Two runs at once would "
+        "overwrite each other's work.",
+        hint=_HINT,
+    )
+
+
+def _content(storage: Storage) -> bytes | None:
+    try:
+        return storage.get(_PROBE)
+    except NotFound:
+        return None

@@ -1,0 +1,81 @@
+"""Objects that a source's newest backup needs and that are gone: noticed by the next backup, by one listing.
+
+What is missing, or has another size, becomes rows of `checks`, as if verify had found it. The backup then
+copies such files of a snapshot again, and does not continue such a chain.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Literal
+
+from lakebackup.rows.upkeep import Check
+from lakebackup.rules import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    from lakebackup.storage import Storage
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup_jobs.lifecycle.workspace import Workspace
+
+# So many rows go into one commit.
+_ROWS = 10_000
+
+
+def notice_lost_objects(work: Workspace, reader: CatalogReader) -> CatalogReader:
+    """Compare what the source's newest backup needs with a listing of the source's folder.
+
+    Returns the catalog with what was found; `reader` itself when nothing is lost. Raises EnvironmentProblem.
+    """
+    folder = f"{layout.check_source(work.source)}/"
+    now = datetime.now(UTC)
+    check_id, at = layout.new_backup_id(now), time.time_ns() // 1000
+    needed = reader.query("objects_needed", source=work.source, destination=work.destination, folder=folder)
+    rows = (row for batch in needed for row in batch.to_pylist())
+    checks = (
+        Check(
+            check_id=check_id,
+            at=at,
+            backup_id=row["backup_id"],
+            destination=work.destination,
+            path=row["path"],
+            mode="list",
+            outcome=outcome,
+            detail="noticed by a backup of the source",
+        )
+        for row, outcome in _lost(work.storage, folder, rows)
+    )
+    count, first = 0, ""
+    while rows_of_commit := list(islice(checks, _ROWS)):
+        first = first or f"{rows_of_commit[0].path} is {rows_of_commit[0].outcome}"
+        count += len(rows_of_commit)
+        work.writer().append(rows_of_commit)
+    if not count:
+        return reader
+    work.reporter.warning(
+        f"{count} objects that the newest backup of {work.source} needs are not as written: {first}. "
+        "The view unusable_backups names what cannot be restored; `lakebackup verify` looks again"
+    )
+    return work.reader()
+
+
+def _lost(
+    storage: Storage, folder: str, needed: Iterable[Mapping[str, Any]]
+) -> Iterator[tuple[Mapping[str, Any], Literal["missing", "changed"]]]:
+    """The rows of `needed`, in the order of their paths, whose objects are not there or have another size."""
+    listing = None
+    current = None
+    for row in needed:
+        if listing is None:  # without a backup nothing is listed
+            listing = storage.list(folder)
+            current = next(listing, None)
+        while current is not None and current.path < row["path"]:
+            current = next(listing, None)
+        if current is None or current.path != row["path"]:
+            yield row, "missing"
+        elif current.bytes != row["bytes"]:
+            yield row, "changed"

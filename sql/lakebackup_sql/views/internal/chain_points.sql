@@ -1,0 +1,76 @@
+-- What a topic can be restored to: one row for each backup that holds it. The row covers every time in
+-- (covers_from, covers_to]; epoch is the topic's id then. A snapshot covers its own instant alone. A change feed
+-- is one scope, '-': a flush of its log covers the times from the checkpoint before it (or the floor of a
+-- truncated log) to its own, a full for its own instant. A source of another program is one scope, '-', too: a log
+-- covers the times from start_ts to its own (those that lack a backup to start from are here too: see coverage and
+-- restore_paths), any other backup its own instant. A full of an engine's queues covers its own instant; its
+-- other backups for the times after what they depend on. Left out: backups that are not complete or whose chain is not
+-- (but not those with damaged files: see restore_points), and generations that a prune deleted. Of two that end at the
+-- same instant (a backup and its compaction) the later covers it, the earlier for the times before. A backup that ended
+-- before an open transaction covers no time after that began.
+-- settings: JSON: what the topic overrides, by name; under inherited, by origin (broker, default), what else was in
+--   force
+-- covers_from: the end of the restore point before; -1: none is before
+-- covers_to: the last instant that the backup covers
+-- newest: true: the last restore point of its topic
+-- covers_from_time: covers_from, in UTC; null: none is before
+-- covers_to_time: covers_to, in UTC
+SELECT
+  p.source, p.scope, p.epoch, p.destination, p.backup_id, p.base, p.number, p.place, p.link, p.kind, p.regions,
+  p.replication, p.settings, p.generation, p.covers_from, p.covers_to, p.newest, p.ts_domain,
+  timestamp_millis(CASE WHEN p.covers_from >= 0 THEN p.covers_from DIV CASE p.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END END) AS covers_from_time,
+  timestamp_millis(p.covers_to DIV CASE p.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS covers_to_time
+FROM (
+  SELECT
+    b.source, b.scope, b.epoch, b.destination, b.backup_id, b.base, b.number, b.place, b.link, b.kind, b.regions,
+    b.replication, b.settings, b.generation, b.ts_domain,
+    CASE
+      WHEN b.source_kind NOT IN ('snapshot', 'queues') AND LEAD(b.end_ts) OVER points = b.end_ts THEN b.end_ts - 1
+      ELSE b.end_ts
+    END AS covers_to,
+    CASE
+      WHEN b.source_kind = 'snapshot' OR (b.source_kind = 'queues' AND b.kind = 'full') THEN b.end_ts - 1
+      WHEN b.source_kind = 'queues' THEN b.start_ts
+      WHEN LAG(b.end_ts) OVER points = b.end_ts THEN b.end_ts - 1
+      ELSE COALESCE(LAG(b.end_ts) OVER points, -1)
+    END AS covers_from,
+    LEAD(b.number) OVER points IS NULL AS newest
+  FROM (
+    SELECT
+      t.source, s.scope, s.epoch, t.destination, t.backup_id, t.base, t.number, t.place, t.link, t.kind, s.regions,
+      s.replication, s.settings, s.generation, t.ts_domain, t.source_kind, t.start_ts,
+      CASE
+        WHEN s.complete_ts IS NULL THEN t.end_ts
+        -- An open transaction hides nothing of the times that a backup before it covers.
+        ELSE GREATEST(s.complete_ts, COALESCE(MAX(COALESCE(s.complete_ts, t.end_ts)) OVER (
+          PARTITION BY t.source, s.scope ORDER BY t.place, t.number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), -1))
+      END AS end_ts
+    FROM raw_scopes AS s
+    JOIN backups AS t ON s.backup_id = t.backup_id
+    LEFT JOIN scope_floors AS l ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
+    WHERE t.state = 'complete'
+      AND t.chained
+      AND t.source_kind <> 'changes'
+      AND s.generation >= COALESCE(l.generation, 0)
+  ) AS b
+  WINDOW points AS (PARTITION BY b.source, b.scope ORDER BY b.place, b.number)
+  UNION ALL
+  SELECT
+    c.source, '-' AS scope, '-' AS epoch, c.destination, c.backup_id, c.base, c.number, c.place, c.link, c.kind,
+    1 AS regions, 0 AS replication, '{}' AS settings, 0 AS generation, c.ts_domain, c.end_ts AS covers_to,
+    CASE WHEN c.kind = 'log' THEN GREATEST(c.start_ts, c.low) ELSE c.end_ts - 1 END AS covers_from,
+    ROW_NUMBER() OVER (PARTITION BY c.source ORDER BY c.end_ts DESC, c.kind DESC, c.place DESC) = 1 AS newest
+  FROM (
+    SELECT b.*, COALESCE(f.low_position, 0) AS low
+    FROM backups AS b
+    LEFT JOIN own_kinds AS k ON b.source_kind = k.source_kind
+    LEFT JOIN floors AS f ON b.source = f.source AND f.scope = '-'
+    WHERE COALESCE(k.source_kind, 'changes') = 'changes' AND b.state = 'complete' AND b.chained
+  ) AS c
+  -- A flush whose checkpoint did not advance, and a compaction, hold nothing that the one before does not cover. A log of
+  -- another program that begins and ends within one millisecond has no time of its own, but is a step of later times.
+  WHERE c.kind <> 'log'
+    OR (c.source_kind = 'changes' AND c.start_ts IS NOT NULL AND c.end_ts > GREATEST(c.start_ts, c.low))
+    OR (c.source_kind <> 'changes' AND c.start_ts <= c.end_ts)
+) AS p
