@@ -342,9 +342,14 @@ class DuckEngine(SqlEngine):
                 f"{_LOCKED['max_temp_directory_size']} of temporary files that it may use.",
                 hint="Ask for fewer rows or columns, or run it on Spark.",
             ) from error
-        except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+        except (
+            duckdb.ParserException,
+            duckdb.BinderException,
+            duckdb.CatalogException,
+            duckdb.NotImplementedException,
+        ) as error:
             if checked is not None:
-                raise of_engine(checked.given, error) from error
+                raise of_engine(checked.given, error, unbound=True) from error
             raise UsageProblem(f"The query cannot run: {error}") from error
         except (duckdb.Error, OSError, ValueError) as error:  # pyarrow's errors are of the last two kinds
             text = str(error)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, runtime_checkable
 
-from lakebackup.errors import UsageProblem
+from lakebackup.errors import NeedsSpark, UsageProblem
 from lakebackup.sql_engine.guard.allowed import (
     JOIN_KINDS,
     MOST,
@@ -27,7 +27,7 @@ from lakebackup.sql_engine.guard.allowed import (
     UNITS,
 )
 from lakebackup.sql_engine.guard.characters import NAME, check_characters
-from lakebackup.sql_engine.guard.place import nearest, place_of, span_of, whole, word, wrong
+from lakebackup.sql_engine.guard.place import ON_SPARK, nearest, place_of, span_of, whole, word, wrong
 from lakebackup.sql_engine.guard.records import COLUMNS, USAGE, arguments, is_call, take_calls
 from lakebackup.sql_engine.guard.texts import texts
 
@@ -57,7 +57,7 @@ class Checked:
 
     `records`: what it asks inside the backups; relations that are not the catalog's, to be given their rows.
     `explained`: its plan is asked for, not its rows. `given`: the person's own text. `foreign`: a function in
-    it that an engine has not, by engine.
+    it that an engine has not, or other SQL in words, by engine.
     """
 
     spark: str
@@ -80,14 +80,12 @@ class Checked:
 
     def _runnable(self, engine: Literal["spark", "duckdb"]) -> str:
         if name := self.foreign.get(engine):
-            other = "duckdb" if engine == "spark" else "spark"
-            runs = {"duckdb": "DuckDB", "spark": "Spark"}
-            raise wrong(
-                self.given,
-                word(self.given, name),
-                f"The function {name} runs on {runs[other]} only.",
-                f"Ask with --engine {other}.",
-            )
+            place = word(self.given, name)
+            what = f"The function {name}" if NAME.fullmatch(name) else name
+            if engine == "spark":
+                message = f"{what} runs on DuckDB only."
+                raise wrong(self.given, place, message, "Ask with --engine duckdb.")
+            raise wrong(self.given, place, f"{what} runs on Spark only.", ON_SPARK, kind=NeedsSpark)
         return self.spark if engine == "spark" else self.duckdb
 
 

@@ -9,6 +9,8 @@ import re
 
 # In front of names that DuckDB itself uses for something else.
 OTHER = "spark_"
+#: What a macro fails with where a value is one that only Spark can answer for.
+FOR_SPARK = "runs on Spark only"
 
 _MACROS = r"""
     array_repeat(x, n) AS list_transform(range(n), lambda spark_i: x)

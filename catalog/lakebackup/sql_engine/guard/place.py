@@ -7,14 +7,16 @@ from difflib import get_close_matches
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakebackup.errors import UsageProblem
-from lakebackup.sql_engine.guard.macros import OTHER
+from lakebackup.errors import NeedsSpark, UsageProblem
+from lakebackup.sql_engine.guard.macros import FOR_SPARK, OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sqlglot import exp
 
+#: What to do about a SELECT that DuckDB cannot answer.
+ON_SPARK = "Ask with --engine spark, or --engine auto, which takes Spark where DuckDB cannot answer."
 _AROUND = 60
 # What engines add to their messages: their own text of the statement, plans, other functions.
 _TAIL = re.compile(
@@ -29,9 +31,16 @@ _NAMED = re.compile(
 _CAST = re.compile(r"\bcast\s*\([^()]*\)", re.IGNORECASE)
 
 
-def wrong(sql: str, span: tuple[int, int] | None, message: str, hint: str = "") -> UsageProblem:
+def wrong(
+    sql: str,
+    span: tuple[int, int] | None,
+    message: str,
+    hint: str = "",
+    *,
+    kind: type[UsageProblem] = UsageProblem,
+) -> UsageProblem:
     """The error for what is between two places of `sql`, which it shows; None: of all."""
-    return UsageProblem(message + (shown(sql, span) if span else ""), hint=hint)
+    return kind(message + (shown(sql, span) if span else ""), hint=hint)
 
 
 def shown(sql: str, span: tuple[int, int]) -> str:
@@ -85,8 +94,11 @@ def nearest(name: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"Did you mean {' or '.join(near)}?" if near else otherwise
 
 
-def of_engine(sql: str, error: object) -> UsageProblem:
-    """What an engine has against a SELECT, at its place in the person's own text."""
+def of_engine(sql: str, error: object, *, unbound: bool = False) -> UsageProblem:
+    """What an engine has against a SELECT, at its place in the person's own text.
+
+    `unbound`: DuckDB cannot run the SELECT at all, which Spark may.
+    """
     text = str(error).replace(OTHER, "")
     message = _TAIL.sub("", _HEAD.sub("", text.strip()))[:400]
     named = (found.group("quoted", "inner", "first", "name") for found in _NAMED.finditer(message))
@@ -94,4 +106,7 @@ def of_engine(sql: str, error: object) -> UsageProblem:
     if span is None and "convert" in message and (cast := _CAST.search(sql)):
         span = cast.start(), cast.end() - 1
     span = span or whole(sql)
+    if unbound or FOR_SPARK in message:
+        message = message.replace(FOR_SPARK, "it needs Spark")
+        return wrong(sql, span, f"The query cannot run on DuckDB: {message}", ON_SPARK, kind=NeedsSpark)
     return wrong(sql, span, f"The query cannot run: {message}")
