@@ -49,7 +49,7 @@ from lakebackup.sql_engine.delta.dataset import small_or_dataset
 from lakebackup.sql_engine.delta.log import folder_of, prefetch, until_fork
 from lakebackup.sql_engine.delta.table import newest_version, versions_then
 from lakebackup.sql_engine.failures import damaged_table, error_in
-from lakebackup.sql_engine.guard.macros import MACROS, OF_CATALOG
+from lakebackup.sql_engine.guard.macros import OF_CATALOG, needed_macros
 from lakebackup.sql_engine.guard.place import of_engine
 from lakebackup.sql_engine.limits import Limits
 from lakebackup_sql import load
@@ -85,7 +85,6 @@ _DATABASE = re.compile(r'"temp"\.main\.("[^"]*"|\w+)')
 # Answers that may have rows left.
 _unread: WeakSet[Generator[pa.RecordBatch]] = WeakSet()
 _cut_short = Event()
-_MACRO_NAMES = frozenset(macro.partition("(")[0] for macro in MACROS if macro not in OF_CATALOG)
 _making = Lock()
 
 
@@ -398,15 +397,16 @@ def database() -> duckdb.DuckDBPyConnection:
 
 
 def _make_macros(text: str) -> None:
-    """Make all macros, once, where a person's SELECT may use one: they take longer than most questions."""
-    if not _MACRO_NAMES.isdisjoint(re.findall(r"\w+", text.lower())):
-        with _making:
-            _all_macros()
+    """Make the macros that a person's SELECT uses, each once: all take longer than most questions."""
+    with _making:
+        if macros := needed_macros(text, _macros_made()):
+            database().execute("; ".join(f"CREATE MACRO {macro}" for macro in macros))
 
 
 @until_fork
-def _all_macros() -> None:
-    database().execute("; ".join(f"CREATE MACRO {macro}" for macro in MACROS if macro not in OF_CATALOG))
+def _macros_made() -> set[str]:
+    """The names of the macros that the database has."""
+    return {macro.partition("(")[0] for macro in OF_CATALOG}
 
 
 def _plan(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:

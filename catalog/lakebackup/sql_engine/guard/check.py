@@ -370,6 +370,8 @@ class _Check:
 
     def _values(self, node: exp.Expr, kind: str) -> None:  # noqa: C901 - one line a kind
         """What a node holds beside other nodes."""
+        from sqlglot import exp
+
         value = node.args.get("this")
         if kind == "Identifier":
             if not isinstance(value, str) or not NAME.fullmatch(value):
@@ -381,6 +383,10 @@ class _Check:
             self._refuse(
                 node.expression, "a pattern of LIKE escapes with another sign: LIKE 'a!%' ESCAPE '!'"
             )
+        elif kind == "Anonymous" and str(value).lower() in ("date_trunc", "trunc"):
+            units = [one.name for one in node.expressions if isinstance(one, exp.Literal) and one.is_string]
+            if not all(unit[:1].isdigit() or _PLAIN.fullmatch(unit) for unit in units):
+                self._refuse(node, "not a unit of time")
         elif kind == "Anonymous" and not (isinstance(value, str) and NAME.fullmatch(value)):
             self._refuse(node, "names are of letters, digits and '_' only")
         elif kind == "Var" and not self._is_word(node, str(value).upper()):

@@ -14,6 +14,7 @@ from sqlglot.errors import UnsupportedError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.transforms import eliminate_qualify
 
+from lakebackup.sql_engine.guard.calls import NAMES, call, macro, units_between
 from lakebackup.sql_engine.guard.macros import MACROS, OTHER
 
 _BY_NAME_TEXT = """
@@ -23,9 +24,10 @@ _BY_NAME_TEXT = """
     PERCENTILE_DISC URL_ENCODE MAP_CONTAINS_KEY BIT_GET GETBIT TRY_ADD TRY_SUBTRACT TRY_MULTIPLY
     FROM_UTC_TIMESTAMP OCTET_LENGTH FROM_JSON TYPEOF UUID UNBASE64 UNHEX
     ARRAY_CONTAINS ARRAY_EXCEPT ARRAY_INTERSECT ARRAY_POSITION ARRAY_REMOVE SEQUENCE TO_JSON DATE_FORMAT
-    FROM_UNIXTIME
+    FROM_UNIXTIME ADD_MONTHS MONTHS_BETWEEN LAST_DAY ARRAY_SIZE ARRAY_UNION ELEMENT_AT TRY_ELEMENT_AT
+    FLATTEN SLICE LOWER LCASE UPPER UCASE INITCAP REVERSE
 """
-_BY_NAME = frozenset(_BY_NAME_TEXT.split())
+_BY_NAME = frozenset(_BY_NAME_TEXT.split()) | NAMES
 
 _NAMED = (exp.Alias, exp.Aliases, exp.Column, exp.Dot)
 #: Functions that make several columns or name them.
@@ -33,13 +35,16 @@ _SEVERAL = (exp.UDTF, exp.Explode, exp.Inline, exp.Columns)
 _LONGEST_NAME = 60
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Between, exp.In)
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*([+-]\d\d(:?\d\d)?| ?[A-Z]\w+/[\w/]+)$")
-_DATES = (exp.AddMonths, exp.CurrentDate, exp.LastDay, exp.NextDay, exp.StrToDate, exp.TsOrDsToDate)
-_DATES_BY_NAME = frozenset({"date_add", "date_from_unix_date", "date_sub", "make_date", "trunc"})
+_DATES = (exp.CurrentDate, exp.StrToDate, exp.TsOrDsToDate)
+_DATES_BY_NAME_TEXT = """
+    add_months date date_add date_from_unix_date date_sub last_day make_date next_day to_date trunc
+"""
+_DATES_BY_NAME = frozenset(_DATES_BY_NAME_TEXT.split())
 _DAYS = frozenset({"DAY", "WEEK", "MONTH", "QUARTER", "YEAR"})
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _SECONDS = frozenset({"S", "SEC", "SECS", "SECOND", "SECONDS"})
 _FORMATS_TEXT = """
-    y=%Y yyyy=%Y yy=%y M=%-m MM=%m MMM=%b MMMM=%B d=%-d dd=%d D=%-j DDD=%j E=%a EE=%a EEE=%a EEEE=%A a=%p
+    yyyy=%Y yy=%y M=%-m MM=%m MMM=%b MMMM=%B d=%-d dd=%d D=%-j DDD=%j E=%a EE=%a EEE=%a EEEE=%A a=%p
     H=%-H HH=%H h=%-I hh=%I m=%-M mm=%M s=%-S ss=%S SSS=%g SSSSSS=%f
 """
 _FORMATS = dict(pair.split("=") for pair in _FORMATS_TEXT.split())
@@ -158,9 +163,8 @@ def _with_type(node: exp.Expr) -> exp.Expr | None:
         return made
     if isinstance(node, (exp.Add, exp.Sub)) and _is_date(node):  # which becomes a timestamp
         return exp.cast(node.copy(), "date")
-    if _is_time(node) and isinstance(node.parent, (exp.DPipe, exp.Concat, exp.ConcatWs)):
-        return exp.cast(node.copy(), "timestamp")
-    return None
+    joined = isinstance(node.parent, (exp.DPipe, exp.Concat)) and not _is_text(node)
+    return macro("joined", node.copy()) if joined else None
 
 
 def _counted(node: exp.Expr) -> exp.Expr | None:
@@ -194,12 +198,23 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
     if isinstance(node, exp.TsOrDsAdd) and not node.args.get("unit"):
         return exp.func(f"{OTHER}date_add", node.this, node.expression)
     if isinstance(node, exp.TimestampDiff) or (isinstance(node, exp.DateDiff) and node.args.get("unit")):
-        return exp.func("datesub", exp.Literal.string(node.args["unit"].name), node.expression, node.this)
-    if isinstance(node, exp.RegexpReplace):
-        replacement = node.args.get("replacement")
-        if isinstance(replacement, exp.Literal) and "$" in replacement.name:
-            replacement.replace(exp.Literal.string(replacement.name.replace("$", "\\")))
+        return units_between(node.args["unit"].name, node.expression, node.this)
+    if isinstance(node, (exp.RegexpLike, exp.RegexpILike)):
+        return call("rlike", [node.this, node.expression])
+    if isinstance(node, exp.Div):
+        return macro("divide", node.this, node.expression)
+    if isinstance(node, exp.Sub) and not (
+        _is_number(node.expression) or isinstance(node.expression, exp.Interval)
+    ):
+        return macro("minus", node.this, node.expression)
+    if isinstance(node, exp.Avg):
+        node.set("this", macro("no_decimal", node.this))
         return None
+    if isinstance(node, exp.Bracket) and len(node.expressions) == 1:
+        index = node.expressions[0]
+        if isinstance(index, exp.Slice):
+            raise UnsupportedError
+        return None if isinstance(index, exp.Literal) and index.is_string else macro("at", node.this, index)
     if isinstance(node, exp.Replace) and not node.args.get("replacement"):
         node.set("replacement", exp.Literal.string(""))
         return None
@@ -218,11 +233,17 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
 
 def _cut(node: exp.Cast) -> None:
     """A number is cut, not rounded, and a time has no offset."""
+    tried = "try_" if isinstance(node, exp.TryCast) else ""
     operand = node.this.this if isinstance(node.this, exp.Neg) else node.this
     if node.to.is_type(*_WHOLE) and not (isinstance(operand, exp.Literal) and operand.name.isdigit()):
         node.set("this", exp.func(f"{OTHER}whole{_of(node.this)}", node.this.copy()))
-    elif node.to.is_type("text", "varchar") and _is_time(node.this):
-        node.set("this", exp.cast(node.this.copy(), "timestamp"))
+    elif node.to.is_type("text", "varchar"):
+        if not _is_text(node.this):
+            node.set("this", macro("text", node.this.copy()))
+    elif node.to.is_type("date"):
+        node.set("this", macro(f"{tried}date", node.this.copy()))
+    elif node.to.is_type("timestamp", "timestamptz", "timestampntz"):
+        node.set("this", macro(f"{tried}time", node.this.copy()))
 
 
 def _of(node: exp.Expr) -> str:
@@ -303,6 +324,14 @@ def _is_time(node: exp.Expr) -> bool:
     )
 
 
+def _is_text(node: exp.Expr) -> bool:
+    """Whether it is a text, as far as the text tells."""
+    return isinstance(node, (exp.RawString, exp.DPipe, exp.Concat)) or (
+        (isinstance(node, exp.Literal) and node.is_string)
+        or (isinstance(node, exp.Cast) and node.to.is_type("text", "varchar"))
+    )
+
+
 def _is_date(node: exp.Expr) -> bool:
     """Whether it is a date, or one and whole days, as far as the text tells."""
     if isinstance(node, exp.Paren):
@@ -323,12 +352,13 @@ def _is_date(node: exp.Expr) -> bool:
 def _by_name(node: exp.Anonymous) -> exp.Expr | None:
     name, given = node.name.lower(), node.expressions
     if name in ("datediff", "date_diff") and len(given) == 3:
-        return exp.func("datesub", exp.Literal.string(given[0].name), *given[1:])
+        return units_between(given[0].name, *given[1:])
     if name == "date_add" and len(given) == 3:
         added = exp.Interval(this=exp.paren(given[1]), unit=exp.var(given[0].name))
         return exp.paren(exp.Add(this=exp.cast(given[2], "timestamp"), expression=added))
-    if (made := _time_by_name(name, given)) is not None:
+    if (made := call(name, given)) is not None or (made := _time_by_name(name, given)) is not None:
         return made
+    name = {"lcase": "lower", "ucase": "upper"}.get(name, name)
     if name == "to_json" and len(given) > 1:
         raise UnsupportedError
     if f"{OTHER}{name}" in _OTHERS:
@@ -354,7 +384,7 @@ def _by_name(node: exp.Anonymous) -> exp.Expr | None:
 
 def _time_by_name(name: str, given: list[exp.Expr]) -> exp.Expr | None:
     if name == "date_format" and len(given) == 2:
-        return _formatted(exp.cast(given[0], "timestamp"), given[1])
+        return _formatted(macro("time", given[0]), given[1])
     if name == "from_unixtime" and given:
         pattern = given[1] if len(given) == 2 else exp.Literal.string("yyyy-MM-dd HH:mm:ss")
         return _formatted(exp.func("to_timestamp", given[0]), pattern)

@@ -24,6 +24,7 @@ _TAIL = re.compile(
     re.DOTALL,
 )
 _HEAD = re.compile(r"^(?:\w+ )*Error: |^\[[A-Z_.]+\] ")
+_FAILED = re.compile(r"Could not convert string '(.*)' to BOOL$", re.DOTALL)
 # What a message names: in quotes, of which a function has its arguments' types too, or without.
 _NAMED = re.compile(
     r"(?<!\w)(?P<quoted>([\"'`])(?P<inner>(?P<first>\w*).*?)\2)|(?:name|source column) (?P<name>\w+)"
@@ -101,6 +102,8 @@ def of_engine(sql: str, error: object, *, unbound: bool = False) -> UsageProblem
     """
     text = str(error).replace(OTHER, "")
     message = _TAIL.sub("", _HEAD.sub("", text.strip()))[:400]
+    if failed := _FAILED.match(message):  # a macro's own
+        message = failed[1]
     named = (found.group("quoted", "inner", "first", "name") for found in _NAMED.finditer(message))
     span = next((place for name in chain(*named) if name and (place := word(sql, name))), None)
     if span is None and "convert" in message and (cast := _CAST.search(sql)):
