@@ -258,9 +258,11 @@ class DuckEngine(SqlEngine):
             if found is None:
                 raise UsageProblem("Only a SELECT gives rows.")
             reader = found.to_arrow_reader(10_000)
-        batches = self._batches(reader, checked)
+            # The sum of whole numbers, which is BIGINT on Spark.
+            whole = [number for number, kind in enumerate(found.types) if checked and str(kind) == "HUGEINT"]
+        batches = self._batches(reader, checked, whole)
         _unread.add(batches)
-        return pa.RecordBatchReader.from_batches(durations(reader.schema), batches)
+        return pa.RecordBatchReader.from_batches(durations(reader.schema, whole), batches)
 
     def _prepare(self, needs: Sequence[str]) -> None:
         """Register what a statement reads."""
@@ -319,11 +321,13 @@ class DuckEngine(SqlEngine):
                 self._opened[step] = open_then(uri, as_of, known=table in self._known)
         return self._opened[step]
 
-    def _batches(self, reader: pa.RecordBatchReader, checked: Checked | None) -> Generator[pa.RecordBatch]:
+    def _batches(
+        self, reader: pa.RecordBatchReader, checked: Checked | None, whole: Sequence[int]
+    ) -> Generator[pa.RecordBatch]:
         try:
             with self._explained(checked):
                 for batch in reader:
-                    yield as_durations(batch)
+                    yield as_durations(batch, whole)
         except GeneratorExit:
             _cut_short.set()
             raise

@@ -105,6 +105,40 @@ def _size(given: list[exp.Expr]) -> exp.Expr:
     return exp.cast(exp.func("cardinality", *given), "int")
 
 
+def _whole(node: exp.Expr) -> int:
+    """A whole number that is written out. Raises UnsupportedError."""
+    sign, number = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
+    if isinstance(number, exp.Literal) and not number.is_string and number.name.isdigit():
+        return sign * int(number.name)
+    raise UnsupportedError
+
+
+def _character(given: list[exp.Expr]) -> exp.Expr:
+    if not 0 < _whole(given[0]) < 256:
+        raise UnsupportedError
+    return _called("chr", *given)
+
+
+def _part(name: str) -> Callable[[list[exp.Expr]], exp.Expr]:
+    def make(given: list[exp.Expr]) -> exp.Expr:
+        if not text_of(given[1]) or not _whole(given[2]):
+            raise UnsupportedError
+        return _called(name, *given)
+
+    return make
+
+
+def _format_number(given: list[exp.Expr]) -> exp.Expr:
+    _whole(given[1])
+    return macro("format_number", *given)
+
+
+def _located(given: list[exp.Expr]) -> exp.Expr:
+    if len(given) > 2:
+        raise UnsupportedError
+    return exp.cast(_called("strpos", given[1], given[0]), "int")
+
+
 def _sign(given: list[exp.Expr]) -> exp.Expr:
     return exp.cast(exp.func("sign", macro("no_decimal", *given)), "double")
 
@@ -190,9 +224,17 @@ def _split(given: list[exp.Expr]) -> exp.Expr:
 
 _CALLS: dict[str, Callable[[list[exp.Expr]], exp.Expr | None]] = {
     "array_join": _array_join,
+    "base64": lambda given: _called("to_base64", _called("encode", *given)),
     "cardinality": _size,
+    "char": _character,
+    "chr": _character,
     "date_trunc": lambda given: _truncated(given, date=False),
+    "format_number": _format_number,
     "format_string": _format_string,
+    "json_array_length": lambda given: macro("json_length", *given),
+    "json_object_keys": lambda given: macro("json_keys", *given),
+    "levenshtein": lambda given: macro("levenshtein", *given),
+    "locate": _located,
     "next_day": _next_day,
     "printf": _format_string,
     "regexp": _matches,
@@ -207,6 +249,8 @@ _CALLS: dict[str, Callable[[list[exp.Expr]], exp.Expr | None]] = {
     "signum": _sign,
     "size": _size,
     "split": _split,
+    "split_part": _part("split_part"),
+    "substring_index": _part("substring_index"),
     "to_date": lambda given: _parsed(given, "date"),
     "to_timestamp": lambda given: _parsed(given, "time"),
     "to_unix_timestamp": _seconds,

@@ -269,6 +269,9 @@ def _parse(text: str, sql: str) -> exp.Expr:
         raise wrong(sql, whole(sql), "The SQL cannot be read.", "Write it as Spark SQL.") from error
     # A comment after the last semicolon makes one more, empty statement.
     (tree,) = (statement for statement in found if statement and not isinstance(statement, exp.Semicolon))
+    for limit in list(tree.find_all(exp.Limit)):
+        if isinstance(limit.expression, exp.Var) and limit.expression.name.upper() == "ALL":
+            limit.pop()
     return tree
 
 
@@ -418,7 +421,7 @@ class _Check:
         wrong = (
             (kind == "JSONExtractScalar" and path != "JSONPath")
             or (kind == "JSONPathKey" and not (isinstance(value, str) and NAME.fullmatch(value)))
-            or (kind == "JSONPathSubscript" and (type(value) is not int or value < 0))
+            or (kind == "JSONPathSubscript" and not _is_place(value))
         )
         if wrong:
             self._refuse(node, "a path is written like '$.customer.names[0]'")
@@ -488,6 +491,11 @@ class _Check:
             f"The SQL may not be run: {why}.",
             "Allowed is one SELECT over the relations, with joins, subqueries, WITH, windows, UNION.",
         )
+
+
+def _is_place(value: object) -> bool:
+    """Whether it is the number of an element in a path into JSON, or stands for all."""
+    return type(value).__name__ == "JSONPathWildcard" or (type(value) is int and value >= 0)
 
 
 def _words(name: str) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import UnsupportedError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.transforms import eliminate_qualify
 
-from lakebackup.sql_engine.guard.calls import NAMES, call, macro, units_between
+from lakebackup.sql_engine.guard.calls import NAMES, macro, units_between
+from lakebackup.sql_engine.guard.calls import call as emulated
 from lakebackup.sql_engine.guard.macros import MACROS, OTHER
 
 _BY_NAME_TEXT = """
@@ -34,7 +35,7 @@ _NAMED = (exp.Alias, exp.Aliases, exp.Column, exp.Dot)
 _SEVERAL = (exp.UDTF, exp.Explode, exp.Inline, exp.Columns)
 _LONGEST_NAME = 60
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Between, exp.In)
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*([+-]\d\d(:?\d\d)?| ?[A-Z]\w+/[\w/]+)$")
+_INSTANT = re.compile(r"\d{4}-\d{1,2}$|\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*([+-]\d\d(:?\d\d)?| ?[A-Z]\w+/[\w/]+)$")
 _DATES = (exp.CurrentDate, exp.StrToDate, exp.TsOrDsToDate)
 _DATES_BY_NAME_TEXT = """
     add_months date date_add date_from_unix_date date_sub last_day make_date next_day to_date trunc
@@ -68,6 +69,19 @@ class Asked(Spark):
     """Spark's dialect for what people write."""
 
     class Parser(SparkParser):
+        def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
+            """Of expressions, not of columns alone."""
+            kind: type[exp.Cube | exp.Rollup]
+            if self._match(TokenType.CUBE):
+                kind = exp.Cube
+            elif self._match(TokenType.ROLLUP):
+                kind = exp.Rollup
+            else:
+                return None
+            return self.expression(
+                kind(expressions=[] if with_prefix else self._parse_wrapped_csv(self._parse_assignment))
+            )
+
         FUNCTIONS = {name: made for name, made in SparkParser.FUNCTIONS.items() if name not in _BY_NAME}  # noqa: RUF012
 
 
@@ -128,6 +142,13 @@ def for_duckdb(tree: exp.Expr) -> exp.Expr:
             some = exp.GT(this=exp.func("len", rows.copy()), expression=exp.Literal.number(0))
             none = exp.Array(expressions=[exp.null()])
             rows.replace(exp.Case(ifs=[exp.If(this=some, true=rows.copy())], default=none))
+    for group in tree.find_all(exp.Group):
+        for key in ("rollup", "cube"):  # WITH ROLLUP is of all that stands before
+            if any(not one.expressions for one in group.args.get(key) or ()):
+                group.set(key, [(exp.Rollup if key == "rollup" else exp.Cube)(expressions=group.expressions)])
+                group.set("expressions", [])
+    if any(map(_is_of_spark, tree.walk())):
+        raise UnsupportedError
     for call in reversed(list(tree.find_all(exp.ArrayAgg, exp.ArrayUniqueAgg))):
         _collect(call)
     for node in reversed(list(tree.walk())):
@@ -135,6 +156,16 @@ def for_duckdb(tree: exp.Expr) -> exp.Expr:
         if made is not None:
             node.replace(made)
     return tree
+
+
+def _is_of_spark(node: exp.Expr) -> bool:
+    """Whether it is SQL that DuckDB has not, or means otherwise."""
+    if isinstance(node, exp.Pivot):  # counts are NULL there, and names of columns differ
+        return bool(node.args.get("unpivot")) or not (
+            len(node.expressions) == 1
+            and isinstance(node.expressions[0], (exp.Sum, exp.Max, exp.Min, exp.Avg))
+        )
+    return isinstance(node, (exp.IntervalSpan, exp.JSONPathWildcard))
 
 
 def _collect(call: exp.AggFunc) -> None:
@@ -193,20 +224,24 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
     if isinstance(
         node, exp.JSONExtractScalar
     ):  # which fails where Spark gives NULL for a text that is no JSON
-        valid = exp.func("json_valid", node.this.copy())
+        if len(node.expression.expressions) < 2:  # the text itself
+            raise UnsupportedError
+        valid = macro("readable", node.this.copy())
         return exp.Case(ifs=[exp.If(this=valid, true=node.copy())])
     if isinstance(node, exp.TsOrDsAdd) and not node.args.get("unit"):
         return exp.func(f"{OTHER}date_add", node.this, node.expression)
     if isinstance(node, exp.TimestampDiff) or (isinstance(node, exp.DateDiff) and node.args.get("unit")):
         return units_between(node.args["unit"].name, node.expression, node.this)
     if isinstance(node, (exp.RegexpLike, exp.RegexpILike)):
-        return call("rlike", [node.this, node.expression])
+        return emulated("rlike", [node.this, node.expression])
+    if isinstance(node, (exp.Length, exp.BitLength, exp.StrPosition)):
+        return exp.cast(node.copy(), "int")
     if isinstance(node, exp.Div):
         return macro("divide", node.this, node.expression)
     if isinstance(node, exp.Sub) and not (
         _is_number(node.expression) or isinstance(node.expression, exp.Interval)
     ):
-        return macro("minus", node.this, node.expression)
+        return _difference(node)
     if isinstance(node, exp.Avg):
         node.set("this", macro("no_decimal", node.this))
         return None
@@ -231,8 +266,20 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
     return _by_name(node) if isinstance(node, exp.Anonymous) else None
 
 
+def _difference(node: exp.Sub) -> exp.Expr | None:
+    """Of two dates it is a span of time. A macro sees the types of what is no aggregate."""
+    if _is_date(node.this) and _is_date(node.expression):
+        days = exp.Sub(this=node.this.copy(), expression=node.expression.copy())
+        return exp.func("to_days", exp.cast(days, "int"))
+    if node.find(exp.AggFunc, exp.Window, exp.Subquery) or not all(map(_of, node.find_all(exp.Column))):
+        return None
+    return macro("minus", node.this, node.expression)
+
+
 def _cut(node: exp.Cast) -> None:
     """A number is cut, not rounded, and a time has no offset."""
+    if node.to.is_type("binary"):
+        node.set("this", exp.Anonymous(this="encode", expressions=[node.this.copy()]))
     tried = "try_" if isinstance(node, exp.TryCast) else ""
     operand = node.this.this if isinstance(node.this, exp.Neg) else node.this
     if node.to.is_type(*_WHOLE) and not (isinstance(operand, exp.Literal) and operand.name.isdigit()):
@@ -344,6 +391,8 @@ def _is_date(node: exp.Expr) -> bool:
             and _is_date(date)
             for date, interval in pairs
         )
+    if isinstance(node, (exp.Max, exp.Min)):
+        return _is_date(node.this)
     if isinstance(node, exp.Anonymous):
         return node.name.lower().removeprefix(OTHER) in _DATES_BY_NAME
     return isinstance(node, _DATES) or (isinstance(node, exp.Cast) and node.to.is_type("date"))
@@ -356,7 +405,7 @@ def _by_name(node: exp.Anonymous) -> exp.Expr | None:
     if name == "date_add" and len(given) == 3:
         added = exp.Interval(this=exp.paren(given[1]), unit=exp.var(given[0].name))
         return exp.paren(exp.Add(this=exp.cast(given[2], "timestamp"), expression=added))
-    if (made := call(name, given)) is not None or (made := _time_by_name(name, given)) is not None:
+    if (made := emulated(name, given)) is not None or (made := _time_by_name(name, given)) is not None:
         return made
     name = {"lcase": "lower", "ucase": "upper"}.get(name, name)
     if name == "to_json" and len(given) > 1:

@@ -48,17 +48,19 @@ _MACROS = r"""
     date_from_unix_date(n) AS DATE '1970-01-01' + CAST(n AS INTEGER)
     spark_dayname(x) AS strftime(CAST(x AS TIMESTAMP), '%a')
     spark_dayofweek(x) AS isodow(CAST(x AS TIMESTAMP)) % 7 + 1
-    spark_try_date(x VARCHAR) AS CASE
+    spark_text_date(x) AS CASE
         WHEN regexp_full_match(x, '\s*\d{4}-\d{1,2}-\d{1,2}([T ].*)?\s*') THEN
             TRY_CAST(regexp_extract(x, '\d{4}-\d{1,2}-\d{1,2}') AS DATE)
         WHEN regexp_full_match(x, '\s*\d{4}(-\d{1,2})?\s*') THEN
-            TRY_CAST(trim(x) || CASE WHEN contains(x, '-') THEN '-01' ELSE '-01-01' END AS DATE) END,
-        (x) AS TRY_CAST(x AS DATE)
-    spark_date(x VARCHAR) AS CASE WHEN spark_fails(x IS NOT NULL AND spark_try_date(x) IS NULL,
-        x || ' is no date.') THEN NULL ELSE spark_try_date(x) END, (x) AS CAST(x AS DATE)
-    spark_try_time(x VARCHAR) AS CASE
+            TRY_CAST(trim(x) || CASE WHEN contains(x, '-') THEN '-01' ELSE '-01-01' END AS DATE) END
+    spark_if_text(x) AS CASE WHEN typeof(x) = 'VARCHAR' THEN CAST(x AS VARCHAR) END
+    spark_try_date(x) AS CASE WHEN typeof(x) = 'VARCHAR' THEN spark_text_date(spark_if_text(x))
+        ELSE TRY_CAST(x AS DATE) END
+    spark_date(x) AS CASE WHEN spark_fails(x IS NOT NULL AND spark_try_date(x) IS NULL, CAST(x AS VARCHAR) ||
+        ' is no date.') THEN NULL ELSE spark_try_date(x) END
+    spark_text_time(x) AS CASE
         WHEN regexp_full_match(x, '\s*\d{4}(-\d{1,2}(-\d{1,2}[T ]?)?)?\s*') THEN
-            CAST(spark_try_date(rtrim(x, 'T ')) AS TIMESTAMP)
+            CAST(spark_text_date(rtrim(x, 'T ')) AS TIMESTAMP)
         WHEN regexp_full_match(x, '\s*[-0-9]*[T ]\d{1,2}:\d{1,2}\s*') THEN TRY_CAST(trim(x) || ':00' AS TIMESTAMP)
         WHEN regexp_full_match(x, '\s*\d{4}-\d{1,2}-\d{1,2}[T ]\d{1,2}:\d{1,2}:\d{1,2}([.]\d{1,6})?\s*') THEN
             TRY_CAST(trim(x) AS TIMESTAMP)
@@ -66,9 +68,11 @@ _MACROS = r"""
             CAST(TRY_CAST(trim(x) AS TIMESTAMPTZ) AS TIMESTAMP)
         WHEN spark_fails(regexp_matches(x, '\d:\d') AND NOT regexp_full_match(x,
             '\s*\d{4}-\d{1,2}-\d{1,2}[T ]\d{1,2}:\d{1,2}(:\d{1,2}([.]\d{1,6})?(Z|[+-]\d\d:\d\d)?)?\s*'),
-            'runs on Spark only') THEN NULL END, (x) AS TRY_CAST(x AS TIMESTAMP)
-    spark_time(x VARCHAR) AS CASE WHEN spark_fails(x IS NOT NULL AND spark_try_time(x) IS NULL,
-        x || ' is no time.') THEN NULL ELSE spark_try_time(x) END, (x) AS CAST(x AS TIMESTAMP)
+            'runs on Spark only') THEN NULL END
+    spark_try_time(x) AS CASE WHEN typeof(x) = 'VARCHAR' THEN spark_text_time(spark_if_text(x))
+        ELSE TRY_CAST(x AS TIMESTAMP) END
+    spark_time(x) AS CASE WHEN spark_fails(x IS NOT NULL AND spark_try_time(x) IS NULL, CAST(x AS VARCHAR) ||
+        ' is no time.') THEN NULL ELSE spark_try_time(x) END
     spark_date_trunc(u, t) AS CAST(date_trunc(u, spark_time(t)) AS TIMESTAMP)
     spark_fails(c, m) AS CAST(CASE WHEN c THEN m END AS BOOLEAN)
     e() AS exp(1)
@@ -79,22 +83,34 @@ _MACROS = r"""
         'MAP%' AND k = 0, 'The index 0 is invalid.') THEN NULL ELSE c[k] END
     expm1(x) AS exp(x) - 1
     spark_flatten(a) AS CASE WHEN list_position(a, NULL) IS NULL THEN flatten(a) END
-    find_in_set(x, y) AS coalesce(list_position(string_split(y, ','), x), 0)
-    format_number(x, n) AS format('{:,.' || n || 'f}', CAST(x AS DOUBLE))
+    find_in_set(x, y) AS CASE WHEN x IS NOT NULL AND y IS NOT NULL THEN
+        coalesce(list_position(string_split(y, ','), x), 0) END
+    spark_format_number(x, n) AS CASE WHEN spark_fails(n < 0 OR NOT isfinite(CAST(x AS DOUBLE)) OR
+        typeof(x) LIKE 'DECIMAL%' OR abs(CAST(x AS DOUBLE)) > 9e15, 'runs on Spark only') THEN NULL
+        ELSE format('{:,.' || n || 'f}', CAST(x AS DOUBLE)) END
     from_utc_timestamp(x, z) AS timezone(z, timezone('UTC', CAST(x AS TIMESTAMP)))
     get(a, i) AS CASE WHEN i >= 0 THEN a[i + 1] END
     hypot(x, y) AS sqrt(x * x + y * y)
-    spark_instant_of(x TIMESTAMP, y) AS CAST(y AS TIMESTAMPTZ), (x TIMESTAMPTZ, y) AS CAST(y AS TIMESTAMPTZ),
-        (x VARCHAR, y) AS y, (x DATE, y) AS CAST(left(y, 10) AS DATE)
+    spark_full_date(y) AS CASE WHEN strlen(y) < 8 THEN y || '-01' ELSE y END
+    spark_instant_of(x TIMESTAMP, y) AS CAST(spark_full_date(y) AS TIMESTAMPTZ),
+        (x TIMESTAMPTZ, y) AS CAST(spark_full_date(y) AS TIMESTAMPTZ),
+        (x VARCHAR, y) AS y, (x DATE, y) AS CAST(left(spark_full_date(y), 10) AS DATE)
     spark_instant(x, y) AS list_transform([x], lambda spark_x: spark_instant_of(spark_x, y))[1]
     isnotnull(x) AS x IS NOT NULL
     spark_initcap(x) AS CASE WHEN spark_fails(strlen(x) > length(x), 'runs on Spark only') THEN NULL ELSE array_to_string(
         list_transform(string_split(lower(x), ' '), lambda spark_x: upper(spark_x[1]) || spark_x[2:]), ' ') END
+    spark_json_length(x) AS CASE WHEN json_valid(x) AND json_type(x) = 'ARRAY' THEN
+        CAST(json_array_length(x) AS INTEGER) END
+    spark_json_keys(x) AS CASE WHEN json_valid(x) AND json_type(x) = 'OBJECT' THEN json_keys(x) END
+    spark_readable(x) AS CASE WHEN spark_fails(NOT json_valid(x) AND regexp_matches(x, '^\s*[\[{]'),
+        'runs on Spark only') THEN NULL ELSE json_valid(x) END
     spark_last_day(d) AS last_day(spark_date(d))
     spark_left(x, n) AS left(x, CASE WHEN n < 0 THEN 0 ELSE n END)
     localtimestamp() AS CAST(now() AS TIMESTAMP)
     log1p(x) AS ln(CASE WHEN x > -1 THEN 1 + x END)
     spark_logged(x) AS CASE WHEN x > 0 THEN x END
+    spark_levenshtein(x, y) AS CASE WHEN spark_fails(strlen(x) > length(x) OR strlen(y) > length(y),
+        'runs on Spark only') THEN NULL ELSE CAST(levenshtein(x, y) AS INTEGER) END
     spark_lower(x) AS CASE WHEN strlen(x) = length(x) THEN lower(x)
         WHEN spark_fails(regexp_matches(x, 'İ|Σ[^\p{L}\s]|[^\p{L}\s]Σ'), 'runs on Spark only') THEN NULL
         ELSE lower(regexp_replace(x, '(\p{L})Σ(\s|$)', '\1ς\2', 'g')) END
@@ -116,8 +132,6 @@ _MACROS = r"""
         typeof(y) LIKE 'DECIMAL%' AND typeof(x) NOT IN ('DOUBLE', 'FLOAT'), 'runs on Spark only') THEN NULL
         WHEN spark_fails(y = 0 AND x IS NOT NULL, 'Division by zero.') THEN NULL ELSE x / y END
     map_contains_key(m, k) AS list_contains(map_keys(m), k)
-    mask(x) AS regexp_replace(regexp_replace(regexp_replace(x, '[A-Z]', 'X', 'g'), '[a-z]', 'x', 'g'),
-        '[0-9]', 'n', 'g')
     spark_monthname(x) AS strftime(CAST(x AS TIMESTAMP), '%b')
     spark_next_day(d, n) AS spark_date(d) + CAST((n - isodow(spark_date(d)) + 6) % 7 + 1 AS INTEGER)
     spark_number(s, a) AS CASE a WHEN 'nan' THEN 'NaN' WHEN 'inf' THEN 'Infinity' ELSE CASE
@@ -140,14 +154,15 @@ _MACROS = r"""
     nanvl(x, y) AS CASE WHEN isnan(x) THEN y ELSE x END
     negative(x) AS -x
     nullifzero(x) AS nullif(x, 0)
-    octet_length(x) AS strlen(x)
+    octet_length(x) AS CAST(strlen(x) AS INTEGER)
     pmod(x, y) AS ((x % y) + y) % y
     positive(x) AS x
-    spark_try_parsed(x VARCHAR, r, f) AS CASE WHEN regexp_full_match(x, r) THEN try_strptime(x, f) END,
-        (x, r, f) AS CAST(x AS TIMESTAMP)
-    spark_parsed(x VARCHAR, r, f) AS CASE WHEN spark_fails(x IS NOT NULL AND spark_try_parsed(x, r, f) IS NULL,
-        x || ' does not have the format of the time.') THEN NULL ELSE spark_try_parsed(x, r, f) END,
-        (x, r, f) AS CAST(x AS TIMESTAMP)
+    spark_text_parsed(x, r, f) AS CASE WHEN regexp_full_match(x, r) THEN try_strptime(x, f) END
+    spark_try_parsed(x, r, f) AS CASE WHEN typeof(x) = 'VARCHAR' THEN spark_text_parsed(spark_if_text(x), r, f)
+        ELSE TRY_CAST(x AS TIMESTAMP) END
+    spark_parsed(x, r, f) AS CASE WHEN spark_fails(x IS NOT NULL AND spark_try_parsed(x, r, f) IS NULL,
+        CAST(x AS VARCHAR) || ' does not have the format of the time.') THEN NULL
+        ELSE spark_try_parsed(x, r, f) END
     spark_one_line(x) AS CASE WHEN spark_fails(regexp_matches(x, '[\n\r\x{85}\x{2028}\x{2029}]\z'),
         'runs on Spark only') THEN NULL ELSE x END
     spark_joined(x) AS CASE WHEN spark_fails(typeof(x) LIKE '%[]' OR typeof(x) = 'BLOB', 'runs on Spark only') THEN NULL
@@ -178,14 +193,14 @@ _MACROS = r"""
     timestamp_millis(x) AS epoch_ms(x)
     timestamp_micros(x) AS make_timestamp(x)
     timestamp_seconds(x) AS CAST(to_timestamp(x) AS TIMESTAMP)
-    spark_to_json(x) AS CAST(CASE WHEN typeof(x) LIKE 'STRUCT%' THEN json_merge_patch('{}', to_json(x)) ELSE
+    spark_to_json(x) AS CAST(CASE WHEN spark_fails(regexp_matches(typeof(x), 'TIME|DECIMAL|BLOB|DOUBLE|FLOAT|INTERVAL|DATE'),
+        'runs on Spark only') THEN NULL WHEN typeof(x) LIKE 'STRUCT%' THEN json_merge_patch('{}', to_json(x)) ELSE
         to_json(x) END AS VARCHAR)
     spark_trunc(d, u) AS CAST(date_trunc(u, spark_date(d)) AS DATE)
     try_add(x, y) AS TRY(x + y)
     try_avg(x) AS avg(x)
     try_multiply(x, y) AS TRY(x * y)
     try_subtract(x, y) AS TRY(x - y)
-    unbase64(x) AS from_base64(x)
     unix_seconds(x) AS CAST(floor(epoch(CAST(x AS TIMESTAMP))) AS BIGINT)
     spark_unix_seconds(x) AS CAST(floor(epoch(x)) AS BIGINT)
     unix_timestamp() AS CAST(floor(epoch(now())) AS BIGINT)
