@@ -111,13 +111,18 @@ def _spark_name(kind: Any) -> str:
     if kind.id == "list":
         return f"array<{_spark_name(kind.child)}>"
     if kind.id in ("struct", "map"):
-        parts = [_spark_name(one) if kind.id == "map" else f"{name}:{_spark_name(one)}" for name, one in kind.children]
+        parts = [
+            _spark_name(one) if kind.id == "map" else f"{name}:{_spark_name(one)}"
+            for name, one in kind.children
+        ]
         return f"{kind.id}<{','.join(parts)}>"
     return _NAMES.get(str(kind), str(kind).lower())
 
 
 def _kind(name: str) -> str:
-    return re.sub("interval.*", "interval", name.replace("timestamp_ntz", "timestamp").replace("hugeint", "bigint")).lower()
+    return re.sub(
+        "interval.*", "interval", name.replace("timestamp_ntz", "timestamp").replace("hugeint", "bigint")
+    ).lower()
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -130,7 +135,9 @@ def _equal(one: Any, other: Any) -> bool:
 
 def write(area: str, answers: dict[str, list[Answer]]) -> None:
     """A line for each template."""
-    lines = [f"{json.dumps(name)}: {json.dumps(given, ensure_ascii=False)}" for name, given in answers.items()]
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(given, ensure_ascii=False)}" for name, given in answers.items()
+    ]
     (FOLDER / f"{area}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
 
 

@@ -40,7 +40,8 @@ _SPARK = """
 
     aggregate array array_append array_compact array_contains array_distinct array_except array_insert
     array_intersect array_join array_max array_min array_position array_prepend array_remove array_repeat
-    array_size array_sort array_union arrays_overlap arrays_zip cardinality element_at exists explode explode_outer inline inline_outer posexplode_outer stack
+    array_size array_sort array_union arrays_overlap arrays_zip cardinality element_at exists
+    explode explode_outer inline inline_outer posexplode_outer stack
     filter flatten forall get map map_concat map_contains_key map_entries map_filter
     map_from_arrays map_from_entries map_keys map_values named_struct posexplode range
     reduce sequence size slice sort_array str_to_map struct transform transform_keys transform_values
@@ -58,8 +59,10 @@ _SPARK = """
 SPARK = frozenset(_SPARK.split())
 
 _ONLY_SPARK = """
-    array_insert arrays_zip conv crc32 elt explode_outer from_json grouping_id hash inline inline_outer luhn_check map_concat map_filter mask overlay parse_url
-    posexplode_outer regexp_instr soundex stack unbase64 unhex url_decode str_to_map to_char to_number transform_keys transform_values
+    array_insert arrays_zip conv crc32 elt explode_outer from_json grouping_id hash inline
+    inline_outer luhn_check map_concat map_filter mask overlay parse_url
+    posexplode_outer regexp_instr soundex stack unbase64 unhex url_decode str_to_map to_char
+    to_number transform_keys transform_values
     try_sum typeof xxhash64 zip_with
 """
 #: Those of them that DuckDB has not, or with another meaning.
@@ -96,7 +99,8 @@ _REFUSED_NAMES = frozenset(_REFUSED.split())
 
 _WORDS = """
     all and as between by case cross distinct else except exclude exists filter from group having in
-    intersect interval is join lambda lateral limit not offset on or order over partition pivot unpivot qualify
+    intersect interval is join lambda lateral limit not offset on or order over partition pivot
+    unpivot qualify
     rollup cube select sets struct then union unnest using values when where with within end
     bigint boolean decimal double float int smallint string text timestamp tinyint varchar date try_cast
     array map sets like ilike rlike any
@@ -132,7 +136,8 @@ _SYNTAX = """
     RawString HexString Boolean Null Var DataType DataTypeParam Interval Window WindowSpec
     WithinGroup Filter Exists In Between Is Like ILike Escape Any All IgnoreNulls RespectNulls Lambda
     Bracket PropertyEQ Lateral Values Pivot PivotAlias Rollup Cube GroupingSets JSONPath JSONPathRoot
-    JSONPathKey JSONPathSubscript JSONPathWildcard IntervalSpan And Or Not EQ NEQ NullSafeEQ NullSafeNEQ GT GTE LT LTE Neg Add Sub Mul
+    JSONPathKey JSONPathSubscript JSONPathWildcard IntervalSpan And Or Not EQ NEQ NullSafeEQ
+    NullSafeNEQ GT GTE LT LTE Neg Add Sub Mul
     Div IntDiv Mod DPipe BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitwiseLeftShift BitwiseRightShift
 """
 SYNTAX = frozenset(_SYNTAX.split())

@@ -143,6 +143,12 @@ def _sign(given: list[exp.Expr]) -> exp.Expr:
     return exp.cast(exp.func("sign", macro("no_decimal", *given)), "double")
 
 
+def _contained(given: list[exp.Expr]) -> exp.Expr:
+    if isinstance(given[1], exp.Null):  # an error on Spark
+        raise UnsupportedError
+    return macro("array_contains", *given)
+
+
 def _array_join(given: list[exp.Expr]) -> exp.Expr:
     for separator in given[1:]:
         text_of(separator)
@@ -223,6 +229,7 @@ def _split(given: list[exp.Expr]) -> exp.Expr:
 
 
 _CALLS: dict[str, Callable[[list[exp.Expr]], exp.Expr | None]] = {
+    "array_contains": _contained,
     "array_join": _array_join,
     "base64": lambda given: _called("to_base64", _called("encode", *given)),
     "cardinality": _size,

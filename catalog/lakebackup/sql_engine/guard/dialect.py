@@ -220,7 +220,7 @@ def _counted(node: exp.Expr) -> exp.Expr | None:
     return None
 
 
-def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
+def _on_duckdb(node: exp.Expr) -> exp.Expr | None:  # noqa: C901 - one line a kind
     if isinstance(
         node, exp.JSONExtractScalar
     ):  # which fails where Spark gives NULL for a text that is no JSON
@@ -312,7 +312,8 @@ def _count_from_zero(node: exp.Lambda) -> None:
             and not isinstance(name.parent, _NAMED)
             and not (isinstance(name.parent, exp.PropertyEQ) and name.arg_key == "this")
         ):
-            name.replace(exp.paren(exp.Sub(this=name.copy(), expression=exp.Literal.number(1))))
+            place_from_0 = exp.Sub(this=name.copy(), expression=exp.Literal.number(1))
+            name.replace(exp.cast(place_from_0, "int"))
 
 
 def _part(unit: str, time: exp.Expr) -> exp.Expr | None:

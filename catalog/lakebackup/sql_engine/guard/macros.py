@@ -3,6 +3,8 @@
 DuckDB chooses by type where the types are known: of an element of a list they are, of an aggregate not yet.
 """
 
+# ruff: noqa: E501 - patterns are in one piece
+
 from __future__ import annotations
 
 import re
@@ -16,7 +18,7 @@ _MACROS = r"""
     array_repeat(x, n) AS list_transform(range(n), lambda spark_i: x)
     spark_array_contains(a, x) AS CASE WHEN list_contains(a, x) THEN true
         WHEN list_position(a, NULL) IS NULL THEN list_contains(a, x) END
-    spark_array_distinct(a) AS list_filter(a, lambda spark_x, spark_i: list_position(a, spark_x) = spark_i)
+    spark_array_distinct(a) AS CASE WHEN spark_fails(typeof(a) IN ('DOUBLE[]', 'FLOAT[]'), 'runs on Spark only') THEN NULL ELSE list_filter(a, lambda spark_x, spark_i: list_position(a, spark_x) = spark_i) END
     spark_array_except(a, b) AS CASE WHEN b IS NOT NULL THEN
         list_filter(spark_array_distinct(a), lambda spark_x: list_position(b, spark_x) IS NULL) END
     spark_array_intersect(a, b) AS CASE WHEN b IS NOT NULL THEN
@@ -176,10 +178,14 @@ _MACROS = r"""
         ELSE a[s:s + n - 1] END
     spark_seconds(x) AS CAST(date_part('microsecond', x) / 1000000 AS DECIMAL(8, 6))
     spark_step(a, b) AS CASE WHEN a <= b THEN 1 ELSE -1 END
-    spark_sequence_of(a BIGINT, b) AS generate_series(a, b, spark_step(a, b)), (a DATE, b) AS
+    spark_boundaries(a, b, s, r) AS CASE WHEN spark_fails(a <> b AND (s = 0 OR (s > 0) <> (b > a)), 'The boundaries and the step of sequence do not agree.')
+        THEN NULL ELSE r END
+    spark_sequence_of(a INTEGER, b) AS CAST(generate_series(a, b, spark_step(a, b)) AS INTEGER[]), (a BIGINT, b) AS generate_series(a, b, spark_step(a, b)), (a DATE, b) AS
         CAST(generate_series(a, b, to_days(spark_step(a, b))) AS DATE[]), (a TIMESTAMP, b) AS
         generate_series(a, b, to_days(spark_step(a, b))), (a TIMESTAMPTZ, b) AS
         generate_series(a, b, to_days(spark_step(a, b))),
+        (a INTEGER, b, s) AS spark_boundaries(a, b, s, CAST(generate_series(a, b, s) AS INTEGER[])),
+        (a BIGINT, b, s) AS spark_boundaries(a, b, s, generate_series(a, b, s)),
         (a DATE, b, s) AS CAST(generate_series(a, b, s) AS DATE[]), (a, b, s) AS generate_series(a, b, s)
     spark_sequence(a, b) AS list_transform([a], lambda spark_x: spark_sequence_of(spark_x, b))[1],
         (a, b, s) AS list_transform([a], lambda spark_x: spark_sequence_of(spark_x, b, s))[1]
