@@ -79,9 +79,10 @@ class Connection:
     """A destination and its catalog. Every question sees the catalog as it is then, or as it was at `as_of`
     (us since 1970). For one thread at a time.
 
-    `spark`: what answers instead of DuckDB, and runs restores. `fallback`: the session for a question that
-    DuckDB cannot answer as Spark would; without it such a question is refused. `bounded`: a question may not make the process
-    grow by more than 2 GiB. `give_up`: see `Limits`. `warn` hears, once, that the catalog is behind.
+    `spark`: what answers instead of DuckDB, and runs restores. `fallback`: makes the session for a question
+    that DuckDB cannot answer as Spark would; without it such a question is refused. `bounded`: a question may
+    not make the process grow by more than 2 GiB. `give_up`: see `Limits`. `warn` hears, once, that the
+    catalog is behind.
     """
 
     def __init__(

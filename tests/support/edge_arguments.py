@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - values are in one piece
 """Calls of each function that a person's SELECT may make, with arguments at the edges of their types.
 
 A template names a pool of values for each argument. Each argument takes all values of its pool in turn,

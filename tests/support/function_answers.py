@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - values are in one piece
 """What Spark answers to the calls of tests/sql/functions/templates.yml, and the same asked of DuckDB.
 
 `python -m tests.support.function_answers` asks Spark for all of them and writes the files beside the templates:

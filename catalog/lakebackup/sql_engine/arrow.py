@@ -59,8 +59,8 @@ def durations(schema: pa.Schema, whole: Collection[int] = ()) -> pa.Schema:
 
 
 def as_durations(batch: pa.RecordBatch, whole: Collection[int] = ()) -> pa.RecordBatch:
-    """A batch with durations in the place of intervals: pandas knows no others; and with BIGINT in the columns
-    whose numbers are in `whole`.
+    """A batch with durations in the place of intervals: pandas knows no others; and with BIGINT in the
+    columns whose numbers are in `whole`.
 
     Raises ValueError for an interval of months, which differ, and for a number that is too large.
     """

@@ -219,7 +219,7 @@ def _records(tree: exp.Expr, sql: str, *, allowed: bool) -> tuple[RecordsCall, .
     return take_calls(tree)
 
 
-def _parse(text: str, sql: str) -> exp.Expr:
+def _parse(text: str, sql: str) -> exp.Expr:  # noqa: C901 - one check after another
     """The syntax tree of a text; errors show `sql`, whose places are the same."""
     import sqlglot
     from sqlglot import exp

@@ -35,7 +35,7 @@ class Pattern:
     at_end: bool
 
 
-def re2(java: str) -> Pattern:
+def re2(java: str) -> Pattern:  # noqa: C901 - one walk
     """Raises UnsupportedError for what RE2 has not, or reads otherwise."""
     folded = java.startswith("(?i)")
     rest = java[4:] if folded else java

@@ -152,7 +152,7 @@ def _tuples_by_element(tree: exp.Expr) -> None:
             exp.and_(
                 *(
                     exp.EQ(this=a.copy(), expression=b.copy())
-                    for a, b in zip(given.expressions, one.expressions)
+                    for a, b in zip(given.expressions, one.expressions, strict=True)
                 )
             )
             for one in tuples

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - values are in one piece
 """Functions give on DuckDB what Spark gave, which is recorded in tests/sql/functions; or DuckDB leaves them to
 Spark."""
 
