@@ -143,6 +143,14 @@ def _sign(given: list[exp.Expr]) -> exp.Expr:
     return exp.cast(exp.func("sign", macro("no_decimal", *given)), "double")
 
 
+def _sequence(given: list[exp.Expr]) -> exp.Expr | None:
+    """The end of a month plus a month is not the same day on both."""
+    units = [one.text("unit").upper()[:3] for part in given[2:] for one in part.find_all(exp.Interval)]
+    if {"MON", "QUA", "YEA"} & set(units):
+        raise UnsupportedError
+    return None
+
+
 def _contained(given: list[exp.Expr]) -> exp.Expr:
     if isinstance(given[1], exp.Null):  # an error on Spark
         raise UnsupportedError
@@ -252,6 +260,7 @@ _CALLS: dict[str, Callable[[list[exp.Expr]], exp.Expr | None]] = {
     "regexp_replace": _replaced,
     "regexp_substr": _substring,
     "rlike": _matches,
+    "sequence": _sequence,
     "sign": _sign,
     "signum": _sign,
     "size": _size,
