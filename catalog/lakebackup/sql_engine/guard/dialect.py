@@ -236,6 +236,8 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:  # noqa: C901 - one line a ki
         return emulated("rlike", [node.this, node.expression])
     if isinstance(node, (exp.Length, exp.BitLength, exp.StrPosition)):
         return exp.cast(node.copy(), "int")
+    if isinstance(node, exp.Initcap):
+        return macro("initcap", node.this)
     if isinstance(node, exp.Chr):
         return emulated("chr", node.expressions)
     if isinstance(node, exp.Div):
