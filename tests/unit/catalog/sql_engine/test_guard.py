@@ -75,6 +75,10 @@ def test_what_is_allowed_runs_and_says_the_same(
 ) -> None:
     checked = check_select(case["sql"], RELATIONS)
     assert list(checked.relations) == case.get("relations", ["files"])
+    if case.get("engine") == "spark":
+        with pytest.raises(UsageProblem, match="runs on Spark only"):
+            checked.text("duckdb")
+        return
     rows = duck.execute(checked.text("duckdb")).fetchall()
     if "rows" in case:
         assert [list(row) for row in rows] == case["rows"]
