@@ -41,6 +41,10 @@ class UsageProblem(LakebackupError):
     exit_code = 2
 
 
+class NeedsSpark(UsageProblem):
+    """A SELECT that DuckDB cannot answer as Spark would."""
+
+
 class NotFound(LakebackupError):
     """A backup, topic, file or catalog that was named does not exist."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from os import PathLike, environ
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
-from lakebackup.errors import UsageProblem
+from lakebackup.errors import EnvironmentProblem, NeedsSpark, UsageProblem
 from lakebackup_jobs.query.answer import Answer, Result
 
 if TYPE_CHECKING:
@@ -80,8 +81,10 @@ class Connection:
     """A destination and its catalog. Every question sees the catalog as it is then, or as it was at `as_of`
     (us since 1970). For one thread at a time.
 
-    `spark`: what answers instead of DuckDB, and runs restores. `bounded`: a question may not make the process
-    grow by more than 2 GiB. `give_up`: see `Limits`. `warn` hears, once, that the catalog is behind.
+    `spark`: what answers instead of DuckDB, and runs restores. `fallback`: makes the session for a question
+    that DuckDB cannot answer as Spark would; without it such a question is refused. `bounded`: a question may
+    not make the process grow by more than 2 GiB. `give_up`: see `Limits`. `warn` hears, once, that the
+    catalog is behind.
     """
 
     def __init__(
@@ -89,13 +92,15 @@ class Connection:
         settings: Settings,
         *,
         spark: SparkSession | MakeSession | None = None,
+        fallback: MakeSession | None = None,
         as_of: int | None = None,
         bounded: bool = False,
         give_up: Callable[[TimedOut], None] | None = None,
         warn: Callable[[str], object] = warnings.warn,
     ) -> None:
         self.settings = settings
-        self._spark, self._as_of = spark, as_of
+        self._spark, self._fallback, self._as_of = spark, fallback, as_of
+        self._fallback_session: SparkSession | None = None
         self._bounded, self._give_up = bounded, give_up
         self._warn: Callable[[str], object] | None = warn
         self._stop: Callable[[], object] | None = None
@@ -159,9 +164,19 @@ class Connection:
             return Result(streamed(frame, select), frame=frame)
 
         seconds = _seconds(timeout)
-        if self._spark is None:
-            return Answer(lambda: self._on_duckdb(on_duckdb, seconds))
-        return Answer(lambda: self._on_spark(on_spark, seconds))
+
+        def on_either() -> Result:
+            try:
+                return _begun(self._on_duckdb(on_duckdb, seconds))
+            except NeedsSpark as error:
+                self._start_fallback(error)
+                return self._on_spark(on_spark, seconds)
+
+        if self._spark is not None:
+            return Answer(lambda: self._on_spark(on_spark, seconds))
+        if self._fallback is not None:
+            return Answer(on_either)
+        return Answer(lambda: self._on_duckdb(on_duckdb, seconds))
 
     def backups(self, source: str | None = None) -> Answer:
         """The backups, newest first; of one source where it is named. Taking the rows raises NotFound for one
@@ -256,10 +271,24 @@ class Connection:
             result = begin(reader, spark)
         return Result(_within(limits, result.rows), frame=result.frame)
 
+    def _start_fallback(self, why: NeedsSpark) -> None:
+        """Raises EnvironmentProblem, which says what needs Spark, where there is none."""
+        try:
+            self._given()
+        except EnvironmentProblem as error:
+            hint = error.hint
+            raise EnvironmentProblem(
+                f"{why.message}\nSpark cannot be started: {error.message}", hint=hint
+            ) from error
+
     def _given(self) -> SparkSession:
-        if callable(self._spark):
-            self._spark = self._spark()
-        return cast("SparkSession", self._spark)
+        if self._spark is not None:
+            if callable(self._spark):
+                self._spark = self._spark()
+            return cast("SparkSession", self._spark)
+        if self._fallback_session is None and self._fallback is not None:
+            self._fallback_session = self._fallback()
+        return cast("SparkSession", self._fallback_session)
 
     def _session(self) -> SparkSession:
         from lakebackup_jobs.runtime.session import in_utc
@@ -312,6 +341,15 @@ def _seconds(timeout: str) -> float:
     if not seconds:
         raise UsageProblem("The timeout must be longer than 0.", hint="Example: 30m")
     return seconds
+
+
+def _begun(result: Result) -> Result:
+    """The same result, of which the first rows were read: an error in them is raised here."""
+    import pyarrow as pa
+
+    first = next(result.rows, None)
+    rows = result.rows if first is None else chain([first], result.rows)
+    return replace(result, rows=pa.RecordBatchReader.from_batches(result.rows.schema, rows))
 
 
 def _within(limits: Limits, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lakebackup.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     import pyarrow as pa
 
@@ -45,22 +45,28 @@ def python_values() -> Iterator[None]:
         ) from error
 
 
-def durations(schema: pa.Schema) -> pa.Schema:
-    """A schema with durations in the place of intervals, see `as_durations`."""
+def durations(schema: pa.Schema, whole: Collection[int] = ()) -> pa.Schema:
+    """A schema with durations in the place of intervals, see `as_durations`, and BIGINT for the columns whose
+    numbers are in `whole`."""
     import pyarrow as pa
 
     for number, field in enumerate(schema):
+        if number in whole:
+            schema = schema.set(number, field.with_type(pa.int64()))
         if pa.types.is_interval(field.type):
             schema = schema.set(number, field.with_type(pa.duration("us")))
     return schema
 
 
-def as_durations(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch with durations in the place of intervals: pandas knows no others. Raises ValueError for one of
-    months, which differ."""
+def as_durations(batch: pa.RecordBatch, whole: Collection[int] = ()) -> pa.RecordBatch:
+    """A batch with durations in the place of intervals: pandas knows no others; and with BIGINT in the
+    columns whose numbers are in `whole`.
+
+    Raises ValueError for an interval of months, which differ, and for a number that is too large.
+    """
     import pyarrow as pa
 
-    schema = durations(batch.schema)
+    schema = durations(batch.schema, whole)
     if schema is batch.schema:
         return batch
 
@@ -72,7 +78,9 @@ def as_durations(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = [
         pa.array(map(duration, values.to_pylist()), pa.duration("us"))
         if pa.types.is_interval(values.type)
+        else values.cast(pa.int64())
+        if number in whole
         else values
-        for values in batch.columns
+        for number, values in enumerate(batch.columns)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -49,7 +49,7 @@ from lakebackup.sql_engine.delta.dataset import small_or_dataset
 from lakebackup.sql_engine.delta.log import folder_of, prefetch, until_fork
 from lakebackup.sql_engine.delta.table import newest_version, versions_then
 from lakebackup.sql_engine.failures import damaged_table, error_in
-from lakebackup.sql_engine.guard.macros import MACROS, OF_CATALOG
+from lakebackup.sql_engine.guard.macros import OF_CATALOG, needed_macros
 from lakebackup.sql_engine.guard.place import of_engine
 from lakebackup.sql_engine.limits import Limits
 from lakebackup_sql import load
@@ -85,7 +85,6 @@ _DATABASE = re.compile(r'"temp"\.main\.("[^"]*"|\w+)')
 # Answers that may have rows left.
 _unread: WeakSet[Generator[pa.RecordBatch]] = WeakSet()
 _cut_short = Event()
-_MACRO_NAMES = frozenset(macro.partition("(")[0] for macro in MACROS if macro not in OF_CATALOG)
 _making = Lock()
 
 
@@ -259,9 +258,11 @@ class DuckEngine(SqlEngine):
             if found is None:
                 raise UsageProblem("Only a SELECT gives rows.")
             reader = found.to_arrow_reader(10_000)
-        batches = self._batches(reader, checked)
+            # The sum of whole numbers, which is BIGINT on Spark.
+            whole = [number for number, kind in enumerate(found.types) if checked and str(kind) == "HUGEINT"]
+        batches = self._batches(reader, checked, whole)
         _unread.add(batches)
-        return pa.RecordBatchReader.from_batches(durations(reader.schema), batches)
+        return pa.RecordBatchReader.from_batches(durations(reader.schema, whole), batches)
 
     def _prepare(self, needs: Sequence[str]) -> None:
         """Register what a statement reads."""
@@ -320,11 +321,13 @@ class DuckEngine(SqlEngine):
                 self._opened[step] = open_then(uri, as_of, known=table in self._known)
         return self._opened[step]
 
-    def _batches(self, reader: pa.RecordBatchReader, checked: Checked | None) -> Generator[pa.RecordBatch]:
+    def _batches(
+        self, reader: pa.RecordBatchReader, checked: Checked | None, whole: Sequence[int]
+    ) -> Generator[pa.RecordBatch]:
         try:
             with self._explained(checked):
                 for batch in reader:
-                    yield as_durations(batch)
+                    yield as_durations(batch, whole)
         except GeneratorExit:
             _cut_short.set()
             raise
@@ -342,9 +345,14 @@ class DuckEngine(SqlEngine):
                 f"{_LOCKED['max_temp_directory_size']} of temporary files that it may use.",
                 hint="Ask for fewer rows or columns, or run it on Spark.",
             ) from error
-        except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+        except (
+            duckdb.ParserException,
+            duckdb.BinderException,
+            duckdb.CatalogException,
+            duckdb.NotImplementedException,
+        ) as error:
             if checked is not None:
-                raise of_engine(checked.given, error) from error
+                raise of_engine(checked.given, error, unbound=True) from error
             raise UsageProblem(f"The query cannot run: {error}") from error
         except (duckdb.Error, OSError, ValueError) as error:  # pyarrow's errors are of the last two kinds
             text = str(error)
@@ -393,15 +401,16 @@ def database() -> duckdb.DuckDBPyConnection:
 
 
 def _make_macros(text: str) -> None:
-    """Make all macros, once, where a person's SELECT may use one: they take longer than most questions."""
-    if not _MACRO_NAMES.isdisjoint(re.findall(r"\w+", text.lower())):
-        with _making:
-            _all_macros()
+    """Make the macros that a person's SELECT uses, each once: all take longer than most questions."""
+    with _making:
+        if macros := needed_macros(text, _macros_made()):
+            database().execute("; ".join(f"CREATE MACRO {macro}" for macro in macros))
 
 
 @until_fork
-def _all_macros() -> None:
-    database().execute("; ".join(f"CREATE MACRO {macro}" for macro in MACROS if macro not in OF_CATALOG))
+def _macros_made() -> set[str]:
+    """The names of the macros that the database has."""
+    return {macro.partition("(")[0] for macro in OF_CATALOG}
 
 
 def _plan(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:

@@ -16,7 +16,7 @@ _SPARK = """
     try_avg try_sum var_pop var_samp variance any every some
 
     cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank row_number
-    grouping
+    grouping grouping_id
 
     add_months convert_timezone curdate current_date current_timestamp current_timezone date_add date_diff
     date_format date_from_unix_date date_part date_sub date_trunc dateadd datediff day dayname dayofmonth
@@ -40,7 +40,8 @@ _SPARK = """
 
     aggregate array array_append array_compact array_contains array_distinct array_except array_insert
     array_intersect array_join array_max array_min array_position array_prepend array_remove array_repeat
-    array_size array_sort array_union arrays_overlap arrays_zip cardinality element_at exists explode
+    array_size array_sort array_union arrays_overlap arrays_zip cardinality element_at exists
+    explode explode_outer inline inline_outer posexplode_outer stack
     filter flatten forall get map map_concat map_contains_key map_entries map_filter
     map_from_arrays map_from_entries map_keys map_values named_struct posexplode range
     reduce sequence size slice sort_array str_to_map struct transform transform_keys transform_values
@@ -58,8 +59,10 @@ _SPARK = """
 SPARK = frozenset(_SPARK.split())
 
 _ONLY_SPARK = """
-    arrays_zip conv crc32 elt from_json hash luhn_check map_filter overlay parse_url
-    regexp_instr soundex str_to_map to_char to_number transform_keys transform_values
+    array_insert arrays_zip conv crc32 elt explode_outer from_json grouping_id hash inline
+    inline_outer luhn_check map_concat map_filter mask overlay parse_url
+    posexplode_outer regexp_instr soundex stack unbase64 unhex url_decode str_to_map to_char
+    to_number transform_keys transform_values
     try_sum typeof xxhash64 zip_with
 """
 #: Those of them that DuckDB has not, or with another meaning.
@@ -77,7 +80,7 @@ _REFUSED = """
     input_file_block_length spark_partition_id monotonically_increasing_id raise_error error assert_true
     aes_decrypt aes_encrypt try_aes_decrypt from_avro to_avro from_protobuf to_protobuf from_csv to_csv
     schema_of_avro schema_of_csv schema_of_json schema_of_xml from_xml to_xml variant_explode
-    variant_explode_outer session_window window window_time stack json_tuple ai_query http_get http_post
+    variant_explode_outer session_window window window_time json_tuple ai_query http_get http_post
     http_request secret eval read_text col_description obj_description shobj_description create_sort_key
     vector_type stats columns table identifier has_any_column_privilege collate collations
 """
@@ -96,7 +99,8 @@ _REFUSED_NAMES = frozenset(_REFUSED.split())
 
 _WORDS = """
     all and as between by case cross distinct else except exclude exists filter from group having in
-    intersect interval is join lambda lateral limit not offset on or order over partition pivot qualify
+    intersect interval is join lambda lateral limit not offset on or order over partition pivot
+    unpivot qualify
     rollup cube select sets struct then union unnest using values when where with within end
     bigint boolean decimal double float int smallint string text timestamp tinyint varchar date try_cast
     array map sets like ilike rlike any
@@ -122,6 +126,7 @@ SIZES = {
     "array_repeat": 1,
     "range": -1,
     "sequence": 1,
+    "stack": 0,
 }
 MOST = 1_000_000
 
@@ -131,7 +136,8 @@ _SYNTAX = """
     RawString HexString Boolean Null Var DataType DataTypeParam Interval Window WindowSpec
     WithinGroup Filter Exists In Between Is Like ILike Escape Any All IgnoreNulls RespectNulls Lambda
     Bracket PropertyEQ Lateral Values Pivot PivotAlias Rollup Cube GroupingSets JSONPath JSONPathRoot
-    JSONPathKey JSONPathSubscript And Or Not EQ NEQ NullSafeEQ NullSafeNEQ GT GTE LT LTE Neg Add Sub Mul
+    JSONPathKey JSONPathSubscript JSONPathWildcard IntervalSpan And Or Not EQ NEQ NullSafeEQ
+    NullSafeNEQ GT GTE LT LTE Neg Add Sub Mul
     Div IntDiv Mod DPipe BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitwiseLeftShift BitwiseRightShift
 """
 SYNTAX = frozenset(_SYNTAX.split())
@@ -156,7 +162,7 @@ OPTIONS = {
         "Lateral": "this view outer alias",
         "Values": "expressions alias",
         "PivotAlias": "this alias",
-        "Pivot": "expressions fields alias columns pivot_column_naming",
+        "Pivot": "expressions fields alias columns pivot_column_naming unpivot include_nulls",
         "Group": "expressions all rollup cube grouping_sets",
         "Distinct": "expressions",
         "Ordered": "this desc nulls_first",
@@ -191,7 +197,7 @@ UNITS = frozenset(_UNITS.split())
 
 _TYPES = """
     BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL TEXT VARCHAR DATE TIMESTAMP TIMESTAMPTZ
-    TIMESTAMPNTZ ARRAY STRUCT MAP INTERVAL
+    TIMESTAMPNTZ BINARY ARRAY STRUCT MAP INTERVAL
 """
 TYPES = frozenset(_TYPES.split())
 

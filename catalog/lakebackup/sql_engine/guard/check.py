@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, runtime_checkable
 
-from lakebackup.errors import UsageProblem
+from lakebackup.errors import NeedsSpark, UsageProblem
 from lakebackup.sql_engine.guard.allowed import (
     JOIN_KINDS,
     MOST,
@@ -27,7 +27,7 @@ from lakebackup.sql_engine.guard.allowed import (
     UNITS,
 )
 from lakebackup.sql_engine.guard.characters import NAME, check_characters
-from lakebackup.sql_engine.guard.place import nearest, place_of, span_of, whole, word, wrong
+from lakebackup.sql_engine.guard.place import ON_SPARK, nearest, place_of, span_of, whole, word, wrong
 from lakebackup.sql_engine.guard.records import COLUMNS, USAGE, arguments, is_call, take_calls
 from lakebackup.sql_engine.guard.texts import texts
 
@@ -57,7 +57,7 @@ class Checked:
 
     `records`: what it asks inside the backups; relations that are not the catalog's, to be given their rows.
     `explained`: its plan is asked for, not its rows. `given`: the person's own text. `foreign`: a function in
-    it that an engine has not, by engine.
+    it that an engine has not, or other SQL in words, by engine.
     """
 
     spark: str
@@ -80,14 +80,12 @@ class Checked:
 
     def _runnable(self, engine: Literal["spark", "duckdb"]) -> str:
         if name := self.foreign.get(engine):
-            other = "duckdb" if engine == "spark" else "spark"
-            runs = {"duckdb": "DuckDB", "spark": "Spark"}
-            raise wrong(
-                self.given,
-                word(self.given, name),
-                f"The function {name} runs on {runs[other]} only.",
-                f"Ask with --engine {other}.",
-            )
+            place = word(self.given, name)
+            what = f"The function {name}" if NAME.fullmatch(name) else name
+            if engine == "spark":
+                message = f"{what} runs on DuckDB only."
+                raise wrong(self.given, place, message, "Ask with --engine duckdb.")
+            raise wrong(self.given, place, f"{what} runs on Spark only.", ON_SPARK, kind=NeedsSpark)
         return self.spark if engine == "spark" else self.duckdb
 
 
@@ -221,7 +219,7 @@ def _records(tree: exp.Expr, sql: str, *, allowed: bool) -> tuple[RecordsCall, .
     return take_calls(tree)
 
 
-def _parse(text: str, sql: str) -> exp.Expr:
+def _parse(text: str, sql: str) -> exp.Expr:  # noqa: C901 - one check after another
     """The syntax tree of a text; errors show `sql`, whose places are the same."""
     import sqlglot
     from sqlglot import exp
@@ -271,6 +269,9 @@ def _parse(text: str, sql: str) -> exp.Expr:
         raise wrong(sql, whole(sql), "The SQL cannot be read.", "Write it as Spark SQL.") from error
     # A comment after the last semicolon makes one more, empty statement.
     (tree,) = (statement for statement in found if statement and not isinstance(statement, exp.Semicolon))
+    for limit in list(tree.find_all(exp.Limit)):
+        if isinstance(limit.expression, exp.Var) and limit.expression.name.upper() == "ALL":
+            limit.pop()
     return tree
 
 
@@ -372,6 +373,8 @@ class _Check:
 
     def _values(self, node: exp.Expr, kind: str) -> None:  # noqa: C901 - one line a kind
         """What a node holds beside other nodes."""
+        from sqlglot import exp
+
         value = node.args.get("this")
         if kind == "Identifier":
             if not isinstance(value, str) or not NAME.fullmatch(value):
@@ -383,6 +386,10 @@ class _Check:
             self._refuse(
                 node.expression, "a pattern of LIKE escapes with another sign: LIKE 'a!%' ESCAPE '!'"
             )
+        elif kind == "Anonymous" and str(value).lower() in ("date_trunc", "trunc"):
+            units = [one.name for one in node.expressions if isinstance(one, exp.Literal) and one.is_string]
+            if not all(unit[:1].isdigit() or _PLAIN.fullmatch(unit) for unit in units):
+                self._refuse(node, "not a unit of time")
         elif kind == "Anonymous" and not (isinstance(value, str) and NAME.fullmatch(value)):
             self._refuse(node, "names are of letters, digits and '_' only")
         elif kind == "Var" and not self._is_word(node, str(value).upper()):
@@ -414,7 +421,7 @@ class _Check:
         wrong = (
             (kind == "JSONExtractScalar" and path != "JSONPath")
             or (kind == "JSONPathKey" and not (isinstance(value, str) and NAME.fullmatch(value)))
-            or (kind == "JSONPathSubscript" and (type(value) is not int or value < 0))
+            or (kind == "JSONPathSubscript" and not _is_place(value))
         )
         if wrong:
             self._refuse(node, "a path is written like '$.customer.names[0]'")
@@ -484,6 +491,11 @@ class _Check:
             f"The SQL may not be run: {why}.",
             "Allowed is one SELECT over the relations, with joins, subqueries, WITH, windows, UNION.",
         )
+
+
+def _is_place(value: object) -> bool:
+    """Whether it is the number of an element in a path into JSON, or stands for all."""
+    return type(value).__name__ == "JSONPathWildcard" or (type(value) is int and value >= 0)
 
 
 def _words(name: str) -> str:

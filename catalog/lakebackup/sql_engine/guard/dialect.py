@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import UnsupportedError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.transforms import eliminate_qualify
 
+from lakebackup.sql_engine.guard.calls import NAMES, macro, units_between
+from lakebackup.sql_engine.guard.calls import call as emulated
 from lakebackup.sql_engine.guard.macros import MACROS, OTHER
 
 _BY_NAME_TEXT = """
@@ -23,23 +25,27 @@ _BY_NAME_TEXT = """
     PERCENTILE_DISC URL_ENCODE MAP_CONTAINS_KEY BIT_GET GETBIT TRY_ADD TRY_SUBTRACT TRY_MULTIPLY
     FROM_UTC_TIMESTAMP OCTET_LENGTH FROM_JSON TYPEOF UUID UNBASE64 UNHEX
     ARRAY_CONTAINS ARRAY_EXCEPT ARRAY_INTERSECT ARRAY_POSITION ARRAY_REMOVE SEQUENCE TO_JSON DATE_FORMAT
-    FROM_UNIXTIME
+    FROM_UNIXTIME ADD_MONTHS MONTHS_BETWEEN LAST_DAY ARRAY_SIZE ARRAY_UNION ELEMENT_AT TRY_ELEMENT_AT
+    FLATTEN SLICE LOWER LCASE UPPER UCASE INITCAP REVERSE
 """
-_BY_NAME = frozenset(_BY_NAME_TEXT.split())
+_BY_NAME = frozenset(_BY_NAME_TEXT.split()) | NAMES
 
 _NAMED = (exp.Alias, exp.Aliases, exp.Column, exp.Dot)
 #: Functions that make several columns or name them.
 _SEVERAL = (exp.UDTF, exp.Explode, exp.Inline, exp.Columns)
 _LONGEST_NAME = 60
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Between, exp.In)
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*([+-]\d\d(:?\d\d)?| ?[A-Z]\w+/[\w/]+)$")
-_DATES = (exp.AddMonths, exp.CurrentDate, exp.LastDay, exp.NextDay, exp.StrToDate, exp.TsOrDsToDate)
-_DATES_BY_NAME = frozenset({"date_add", "date_from_unix_date", "date_sub", "make_date", "trunc"})
+_INSTANT = re.compile(r"\d{4}-\d{1,2}$|\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*([+-]\d\d(:?\d\d)?| ?[A-Z]\w+/[\w/]+)$")
+_DATES = (exp.CurrentDate, exp.StrToDate, exp.TsOrDsToDate)
+_DATES_BY_NAME_TEXT = """
+    add_months date date_add date_from_unix_date date_sub last_day make_date next_day to_date trunc
+"""
+_DATES_BY_NAME = frozenset(_DATES_BY_NAME_TEXT.split())
 _DAYS = frozenset({"DAY", "WEEK", "MONTH", "QUARTER", "YEAR"})
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _SECONDS = frozenset({"S", "SEC", "SECS", "SECOND", "SECONDS"})
 _FORMATS_TEXT = """
-    y=%Y yyyy=%Y yy=%y M=%-m MM=%m MMM=%b MMMM=%B d=%-d dd=%d D=%-j DDD=%j E=%a EE=%a EEE=%a EEEE=%A a=%p
+    yyyy=%Y yy=%y M=%-m MM=%m MMM=%b MMMM=%B d=%-d dd=%d D=%-j DDD=%j E=%a EE=%a EEE=%a EEEE=%A a=%p
     H=%-H HH=%H h=%-I hh=%I m=%-M mm=%M s=%-S ss=%S SSS=%g SSSSSS=%f
 """
 _FORMATS = dict(pair.split("=") for pair in _FORMATS_TEXT.split())
@@ -63,6 +69,19 @@ class Asked(Spark):
     """Spark's dialect for what people write."""
 
     class Parser(SparkParser):
+        def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
+            """Of expressions, not of columns alone."""
+            kind: type[exp.Cube | exp.Rollup]
+            if self._match(TokenType.CUBE):
+                kind = exp.Cube
+            elif self._match(TokenType.ROLLUP):
+                kind = exp.Rollup
+            else:
+                return None
+            return self.expression(
+                kind(expressions=[] if with_prefix else self._parse_wrapped_csv(self._parse_assignment))
+            )
+
         FUNCTIONS = {name: made for name, made in SparkParser.FUNCTIONS.items() if name not in _BY_NAME}  # noqa: RUF012
 
 
@@ -123,6 +142,13 @@ def for_duckdb(tree: exp.Expr) -> exp.Expr:
             some = exp.GT(this=exp.func("len", rows.copy()), expression=exp.Literal.number(0))
             none = exp.Array(expressions=[exp.null()])
             rows.replace(exp.Case(ifs=[exp.If(this=some, true=rows.copy())], default=none))
+    for group in tree.find_all(exp.Group):
+        for key in ("rollup", "cube"):  # WITH ROLLUP is of all that stands before
+            if any(not one.expressions for one in group.args.get(key) or ()):
+                group.set(key, [(exp.Rollup if key == "rollup" else exp.Cube)(expressions=group.expressions)])
+                group.set("expressions", [])
+    if any(map(_is_of_spark, tree.walk())):
+        raise UnsupportedError
     for call in reversed(list(tree.find_all(exp.ArrayAgg, exp.ArrayUniqueAgg))):
         _collect(call)
     for node in reversed(list(tree.walk())):
@@ -130,6 +156,16 @@ def for_duckdb(tree: exp.Expr) -> exp.Expr:
         if made is not None:
             node.replace(made)
     return tree
+
+
+def _is_of_spark(node: exp.Expr) -> bool:
+    """Whether it is SQL that DuckDB has not, or means otherwise."""
+    if isinstance(node, exp.Pivot):  # counts are NULL there, and names of columns differ
+        return bool(node.args.get("unpivot")) or not (
+            len(node.expressions) == 1
+            and isinstance(node.expressions[0], (exp.Sum, exp.Max, exp.Min, exp.Avg))
+        )
+    return isinstance(node, (exp.IntervalSpan, exp.JSONPathWildcard))
 
 
 def _collect(call: exp.AggFunc) -> None:
@@ -158,9 +194,8 @@ def _with_type(node: exp.Expr) -> exp.Expr | None:
         return made
     if isinstance(node, (exp.Add, exp.Sub)) and _is_date(node):  # which becomes a timestamp
         return exp.cast(node.copy(), "date")
-    if _is_time(node) and isinstance(node.parent, (exp.DPipe, exp.Concat, exp.ConcatWs)):
-        return exp.cast(node.copy(), "timestamp")
-    return None
+    joined = isinstance(node.parent, (exp.DPipe, exp.Concat)) and not _is_text(node)
+    return macro("joined", node.copy()) if joined else None
 
 
 def _counted(node: exp.Expr) -> exp.Expr | None:
@@ -185,21 +220,40 @@ def _counted(node: exp.Expr) -> exp.Expr | None:
     return None
 
 
-def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
+def _on_duckdb(node: exp.Expr) -> exp.Expr | None:  # noqa: C901 - one line a kind
     if isinstance(
         node, exp.JSONExtractScalar
     ):  # which fails where Spark gives NULL for a text that is no JSON
-        valid = exp.func("json_valid", node.this.copy())
+        if len(node.expression.expressions) < 2:  # the text itself
+            raise UnsupportedError
+        valid = macro("readable", node.this.copy())
         return exp.Case(ifs=[exp.If(this=valid, true=node.copy())])
     if isinstance(node, exp.TsOrDsAdd) and not node.args.get("unit"):
         return exp.func(f"{OTHER}date_add", node.this, node.expression)
     if isinstance(node, exp.TimestampDiff) or (isinstance(node, exp.DateDiff) and node.args.get("unit")):
-        return exp.func("datesub", exp.Literal.string(node.args["unit"].name), node.expression, node.this)
-    if isinstance(node, exp.RegexpReplace):
-        replacement = node.args.get("replacement")
-        if isinstance(replacement, exp.Literal) and "$" in replacement.name:
-            replacement.replace(exp.Literal.string(replacement.name.replace("$", "\\")))
+        return units_between(node.args["unit"].name, node.expression, node.this)
+    if isinstance(node, (exp.RegexpLike, exp.RegexpILike)):
+        return emulated("rlike", [node.this, node.expression])
+    if isinstance(node, (exp.Length, exp.BitLength, exp.StrPosition)):
+        return exp.cast(node.copy(), "int")
+    if isinstance(node, exp.Initcap):
+        return macro("initcap", node.this)
+    if isinstance(node, exp.Chr):
+        return emulated("chr", node.expressions)
+    if isinstance(node, exp.Div):
+        return macro("divide", node.this, node.expression)
+    if isinstance(node, exp.Sub) and not (
+        _is_number(node.expression) or isinstance(node.expression, exp.Interval)
+    ):
+        return _difference(node)
+    if isinstance(node, exp.Avg):
+        node.set("this", macro("no_decimal", node.this))
         return None
+    if isinstance(node, exp.Bracket) and len(node.expressions) == 1:
+        index = node.expressions[0]
+        if isinstance(index, exp.Slice):
+            raise UnsupportedError
+        return None if isinstance(index, exp.Literal) and index.is_string else macro("at", node.this, index)
     if isinstance(node, exp.Replace) and not node.args.get("replacement"):
         node.set("replacement", exp.Literal.string(""))
         return None
@@ -216,13 +270,31 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:
     return _by_name(node) if isinstance(node, exp.Anonymous) else None
 
 
+def _difference(node: exp.Sub) -> exp.Expr | None:
+    """Of two dates it is a span of time. A macro sees the types of what is no aggregate."""
+    if _is_date(node.this) and _is_date(node.expression):
+        days = exp.Sub(this=node.this.copy(), expression=node.expression.copy())
+        return exp.func("to_days", exp.cast(days, "int"))
+    if node.find(exp.AggFunc, exp.Window, exp.Subquery) or not all(map(_of, node.find_all(exp.Column))):
+        return None
+    return macro("minus", node.this, node.expression)
+
+
 def _cut(node: exp.Cast) -> None:
     """A number is cut, not rounded, and a time has no offset."""
+    if node.to.is_type("binary"):
+        node.set("this", exp.Anonymous(this="encode", expressions=[node.this.copy()]))
+    tried = "try_" if isinstance(node, exp.TryCast) else ""
     operand = node.this.this if isinstance(node.this, exp.Neg) else node.this
     if node.to.is_type(*_WHOLE) and not (isinstance(operand, exp.Literal) and operand.name.isdigit()):
         node.set("this", exp.func(f"{OTHER}whole{_of(node.this)}", node.this.copy()))
-    elif node.to.is_type("text", "varchar") and _is_time(node.this):
-        node.set("this", exp.cast(node.this.copy(), "timestamp"))
+    elif node.to.is_type("text", "varchar"):
+        if not _is_text(node.this):
+            node.set("this", macro("text", node.this.copy()))
+    elif node.to.is_type("date"):
+        node.set("this", macro(f"{tried}date", node.this.copy()))
+    elif node.to.is_type("timestamp", "timestamptz", "timestampntz"):
+        node.set("this", macro(f"{tried}time", node.this.copy()))
 
 
 def _of(node: exp.Expr) -> str:
@@ -244,7 +316,8 @@ def _count_from_zero(node: exp.Lambda) -> None:
             and not isinstance(name.parent, _NAMED)
             and not (isinstance(name.parent, exp.PropertyEQ) and name.arg_key == "this")
         ):
-            name.replace(exp.paren(exp.Sub(this=name.copy(), expression=exp.Literal.number(1))))
+            place_from_0 = exp.Sub(this=name.copy(), expression=exp.Literal.number(1))
+            name.replace(exp.cast(place_from_0, "int"))
 
 
 def _part(unit: str, time: exp.Expr) -> exp.Expr | None:
@@ -303,6 +376,14 @@ def _is_time(node: exp.Expr) -> bool:
     )
 
 
+def _is_text(node: exp.Expr) -> bool:
+    """Whether it is a text, as far as the text tells."""
+    return isinstance(node, (exp.RawString, exp.DPipe, exp.Concat)) or (
+        (isinstance(node, exp.Literal) and node.is_string)
+        or (isinstance(node, exp.Cast) and node.to.is_type("text", "varchar"))
+    )
+
+
 def _is_date(node: exp.Expr) -> bool:
     """Whether it is a date, or one and whole days, as far as the text tells."""
     if isinstance(node, exp.Paren):
@@ -315,6 +396,8 @@ def _is_date(node: exp.Expr) -> bool:
             and _is_date(date)
             for date, interval in pairs
         )
+    if isinstance(node, (exp.Max, exp.Min)):
+        return _is_date(node.this)
     if isinstance(node, exp.Anonymous):
         return node.name.lower().removeprefix(OTHER) in _DATES_BY_NAME
     return isinstance(node, _DATES) or (isinstance(node, exp.Cast) and node.to.is_type("date"))
@@ -323,12 +406,13 @@ def _is_date(node: exp.Expr) -> bool:
 def _by_name(node: exp.Anonymous) -> exp.Expr | None:
     name, given = node.name.lower(), node.expressions
     if name in ("datediff", "date_diff") and len(given) == 3:
-        return exp.func("datesub", exp.Literal.string(given[0].name), *given[1:])
+        return units_between(given[0].name, *given[1:])
     if name == "date_add" and len(given) == 3:
         added = exp.Interval(this=exp.paren(given[1]), unit=exp.var(given[0].name))
         return exp.paren(exp.Add(this=exp.cast(given[2], "timestamp"), expression=added))
-    if (made := _time_by_name(name, given)) is not None:
+    if (made := emulated(name, given)) is not None or (made := _time_by_name(name, given)) is not None:
         return made
+    name = {"lcase": "lower", "ucase": "upper"}.get(name, name)
     if name == "to_json" and len(given) > 1:
         raise UnsupportedError
     if f"{OTHER}{name}" in _OTHERS:
@@ -354,7 +438,7 @@ def _by_name(node: exp.Anonymous) -> exp.Expr | None:
 
 def _time_by_name(name: str, given: list[exp.Expr]) -> exp.Expr | None:
     if name == "date_format" and len(given) == 2:
-        return _formatted(exp.cast(given[0], "timestamp"), given[1])
+        return _formatted(macro("time", given[0]), given[1])
     if name == "from_unixtime" and given:
         pattern = given[1] if len(given) == 2 else exp.Literal.string("yyyy-MM-dd HH:mm:ss")
         return _formatted(exp.func("to_timestamp", given[0]), pattern)

@@ -3,77 +3,189 @@
 DuckDB chooses by type where the types are known: of an element of a list they are, of an aggregate not yet.
 """
 
+# ruff: noqa: E501 - patterns are in one piece
+
 from __future__ import annotations
 
 import re
 
 # In front of names that DuckDB itself uses for something else.
 OTHER = "spark_"
+#: What a macro fails with where a value is one that only Spark can answer for.
+FOR_SPARK = "runs on Spark only"
 
 _MACROS = r"""
     array_repeat(x, n) AS list_transform(range(n), lambda spark_i: x)
     spark_array_contains(a, x) AS CASE WHEN list_contains(a, x) THEN true
         WHEN list_position(a, NULL) IS NULL THEN list_contains(a, x) END
-    spark_array_distinct(a) AS list_filter(a, lambda spark_x, spark_i: list_position(a, spark_x) = spark_i)
+    spark_array_distinct(a) AS CASE WHEN spark_fails(typeof(a) IN ('DOUBLE[]', 'FLOAT[]'), 'runs on Spark only') THEN NULL ELSE list_filter(a, lambda spark_x, spark_i: list_position(a, spark_x) = spark_i) END
     spark_array_except(a, b) AS CASE WHEN b IS NOT NULL THEN
         list_filter(spark_array_distinct(a), lambda spark_x: list_position(b, spark_x) IS NULL) END
     spark_array_intersect(a, b) AS CASE WHEN b IS NOT NULL THEN
         list_filter(spark_array_distinct(a), lambda spark_x: list_position(b, spark_x) IS NOT NULL) END
     spark_array_position(a, x) AS CASE WHEN a IS NOT NULL AND x IS NOT NULL THEN
-        coalesce(list_position(a, x), 0) END
+        CAST(coalesce(list_position(a, x), 0) AS BIGINT) END
+    spark_add_months(d, n) AS CAST(CAST(spark_date(d) AS TIMESTAMP) + to_months(CAST(n AS INTEGER)) AS DATE)
+    spark_array_join(a, d) AS array_to_string(list_transform(list_filter(a, lambda spark_x: spark_x IS NOT
+        NULL), lambda spark_x: spark_text(spark_x)), d),
+        (a, d, n) AS array_to_string(list_transform(a, lambda spark_x: coalesce(spark_text(spark_x), n)), d)
+    spark_array_size(a) AS CAST(len(a) AS INTEGER)
+    spark_array_union(a, b) AS CASE WHEN a IS NOT NULL AND b IS NOT NULL THEN
+        spark_array_distinct(list_concat(a, b)) END
+    spark_at(c, k VARCHAR) AS c[k], (c, k) AS CASE WHEN spark_fails(k < 0 OR k >= len(c), 'The index '
+        || k || ' is out of bounds. The array has ' || len(c) || ' elements.') THEN NULL ELSE c[k + 1] END
     spark_array_remove(a, x) AS CASE WHEN x IS NOT NULL THEN
         list_filter(a, lambda spark_x: spark_x IS DISTINCT FROM x) END
-    array_union(a, b) AS spark_array_distinct(list_concat(a, b))
     arrays_overlap(a, b) AS CASE WHEN list_has_any(a, b) OR len(a) = 0 OR len(b) = 0 OR
         (list_position(a, NULL) IS NULL AND list_position(b, NULL) IS NULL) THEN list_has_any(a, b) END
     bit_get(x, i) AS (x >> i) & 1
     bround(x) AS round_even(x, 0), (x, n) AS round_even(x, n)
     btrim(x) AS trim(x), (x, y) AS trim(x, y)
     current_timezone() AS 'UTC'
-    spark_date_add(d, n) AS CAST(d AS DATE) + CAST(n AS INTEGER)
-    spark_datediff(a, b) AS datediff('day', CAST(b AS DATE), CAST(a AS DATE))
-    spark_date_diff(a, b) AS datediff('day', CAST(b AS DATE), CAST(a AS DATE))
+    spark_date_add(d, n) AS spark_date(d) + CAST(n AS INTEGER)
+    spark_datediff(a, b) AS CAST(datediff('day', spark_date(b), spark_date(a)) AS INTEGER)
+    spark_date_diff(a, b) AS CAST(datediff('day', spark_date(b), spark_date(a)) AS INTEGER)
     to_utc_timestamp(x, z) AS timezone('UTC', timezone(z, CAST(x AS TIMESTAMP)))
-    spark_date_sub(d, n) AS CAST(d AS DATE) - CAST(n AS INTEGER)
+    spark_date_sub(d, n) AS spark_date(d) - CAST(n AS INTEGER)
     date_from_unix_date(n) AS DATE '1970-01-01' + CAST(n AS INTEGER)
     spark_dayname(x) AS strftime(CAST(x AS TIMESTAMP), '%a')
     spark_dayofweek(x) AS isodow(CAST(x AS TIMESTAMP)) % 7 + 1
+    spark_text_date(x) AS CASE
+        WHEN regexp_full_match(x, '\s*\d{4}-\d{1,2}-\d{1,2}([T ].*)?\s*') THEN
+            TRY_CAST(regexp_extract(x, '\d{4}-\d{1,2}-\d{1,2}') AS DATE)
+        WHEN regexp_full_match(x, '\s*\d{4}(-\d{1,2})?\s*') THEN
+            TRY_CAST(trim(x) || CASE WHEN contains(x, '-') THEN '-01' ELSE '-01-01' END AS DATE) END
+    spark_if_text(x) AS CASE WHEN typeof(x) = 'VARCHAR' THEN CAST(x AS VARCHAR) END
+    spark_try_date(x) AS CASE WHEN typeof(x) = 'VARCHAR' THEN spark_text_date(spark_if_text(x))
+        ELSE TRY_CAST(x AS DATE) END
+    spark_date(x) AS CASE WHEN spark_fails(x IS NOT NULL AND spark_try_date(x) IS NULL, CAST(x AS VARCHAR) ||
+        ' is no date.') THEN NULL ELSE spark_try_date(x) END
+    spark_text_time(x) AS CASE
+        WHEN regexp_full_match(x, '\s*\d{4}(-\d{1,2}(-\d{1,2}[T ]?)?)?\s*') THEN
+            CAST(spark_text_date(rtrim(x, 'T ')) AS TIMESTAMP)
+        WHEN regexp_full_match(x, '\s*[-0-9]*[T ]\d{1,2}:\d{1,2}\s*') THEN TRY_CAST(trim(x) || ':00' AS TIMESTAMP)
+        WHEN regexp_full_match(x, '\s*\d{4}-\d{1,2}-\d{1,2}[T ]\d{1,2}:\d{1,2}:\d{1,2}([.]\d{1,6})?\s*') THEN
+            TRY_CAST(trim(x) AS TIMESTAMP)
+        WHEN regexp_full_match(x, '\s*\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.]\d{1,6})?(Z|[+-]\d\d:\d\d)\s*') THEN
+            CAST(TRY_CAST(trim(x) AS TIMESTAMPTZ) AS TIMESTAMP)
+        WHEN spark_fails(regexp_matches(x, '\d:\d') AND NOT regexp_full_match(x,
+            '\s*\d{4}-\d{1,2}-\d{1,2}[T ]\d{1,2}:\d{1,2}(:\d{1,2}([.]\d{1,6})?(Z|[+-]\d\d:\d\d)?)?\s*'),
+            'runs on Spark only') THEN NULL END
+    spark_try_time(x) AS CASE WHEN typeof(x) = 'VARCHAR' THEN spark_text_time(spark_if_text(x))
+        ELSE TRY_CAST(x AS TIMESTAMP) END
+    spark_time(x) AS CASE WHEN spark_fails(x IS NOT NULL AND spark_try_time(x) IS NULL, CAST(x AS VARCHAR) ||
+        ' is no time.') THEN NULL ELSE spark_try_time(x) END
+    spark_date_trunc(u, t) AS CAST(date_trunc(u, spark_time(t)) AS TIMESTAMP)
+    spark_fails(c, m) AS CAST(CASE WHEN c THEN m END AS BOOLEAN)
     e() AS exp(1)
+    spark_element_at(c, k VARCHAR) AS c[k], (c, k) AS CASE WHEN spark_fails(typeof(c) NOT LIKE 'MAP%' AND (k =
+        0 OR abs(k) > cardinality(c)), 'The index ' || k || ' is out of bounds. The array has ' ||
+        cardinality(c) || ' elements.') THEN NULL ELSE c[k] END
+    spark_try_element_at(c, k VARCHAR) AS c[k], (c, k) AS CASE WHEN spark_fails(typeof(c) NOT LIKE
+        'MAP%' AND k = 0, 'The index 0 is invalid.') THEN NULL ELSE c[k] END
     expm1(x) AS exp(x) - 1
-    find_in_set(x, y) AS coalesce(list_position(string_split(y, ','), x), 0)
-    format_number(x, n) AS format('{:,.' || n || 'f}', CAST(x AS DOUBLE))
-    format_string(x, a) AS printf(x, a), (x, a, b) AS printf(x, a, b), (x, a, b, c) AS printf(x, a, b, c)
+    spark_flatten(a) AS CASE WHEN list_position(a, NULL) IS NULL THEN flatten(a) END
+    find_in_set(x, y) AS CASE WHEN x IS NOT NULL AND y IS NOT NULL THEN
+        coalesce(list_position(string_split(y, ','), x), 0) END
+    spark_format_number(x, n) AS CASE WHEN spark_fails(n < 0 OR NOT isfinite(CAST(x AS DOUBLE)) OR
+        typeof(x) LIKE 'DECIMAL%' OR abs(CAST(x AS DOUBLE)) > 9e15, 'runs on Spark only') THEN NULL
+        ELSE format('{:,.' || n || 'f}', CAST(x AS DOUBLE)) END
     from_utc_timestamp(x, z) AS timezone(z, timezone('UTC', CAST(x AS TIMESTAMP)))
     get(a, i) AS CASE WHEN i >= 0 THEN a[i + 1] END
     hypot(x, y) AS sqrt(x * x + y * y)
-    spark_instant_of(x TIMESTAMP, y) AS CAST(y AS TIMESTAMPTZ), (x TIMESTAMPTZ, y) AS CAST(y AS TIMESTAMPTZ),
-        (x VARCHAR, y) AS y, (x DATE, y) AS CAST(left(y, 10) AS DATE)
+    spark_full_date(y) AS CASE WHEN strlen(y) < 8 THEN y || '-01' ELSE y END
+    spark_instant_of(x TIMESTAMP, y) AS CAST(spark_full_date(y) AS TIMESTAMPTZ),
+        (x TIMESTAMPTZ, y) AS CAST(spark_full_date(y) AS TIMESTAMPTZ),
+        (x VARCHAR, y) AS y, (x DATE, y) AS CAST(left(spark_full_date(y), 10) AS DATE)
     spark_instant(x, y) AS list_transform([x], lambda spark_x: spark_instant_of(spark_x, y))[1]
     isnotnull(x) AS x IS NOT NULL
+    spark_initcap(x) AS CASE WHEN spark_fails(strlen(x) > length(x), 'runs on Spark only') THEN NULL ELSE array_to_string(
+        list_transform(string_split(lower(x), ' '), lambda spark_x: upper(spark_x[1]) || spark_x[2:]), ' ') END
+    spark_json_length(x) AS CASE WHEN json_valid(x) AND json_type(x) = 'ARRAY' THEN
+        CAST(json_array_length(x) AS INTEGER) END
+    spark_json_keys(x) AS CASE WHEN json_valid(x) AND json_type(x) = 'OBJECT' THEN json_keys(x) END
+    spark_readable(x) AS CASE WHEN spark_fails(NOT json_valid(x) AND regexp_matches(x, '^\s*[\[{]'),
+        'runs on Spark only') THEN NULL ELSE json_valid(x) END
+    spark_last_day(d) AS last_day(spark_date(d))
     spark_left(x, n) AS left(x, CASE WHEN n < 0 THEN 0 ELSE n END)
     localtimestamp() AS CAST(now() AS TIMESTAMP)
     log1p(x) AS ln(CASE WHEN x > -1 THEN 1 + x END)
     spark_logged(x) AS CASE WHEN x > 0 THEN x END
+    spark_levenshtein(x, y) AS CASE WHEN spark_fails(strlen(x) > length(x) OR strlen(y) > length(y),
+        'runs on Spark only') THEN NULL ELSE CAST(levenshtein(x, y) AS INTEGER) END
+    spark_lower(x) AS CASE WHEN strlen(x) = length(x) THEN lower(x)
+        WHEN spark_fails(regexp_matches(x, 'İ|Σ[^\p{L}\s]|[^\p{L}\s]Σ'), 'runs on Spark only') THEN NULL
+        ELSE lower(regexp_replace(x, '(\p{L})Σ(\s|$)', '\1ς\2', 'g')) END
+    spark_units(a, b, m) AS CASE WHEN m > 0 AND spark_in_month(b) < spark_in_month(a) THEN m - 1
+        WHEN m < 0 AND spark_in_month(b) > spark_in_month(a) THEN m + 1 ELSE m END
+    spark_in_month(t) AS epoch_us(t) - epoch_us(date_trunc('month', t))
+    spark_months(a, b) AS spark_units(spark_time(a), spark_time(b),
+        datediff('month', spark_time(a), spark_time(b)))
+    spark_months_exact(a, b) AS CASE WHEN day(a) = day(b) OR (CAST(a AS DATE) = last_day(a) AND CAST(b AS
+        DATE) = last_day(b)) THEN CAST(datediff('month', b, a) AS DOUBLE) ELSE datediff('month', b, a) +
+        (floor(spark_in_month(a) / 1000000) - floor(spark_in_month(b) / 1000000)) / 2678400 END
+    spark_months_between(a, b) AS floor(spark_months_exact(spark_time(a), spark_time(b)) * 1e8 + 0.5e0) / 1e8,
+        (a, b, r) AS CASE WHEN r THEN floor(spark_months_exact(spark_time(a), spark_time(b)) * 1e8 + 0.5e0) / 1e8
+        ELSE spark_months_exact(spark_time(a), spark_time(b)) END
+    spark_minus(x DATE, y DATE) AS to_days(CAST(x - y AS INTEGER)), (x, y) AS x - y
+    spark_no_decimal(x) AS CASE WHEN spark_fails(typeof(x) LIKE 'DECIMAL%', 'runs on Spark only') THEN NULL
+        ELSE x END
+    spark_divide(x, y) AS CASE WHEN spark_fails(typeof(x) LIKE 'DECIMAL%' AND typeof(y) NOT IN ('DOUBLE', 'FLOAT') OR
+        typeof(y) LIKE 'DECIMAL%' AND typeof(x) NOT IN ('DOUBLE', 'FLOAT'), 'runs on Spark only') THEN NULL
+        WHEN spark_fails(y = 0 AND x IS NOT NULL, 'Division by zero.') THEN NULL ELSE x / y END
     map_contains_key(m, k) AS list_contains(map_keys(m), k)
-    mask(x) AS regexp_replace(regexp_replace(regexp_replace(x, '[A-Z]', 'X', 'g'), '[a-z]', 'x', 'g'),
-        '[0-9]', 'n', 'g')
     spark_monthname(x) AS strftime(CAST(x AS TIMESTAMP), '%b')
+    spark_next_day(d, n) AS spark_date(d) + CAST((n - isodow(spark_date(d)) + 6) % 7 + 1 AS INTEGER)
+    spark_number(s, a) AS CASE a WHEN 'nan' THEN 'NaN' WHEN 'inf' THEN 'Infinity' ELSE CASE
+        WHEN contains(a, 'e') THEN split_part(a, 'e', 1) || CASE WHEN contains(split_part(a, 'e', 1), '.')
+            THEN 'E' ELSE '.0E' END || CAST(split_part(a, 'e', 2) AS INTEGER)
+        WHEN strpos(a, '.') > 8 THEN spark_scientific(rtrim(regexp_replace(a, '[.]0?$|[.]', ''), '0'),
+            strpos(a, '.') - 2)
+        WHEN regexp_matches(a, '^0[.]000*[1-9]') THEN spark_scientific(ltrim(a, '0.'),
+            strlen(ltrim(a, '0.')) + 1 - strlen(a))
+        ELSE a END END
+    spark_scientific(d, n) AS d[1] || '.' || coalesce(nullif(d[2:], ''), '0') || 'E' || n
+    spark_double_text(s) AS CASE WHEN s[1] = '-' THEN '-' || spark_number(s, s[2:]) ELSE spark_number(s, s) END
+    spark_is_special(t) AS t NOT IN ('INTEGER[]', 'BIGINT[]') AND (t LIKE '%[]' OR t LIKE '%(%' AND t NOT LIKE
+        'DECIMAL%' OR t IN ('BLOB', 'INTERVAL'))
+    spark_text(x) AS CASE WHEN typeof(x) IN ('DOUBLE', 'FLOAT') THEN spark_double_text(CAST(x AS VARCHAR))
+        WHEN typeof(x) = 'TIMESTAMP WITH TIME ZONE' THEN regexp_replace(CAST(x AS VARCHAR), '[+]00$', '')
+        WHEN typeof(x) IN ('INTEGER[]', 'BIGINT[]') THEN replace(CAST(x AS VARCHAR), 'NULL', 'null')
+        WHEN spark_fails(x IS NOT NULL AND spark_is_special(typeof(x)), 'runs on Spark only') THEN NULL
+        ELSE CAST(x AS VARCHAR) END
     nanvl(x, y) AS CASE WHEN isnan(x) THEN y ELSE x END
     negative(x) AS -x
     nullifzero(x) AS nullif(x, 0)
-    octet_length(x) AS strlen(x)
+    octet_length(x) AS CAST(strlen(x) AS INTEGER)
     pmod(x, y) AS ((x % y) + y) % y
     positive(x) AS x
-    regexp(x, y) AS regexp_matches(x, y)
-    regexp_substr(x, y) AS CASE WHEN regexp_matches(x, y) THEN regexp_extract(x, y) END
+    spark_text_parsed(x, r, f) AS CASE WHEN regexp_full_match(x, r) THEN try_strptime(x, f) END
+    spark_try_parsed(x, r, f) AS CASE WHEN typeof(x) = 'VARCHAR' THEN spark_text_parsed(spark_if_text(x), r, f)
+        ELSE TRY_CAST(x AS TIMESTAMP) END
+    spark_parsed(x, r, f) AS CASE WHEN spark_fails(x IS NOT NULL AND spark_try_parsed(x, r, f) IS NULL,
+        CAST(x AS VARCHAR) || ' does not have the format of the time.') THEN NULL
+        ELSE spark_try_parsed(x, r, f) END
+    spark_one_line(x) AS CASE WHEN spark_fails(regexp_matches(x, '[\n\r\x{85}\x{2028}\x{2029}]\z'),
+        'runs on Spark only') THEN NULL ELSE x END
+    spark_joined(x) AS CASE WHEN spark_fails(typeof(x) LIKE '%[]' OR typeof(x) = 'BLOB', 'runs on Spark only') THEN NULL
+        ELSE spark_text(x) END
+    spark_reverse(x VARCHAR) AS CASE WHEN strlen(x) = length(x) THEN reverse(x) WHEN
+        spark_fails(strlen(x) > length(x), 'runs on Spark only') THEN NULL END, (x) AS list_reverse(x)
     spark_right(x, n) AS right(x, CASE WHEN n < 0 THEN 0 ELSE n END)
     rint(x) AS CAST(round_even(x, 0) AS DOUBLE)
+    spark_slice(a, s, n) AS CASE WHEN spark_fails(s = 0 OR n < 0, 'slice starts at no element, or has a negative length.') THEN NULL
+        WHEN s > len(a) OR -s > len(a) THEN a[1:0] WHEN s < 0 THEN a[len(a) + s + 1:len(a) + s + n]
+        ELSE a[s:s + n - 1] END
     spark_seconds(x) AS CAST(date_part('microsecond', x) / 1000000 AS DECIMAL(8, 6))
     spark_step(a, b) AS CASE WHEN a <= b THEN 1 ELSE -1 END
-    spark_sequence_of(a BIGINT, b) AS generate_series(a, b, spark_step(a, b)), (a DATE, b) AS
+    spark_boundaries(a, b, s, r) AS CASE WHEN spark_fails(a <> b AND (s = 0 OR (s > 0) <> (b > a)), 'The boundaries and the step of sequence do not agree.')
+        THEN NULL ELSE r END
+    spark_sequence_of(a INTEGER, b) AS CAST(generate_series(a, b, spark_step(a, b)) AS INTEGER[]), (a BIGINT, b) AS generate_series(a, b, spark_step(a, b)), (a DATE, b) AS
         CAST(generate_series(a, b, to_days(spark_step(a, b))) AS DATE[]), (a TIMESTAMP, b) AS
         generate_series(a, b, to_days(spark_step(a, b))), (a TIMESTAMPTZ, b) AS
         generate_series(a, b, to_days(spark_step(a, b))),
+        (a INTEGER, b, s) AS spark_boundaries(a, b, s, CAST(generate_series(a, b, s) AS INTEGER[])),
+        (a BIGINT, b, s) AS spark_boundaries(a, b, s, generate_series(a, b, s)),
         (a DATE, b, s) AS CAST(generate_series(a, b, s) AS DATE[]), (a, b, s) AS generate_series(a, b, s)
     spark_sequence(a, b) AS list_transform([a], lambda spark_x: spark_sequence_of(spark_x, b))[1],
         (a, b, s) AS list_transform([a], lambda spark_x: spark_sequence_of(spark_x, b, s))[1]
@@ -87,23 +199,24 @@ _MACROS = r"""
     timestamp_millis(x) AS epoch_ms(x)
     timestamp_micros(x) AS make_timestamp(x)
     timestamp_seconds(x) AS CAST(to_timestamp(x) AS TIMESTAMP)
-    spark_to_json(x) AS CAST(CASE WHEN typeof(x) LIKE 'STRUCT%' THEN json_merge_patch('{}', to_json(x)) ELSE
+    spark_to_json(x) AS CAST(CASE WHEN spark_fails(regexp_matches(typeof(x), 'TIME|DECIMAL|BLOB|DOUBLE|FLOAT|INTERVAL|DATE'),
+        'runs on Spark only') THEN NULL WHEN typeof(x) LIKE 'STRUCT%' THEN json_merge_patch('{}', to_json(x)) ELSE
         to_json(x) END AS VARCHAR)
-    to_unix_timestamp(x) AS CAST(floor(epoch(CAST(x AS TIMESTAMP))) AS BIGINT)
-    spark_trunc(d, u) AS CAST(date_trunc(CASE upper(u) WHEN 'MM' THEN 'month' WHEN 'MON' THEN 'month' WHEN
-        'YY' THEN 'year' WHEN 'YYYY' THEN 'year' ELSE u END, CAST(d AS DATE)) AS DATE)
+    spark_trunc(d, u) AS CAST(date_trunc(u, spark_date(d)) AS DATE)
     try_add(x, y) AS TRY(x + y)
     try_avg(x) AS avg(x)
     try_multiply(x, y) AS TRY(x * y)
     try_subtract(x, y) AS TRY(x - y)
-    try_to_timestamp(x) AS TRY_CAST(x AS TIMESTAMP)
-    unbase64(x) AS from_base64(x)
     unix_seconds(x) AS CAST(floor(epoch(CAST(x AS TIMESTAMP))) AS BIGINT)
-    unix_timestamp() AS CAST(floor(epoch(now())) AS BIGINT), (x) AS CAST(floor(epoch(CAST(x AS
-        TIMESTAMP))) AS BIGINT)
+    spark_unix_seconds(x) AS CAST(floor(epoch(x)) AS BIGINT)
+    unix_timestamp() AS CAST(floor(epoch(now())) AS BIGINT)
     spark_url_encode(x) AS replace(system.main.url_encode(x), '%20', '+')
     spark_uuid() AS CAST(gen_random_uuid() AS VARCHAR)
     spark_weekday(x) AS isodow(CAST(x AS TIMESTAMP)) - 1
+    spark_upper(x) AS CASE WHEN strlen(x) = length(x) THEN upper(x) WHEN spark_fails(regexp_matches(x,
+        '[\x{149}\x{1F0}\x{390}\x{3B0}\x{587}\x{1E96}-\x{1E9A}\x{1F50}-\x{1FFC}\x{FB00}-\x{FB17}]'), 'runs on Spark only')
+        THEN NULL ELSE upper(replace(x, 'ß', 'SS')) END
+    spark_whole_number(x) AS CASE WHEN spark_fails(typeof(x) NOT IN ('TINYINT', 'SMALLINT', 'INTEGER', 'BIGINT', 'HUGEINT'), 'runs on Spark only') THEN NULL ELSE x END
     spark_whole_of(x DOUBLE) AS trunc(x), (x FLOAT) AS trunc(x), (x DECIMAL(38, 18)) AS trunc(x),
         (x VARCHAR) AS CASE WHEN regexp_full_match(x, '\s*[-+]?\d*[.eE_][-+.eE_\d]*\s*')
             THEN x || ' is no whole number' ELSE x END,
@@ -117,3 +230,23 @@ _MACROS = r"""
 MACROS = tuple(re.split(r"\n    (?=\w)", _MACROS.strip()))
 #: Those in the catalog's own SQL.
 OF_CATALOG = tuple(macro for macro in MACROS if macro.startswith(("timestamp_millis(", "timestamp_micros(")))
+_BY_NAME = {macro.partition("(")[0]: macro for macro in MACROS}
+
+
+def needed_macros(text: str, made: set[str]) -> list[str]:
+    """The macros that a text in DuckDB's SQL names, and those that they name, in an order to create them in.
+
+    Leaves out those in `made`, and adds the others to it.
+    """
+    names = [name for name in re.findall(r"\w+", text.lower()) if name in _BY_NAME and name not in made]
+    macros: list[str] = []
+    for name in dict.fromkeys(names):
+        if name not in made:
+            made.add(name)
+            macros += [*needed_macros(_BY_NAME[name].partition(" AS ")[2], made), _BY_NAME[name]]
+    return macros
+
+
+def all_macros() -> list[str]:
+    """All macros, each after those that it names."""
+    return needed_macros(" ".join(_BY_NAME), set())

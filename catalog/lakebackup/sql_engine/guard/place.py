@@ -7,14 +7,16 @@ from difflib import get_close_matches
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakebackup.errors import UsageProblem
-from lakebackup.sql_engine.guard.macros import OTHER
+from lakebackup.errors import NeedsSpark, UsageProblem
+from lakebackup.sql_engine.guard.macros import FOR_SPARK, OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sqlglot import exp
 
+#: What to do about a SELECT that DuckDB cannot answer.
+ON_SPARK = "Ask with --engine spark, or --engine auto, which takes Spark where DuckDB cannot answer."
 _AROUND = 60
 # What engines add to their messages: their own text of the statement, plans, other functions.
 _TAIL = re.compile(
@@ -22,6 +24,7 @@ _TAIL = re.compile(
     re.DOTALL,
 )
 _HEAD = re.compile(r"^(?:\w+ )*Error: |^\[[A-Z_.]+\] ")
+_FAILED = re.compile(r"Could not convert string '(.*)' to BOOL$", re.DOTALL)
 # What a message names: in quotes, of which a function has its arguments' types too, or without.
 _NAMED = re.compile(
     r"(?<!\w)(?P<quoted>([\"'`])(?P<inner>(?P<first>\w*).*?)\2)|(?:name|source column) (?P<name>\w+)"
@@ -29,9 +32,16 @@ _NAMED = re.compile(
 _CAST = re.compile(r"\bcast\s*\([^()]*\)", re.IGNORECASE)
 
 
-def wrong(sql: str, span: tuple[int, int] | None, message: str, hint: str = "") -> UsageProblem:
+def wrong(
+    sql: str,
+    span: tuple[int, int] | None,
+    message: str,
+    hint: str = "",
+    *,
+    kind: type[UsageProblem] = UsageProblem,
+) -> UsageProblem:
     """The error for what is between two places of `sql`, which it shows; None: of all."""
-    return UsageProblem(message + (shown(sql, span) if span else ""), hint=hint)
+    return kind(message + (shown(sql, span) if span else ""), hint=hint)
 
 
 def shown(sql: str, span: tuple[int, int]) -> str:
@@ -85,13 +95,21 @@ def nearest(name: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"Did you mean {' or '.join(near)}?" if near else otherwise
 
 
-def of_engine(sql: str, error: object) -> UsageProblem:
-    """What an engine has against a SELECT, at its place in the person's own text."""
+def of_engine(sql: str, error: object, *, unbound: bool = False) -> UsageProblem:
+    """What an engine has against a SELECT, at its place in the person's own text.
+
+    `unbound`: DuckDB cannot run the SELECT at all, which Spark may.
+    """
     text = str(error).replace(OTHER, "")
     message = _TAIL.sub("", _HEAD.sub("", text.strip()))[:400]
+    if failed := _FAILED.match(message):  # a macro's own
+        message = failed[1]
     named = (found.group("quoted", "inner", "first", "name") for found in _NAMED.finditer(message))
     span = next((place for name in chain(*named) if name and (place := word(sql, name))), None)
     if span is None and "convert" in message and (cast := _CAST.search(sql)):
         span = cast.start(), cast.end() - 1
     span = span or whole(sql)
+    if unbound or FOR_SPARK in message:
+        message = message.replace(FOR_SPARK, "it needs Spark")
+        return wrong(sql, span, f"The query cannot run on DuckDB: {message}", ON_SPARK, kind=NeedsSpark)
     return wrong(sql, span, f"The query cannot run: {message}")

@@ -26,6 +26,7 @@ def texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
     from lakebackup.sql_engine.guard.dialect import Asked, for_duckdb, for_spark, is_explode, named
 
     _strict_casts(tree)
+    _tuples_by_element(tree)
     named(tree)
     spark, duckdb = _write(for_spark(tree), Asked), ""
     foreign = {}
@@ -66,7 +67,7 @@ def _unsupported(tree: exp.Expr, sql: str) -> str:
             _write(for_duckdb(call), "duckdb")
         except UnsupportedError:
             return _asked(call, sql) or call.sql_name().lower()
-    raise UnsupportedError
+    return "This SQL"
 
 
 def _called(text: str, dialect: str) -> set[str]:
@@ -133,6 +134,30 @@ def _write(tree: exp.Expr, dialect: Any) -> str:
     from sqlglot.errors import ErrorLevel
 
     return tree.sql(dialect=dialect, identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
+
+
+def _tuples_by_element(tree: exp.Expr) -> None:
+    """(a, b) IN ((1, 2)) as a = 1 AND b = 2: Spark compares tuples of equal types alone."""
+    from sqlglot import exp
+
+    for node in list(tree.find_all(exp.In)):
+        given, tuples = node.this, node.expressions
+        if not isinstance(given, exp.Tuple) or not tuples:
+            continue
+        if any(
+            not isinstance(one, exp.Tuple) or len(one.expressions) != len(given.expressions) for one in tuples
+        ):
+            continue
+        same = [
+            exp.and_(
+                *(
+                    exp.EQ(this=a.copy(), expression=b.copy())
+                    for a, b in zip(given.expressions, one.expressions, strict=True)
+                )
+            )
+            for one in tuples
+        ]
+        node.replace(exp.paren(exp.or_(*same)))
 
 
 def _strict_casts(tree: exp.Expr) -> None:

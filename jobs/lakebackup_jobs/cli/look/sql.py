@@ -29,8 +29,10 @@ def sql(
     call: Call,
     statement: str | None = argument("SELECT", "One SELECT; without it, a shell."),
     timeout: str = option("--timeout SPAN", "Stop a query when it has run for so long.", "5m"),
-    engine: EngineChoice | None = option(
-        "--engine NAME", "SQL engine: auto, duckdb or spark.", show_default="duckdb; spark with --remote"
+    engine: EngineChoice = option(
+        "--engine NAME",
+        "SQL engine: auto (DuckDB, and Spark for what DuckDB cannot answer), duckdb or spark.",
+        "auto",
     ),
 ) -> None:
     """Ask the catalog with a SELECT over its tables (backups, files, positions, gaps, restores, …), and the
@@ -68,7 +70,7 @@ def sql(
         _note(answer)
 
 
-def _connection(call: Call, engine: str | None) -> Connection:
+def _connection(call: Call, engine: str) -> Connection:
     def session() -> SparkSession:
         from lakebackup_jobs.runtime.session import spark_session
 
@@ -78,9 +80,9 @@ def _connection(call: Call, engine: str | None) -> Connection:
         finally:
             call.report.clear()
 
-    by_spark = engine == "spark" or (engine in (None, "auto") and bool(call.flags["remote"]))
-    spark = session if by_spark else None
-    return call.connection(spark=spark, bounded=True, give_up=_give_up(call.json))
+    by_spark = engine == "spark" or (engine == "auto" and bool(call.flags["remote"]))
+    spark, fallback = (session, None) if by_spark else (None, session if engine == "auto" else None)
+    return call.connection(spark=spark, fallback=fallback, bounded=True, give_up=_give_up(call.json))
 
 
 def _shell(call: Call, connection: Connection, timeout: str) -> None:
