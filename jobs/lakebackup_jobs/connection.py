@@ -285,7 +285,7 @@ class Connection:
         if self._spark is not None:
             if callable(self._spark):
                 self._spark = self._spark()
-            return cast("SparkSession", self._spark)
+            return self._spark
         if self._fallback_session is None and self._fallback is not None:
             self._fallback_session = self._fallback()
         return cast("SparkSession", self._fallback_session)

@@ -61,7 +61,8 @@ def announce(
 
 
 def _before_open(position: Position) -> str:
-    first = "without a time" if position.open_since in (None, -1) else f"of {format_ts(position.open_since)}"
+    since = position.open_since
+    first = "without a time" if since is None or since < 0 else f"of {format_ts(since)}"
     return (
         f"topic {position.scope}, partition {position.region}: the backup ends at offset "
         f"{position.end_position}, where a transaction is open whose first record is {first}; it and "
