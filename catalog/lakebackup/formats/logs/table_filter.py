@@ -24,10 +24,9 @@ _PART = re.compile(r"`((?:[^`]|``)*)`|([^.`]*)")
 class TableFilter:
     """Rules `db.table`, each part with `*`, `?` and `[...]`; the first dot parts them, but within backquotes.
 
-    A table whose database has schemas is `db.schema.table`. For such a table a rule of two parts means the
-    schema, in every database. The last rule that fits a table decides. A table that none fits is meant only
-    when no rule takes any: all begin with `!`, or there are none. Raises UsageProblem for a rule that is
-    none, naming it.
+    A table whose database has schemas fits as `db.schema.table`, and as `schema.table` in every database.
+    The last rule that fits a table decides. A table that none fits is meant only when no rule takes any: all
+    begin with `!`, or there are none. Raises UsageProblem for a rule that is none, naming it.
     """
 
     rules: Sequence[str] = ()
@@ -38,28 +37,21 @@ class TableFilter:
 
     def takes(self, db: str, name: str) -> bool:
         """Whether the table is meant. `db`: a database, a schema, or both, as `quoted` parts with a dot."""
-        parts = [*split_name(db), name]
+        first, rest = _split(db)
+        names = [(first, name)] if rest is None else [(first, f"{rest}.{name}"), (_unquoted(rest), name)]
         for rule in reversed(self._parsed):
-            if rule.fits(parts):
+            if any(rule.db.match(own_db) and rule.name.match(own_name) for own_db, own_name in names):
                 return rule.takes
         return not any(rule.takes for rule in self._parsed)
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """`parts`: expressions for database and table. `of_schemas`: for database, schema and table, if the rule
-    has three parts."""
+    """Whether it takes the tables that fit, and the expressions that they fit."""
 
     takes: bool
-    parts: tuple[re.Pattern[str], ...]
-    of_schemas: tuple[re.Pattern[str], ...] | None
-
-    def fits(self, parts: Sequence[str]) -> bool:
-        expressions = self.of_schemas if len(parts) > 2 and self.of_schemas else self.parts
-        own = parts[-len(expressions) :]
-        return len(own) == len(expressions) and all(
-            expression.match(part) for expression, part in zip(expressions, own, strict=True)
-        )
+    db: re.Pattern[str]
+    name: re.Pattern[str]
 
 
 def quoted(part: str) -> str:
@@ -67,46 +59,28 @@ def quoted(part: str) -> str:
     return f"`{part.replace('`', '``')}`" if "." in part or "`" in part else part
 
 
-def split_name(text: str, most: int = 0) -> list[str]:
-    """The parts of a name, with dots between them; what is in backquotes is one part.
-
-    `most`: how many parts at most, the last with all that remains; 0: any number.
-    """
-    parts: list[str] = []
-    at = 0
-    while most == 0 or len(parts) < most - 1:
-        match = _PART.match(text, at)
-        if match is None or (match.end() < len(text) and text[match.end()] != "."):
-            break  # a backquote that begins or ends within a part is a letter like any other
-        parts.append(match[2] if match[1] is None else match[1].replace("``", "`"))
-        at = match.end() + 1
-        if at > len(text):
-            return parts
-    return [*parts, *([unquoted(text[at:])] if text[at:] else [])]
+def _split(text: str) -> tuple[str, str | None]:
+    """The first part of a name, and what follows its dot; None: there is no dot."""
+    match = _PART.match(text)
+    end = match.end() if match else 0
+    if match is None or text[end : end + 1] not in ("", "."):  # a backquote within a part is a letter
+        first, dot, rest = text.partition(".")
+        return first, rest if dot else None
+    first = match[2] if match[1] is None else match[1].replace("``", "`")
+    return first, text[end + 1 :] if end < len(text) else None
 
 
-def unquoted(part: str) -> str:
-    """A part without the backquotes around it."""
+def _unquoted(part: str) -> str:
     match = _PART.fullmatch(part)
     return part if match is None or match[1] is None else match[1].replace("``", "`")
 
 
 def _parse(rule: str) -> _Rule:
-    text = rule.removeprefix("!")
-    parts = split_name(text, 2)
-    if len(parts) != 2 or not all(parts):
+    db, name = _split(rule.removeprefix("!"))
+    if not db or not name:
         raise UsageProblem(
             f"{rule!r} is no rule for tables.",
             hint="A rule is db.table or db.schema.table, each with * or ? if need be: "
             "-f 'shop.*' -f '!mysql.*' -f '*.orders'.",
         )
-    three = split_name(text, 3)
-    return _Rule(
-        not rule.startswith("!"),
-        _expressions(parts),
-        _expressions(three) if len(three) == 3 and all(three) else None,
-    )
-
-
-def _expressions(parts: Sequence[str]) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(translate(part)) for part in parts)
+    return _Rule(not rule.startswith("!"), re.compile(translate(db)), re.compile(translate(_unquoted(name))))

@@ -26,7 +26,7 @@ from lakebackup_jobs.logs.feeds import ISOLATION
 from lakebackup_jobs.logs.feeds.debezium_checks import check_ends
 from lakebackup_jobs.logs.feeds.debezium_ddl import SCHEMA_CHANGES
 from lakebackup_jobs.logs.feeds.debezium_decoder import DebeziumDecoder, Outlook
-from lakebackup_jobs.logs.feeds.debezium_json import ENDS, ask
+from lakebackup_jobs.logs.feeds.debezium_json import ENDS, ask, without_tombstones
 from lakebackup_jobs.logs.feeds.debezium_tables import Tables
 from lakebackup_jobs.logs.feeds.debezium_topics import TRANSACTIONS, Connector, connector_of
 from lakebackup_jobs.logs.feeds.schema_changes import SchemaChanges, as_sent, state_path
@@ -224,7 +224,7 @@ class DebeziumFeed:
     def _messages(self, records: pa.RecordBatch, topic: str) -> pa.RecordBatch:
         """Records of a topic of one partition, but those that are left out, and those without a value."""
         records, _ = split(records, self.skipped, topic, 0)
-        return records.filter(records["value"].is_valid())
+        return without_tombstones(records)
 
     def decoder(self, storage: Storage, of: Range, context: Mapping[str, Any]) -> Decoder:
         """See Feed."""

@@ -17,7 +17,7 @@ from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.formats.logs.events import DELETES, PUT, PUTS, TRUNCATES, WRITE, captured_schema, marks_schema
 from lakebackup_jobs.logs.feeds import Decoded, Range
 from lakebackup_jobs.logs.feeds.debezium_checks import check_form, check_rows
-from lakebackup_jobs.logs.feeds.debezium_json import EVENTS, ask
+from lakebackup_jobs.logs.feeds.debezium_json import EVENTS, ask, without_tombstones
 from lakebackup_jobs.logs.feeds.debezium_tables import CapturedTable, TableName, Tables, key_form
 from lakebackup_jobs.logs.feeds.debezium_topics import Connector, own_changes
 from lakebackup_jobs.logs.feeds.moments import Moments
@@ -93,7 +93,7 @@ class DebeziumDecoder:
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See Decoder. Raises Damaged for what is no change event, Refused for what cannot be restored."""
-        messages = records.filter(records["value"].is_valid())
+        messages = without_tombstones(records)
         if len(messages):
             self._last_sent = messages["timestamp"][-1].as_py()
         try:

@@ -94,6 +94,11 @@ def ask(query: str, records: pa.RecordBatch, where: str) -> pa.Table:
     )
 
 
+def without_tombstones(records: pa.RecordBatch) -> pa.RecordBatch:
+    """The records that have a value; a converter may write none as JSON's null."""
+    return records.filter(pc.fill_null(pc.not_equal(records["value"], b"null"), fill_value=False))
+
+
 def _wrapped(texts: pa.Table, where: str) -> pa.ChunkedArray:
     """Which messages bring their schema."""
     begins = pc.fill_null(pc.match_substring_regex(texts["value"], _BEGINS_WITH_SCHEMA), fill_value=False)

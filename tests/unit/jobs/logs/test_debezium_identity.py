@@ -121,7 +121,8 @@ def test_a_table_keeps_what_is_known_of_its_key() -> None:
     [
         (["tenant1.dbo.orders"], {"tenant1"}),
         (["dbo.orders"], {"tenant1", "tenant2", "a.b"}),
-        (["tenant?.*.*"], {"tenant1", "tenant2"}),
+        (["tenant?.*"], {"tenant1", "tenant2"}),
+        (["tenant?.d*.*"], {"tenant1", "tenant2"}),
         (["*.*.*", "!tenant1.dbo.*"], {"tenant2", "a.b"}),
         (["`a.b`.dbo.orders"], {"a.b"}),
         (["!dbo.orders"], set()),

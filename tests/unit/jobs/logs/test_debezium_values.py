@@ -182,9 +182,11 @@ def test_columns_called_schema_and_payload_are_columns(storage: Storage, schemas
     assert [json.loads(row[2]) for row in rows(decoded)] == [{**key, "v": 1} for key in keys]
 
 
-def test_a_logical_message_outside_of_a_transaction_is_passed_over(storage: Storage) -> None:
+def test_messages_outside_of_transactions_and_tombstones_are_passed_over(storage: Storage) -> None:
     message = event("m", {"prefix": "audit"}, None, table="", schema="")
-    [decoded] = Flush(storage, ONE).decode(A, batch(message, event("c", {"id": 1}, {"id": 1}, 5)))
+    tombstones = ({"id": 1}, None), ({"id": 1}, b"null")
+    messages = message, *tombstones, event("c", {"id": 1}, {"id": 1}, 5)
+    [decoded] = Flush(storage, ONE).decode(A, batch(*messages))
     assert [row[1] for row in rows(decoded)] == [b'{"id":1}']
 
 
