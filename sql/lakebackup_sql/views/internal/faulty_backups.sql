@@ -7,7 +7,7 @@ LEFT ANTI JOIN raw_removals AS r ON c.destination = r.destination AND c.path = r
 LEFT ANTI JOIN emptied_backups AS e ON c.backup_id = e.backup_id
 WHERE c.mode <> 'keys'
   AND b.source_kind <> 'snapshot'
-  AND NOT startswith(c.path, CONCAT(b.source, '/backups/'))
+  AND split_part(c.path, '/', 2) <> 'backups'
 UNION
 SELECT b.backup_id
 FROM snapshot_files AS s

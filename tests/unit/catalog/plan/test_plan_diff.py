@@ -81,7 +81,7 @@ def engine() -> DuckEngine:
             for n in range(1, LAST + 1)
         ],
     )
-    for table in ("scopes", "removals"):
+    for table in ("scopes", "removals", "checks", "departures", "snapshot_files", "snapshot_departures"):
         give(made, table, [])
     return made
 

@@ -13,6 +13,7 @@ from tests.support.made_backups import MadeBackups, Record
 
 from lakebackup.plan.records import Span, Wanted, wanted
 from lakebackup.sql_engine.guard.check import check_select
+from lakebackup.sql_engine.guard.macros import all_macros
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.query import record_query as ask
 
@@ -121,6 +122,7 @@ def asked(
     )
     with duckdb.connect(":memory:") as brute:
         brute.execute("SET TimeZone = 'UTC'")
+        brute.execute("; ".join(f"CREATE MACRO {macro}" for macro in all_macros()))
         brute.register("records_1", table)
         yield reader, brute
 
