@@ -18,7 +18,7 @@ def point(scope: str, policy: str = "compact", **changes: Any) -> dict[str, Any]
     return {
         "scope": scope, "epoch": EPOCH, "backup_id": "b5", "generation": 2, "regions": 1, "replication": 1,
         "settings": json.dumps(settings), "end_ts": 5_000, "files": 4, "bytes": 400, "entries": 40,
-        "null_keys": 0, "compacted": False, "complete_ts": None, **changes,
+        "null_keys": 0, "compacted": False, **changes,
     }  # fmt: skip
 
 
