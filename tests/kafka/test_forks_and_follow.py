@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.support import kafka_truth as truth
 from tests.support.clusters import Cluster
 from tests.support.faults import rows_of, shown
 from tests.support.following import Following, following, kinds, until_stored
 from tests.support.kafka_truth import Record
-from tests.support.runs import Lab
+from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import Busy, Refused
 from lakebackup.recovery.rebuild import rebuild
@@ -119,6 +119,33 @@ def test_what_refuses_a_backup_ends_following(lab: Lab, topic: Make) -> None:
     with following(lab, name, on_gap="continue"):
         truth.until(lambda: len(shown(lab)["gaps"]) == 1, "the gap")
     assert kinds(lab) == ["full", "log"]
+
+
+def test_following_goes_on_beside_a_hanging_transaction_and_catches_up_when_it_is_aborted(
+    lab: Lab, topic: Make
+) -> None:
+    name, since = topic("hangs", partitions=2), now_ms() - 100_000
+    hanging = Producer({"bootstrap.servers": lab.bootstrap, "transactional.id": f"h-{name}"})
+    hanging.init_transactions(30)
+    truth.produce(lab.bootstrap, name, rows_of(2, 20))
+    hanging.begin_transaction()
+    hanging.produce(name, b"never committed", partition=0, timestamp=since)
+    hanging.flush(30)
+    truth.produce(lab.bootstrap, name, [Record(0, b"k", b"behind", (), since + i) for i in range(5)])
+    with following(lab, name) as run:
+        until_stored(run, lab, name)
+        for i in (1, 2):
+            truth.produce(lab.bootstrap, name, [Record(1, b"k", b"beside %d" % i, (), since)])
+            until_stored(run, lab, name)
+        assert lab.warnings.getvalue().count(f"topic {name}, partition 0: the backup ends at offset") == 1
+        assert lab.sql("SELECT restorable_ts FROM rpo") == [{"restorable_ts": since - 1}]
+        hanging.abort_transaction(30)
+        until_stored(run, lab, name)
+        truth.until(lambda: lab.sql("SELECT restorable_ts FROM rpo")[0]["restorable_ts"] > since, "promised")
+    assert sum(row.value == b"behind" for row in truth.contents(lab.bootstrap, name)[0]) == 5
+    result = run.join()
+    assert isinstance(result, dict), result
+    assert result["entries"] == 20 + 2 + 5
 
 
 TOPIC = "orders"

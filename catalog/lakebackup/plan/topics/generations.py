@@ -236,6 +236,8 @@ def _topic(row: Mapping[str, Any], held: Held) -> CompactTopic:
     stay = tombstones_stay_ms(settings)
     values = {
         **row,
+        # The new backup ends at `end_ts`, and that is the time up to which nothing is hidden.
+        "complete_ts": None,
         "generation": held.last + 1,
         "drop_before": row["end_ts"] - stay,
         "doubtful": is_compacted(settings) and held.longest_ms >= stay,

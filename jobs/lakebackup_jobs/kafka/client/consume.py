@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from lakebackup.errors import UsageProblem
+from lakebackup.errors import Refused, UsageProblem
 from lakebackup_jobs.kafka.admin.problems import (
     PASSING,
     UNKNOWN_TOPIC,
@@ -116,6 +116,7 @@ class Reader:
         With `roll_ms`, a block that `opens` a file begins where `Roll` closes the one before.
         Offsets may be missing (control records, aborted transactions, compaction). Raises
         Purged, NotFound, EnvironmentProblem; the last too after `patience` seconds without any progress.
+        Raises Refused where a header's name is not text.
         """
         from lakebackup_jobs.kafka.client import native as n
 
@@ -123,7 +124,7 @@ class Reader:
             return
         rd, roll = self._library, Roll(roll_ms)
         messages: Longs = np.zeros(16384, np.int64)
-        scratch: Longs = np.zeros(4, np.int64)
+        scratch: Longs = np.zeros(5, np.int64)
         state: Longs = np.zeros(n.STATE, np.int64)
         state[n.NEXT], state[n.STOP], state[n.YOUNGEST] = start, end, roll.youngest
         prefix: Bytes = np.frombuffer(record_prefix(topic, partition), np.uint8).copy()
@@ -181,6 +182,8 @@ class Reader:
                         elif why == n.TOO_YOUNG:
                             roll.over(int(state[n.NEED]))
                             state[n.YOUNGEST] = roll.youngest
+                        elif why == n.NOT_TEXT:
+                            raise _not_text(topic, partition, int(state[n.NEED]))
                         else:
                             break
                     done += int(counted.sums[0]) - records
@@ -253,6 +256,15 @@ class Reader:
         self._word = (code, text)
         if code not in PASSING:
             raise unknown(self._config, code, text, f"{topic}[{partition}] at offset {offset}")
+
+
+def _not_text(topic: str, partition: int, offset: int) -> Refused:
+    return Refused(
+        f"Topic {topic}, partition {partition}, offset {offset}: the name of a header is not UTF-8 text, or "
+        "has a NUL byte in it. Kafka's protocol wants text there, and so do data files.",
+        hint="Back up the topics without this one, or delete its records up to this offset "
+        "(kafka-delete-records).",
+    )
 
 
 class _Clients(local):

@@ -28,6 +28,7 @@ _timestamp = external("rd_kafka_message_timestamp", "l", "ll")
 _headers = external("rd_kafka_message_headers", "i", "ll")
 _header_count = external("rd_kafka_header_cnt", "l", "l")
 _header = external("rd_kafka_header_get_all", "i", "lllll")
+_header_by_name = external("rd_kafka_header_get", "i", "lllll")
 _destroy = external("rd_kafka_message_destroy", "v", "l")
 _produce = external("rd_kafka_produceva", "l", "lll")
 _headers_new = external("rd_kafka_headers_new", "l", "l")
@@ -39,9 +40,10 @@ _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = (
     getattr(librdkafka.Message, name).offset for name in ("payload", "len", "key", "key_len", "offset")
 )
 #: Why `encode` stopped.
-USED_UP, BLOCK_FULL, BLOCK_SMALL, ENDED, FAILED, TOO_YOUNG = range(6)
+USED_UP, BLOCK_FULL, BLOCK_SMALL, ENDED, FAILED, TOO_YOUNG, NOT_TEXT = range(7)
 #: Slots of its state: bytes in the block; next offset; end of the range; why; bytes needed, or the timestamp
-#: that is too young; first unread message; the youngest timestamp to take.
+#: that is too young, or the offset of a record whose header's name is not text; first unread message; the
+#: youngest timestamp to take.
 POSITION, NEXT, STOP, WHY, NEED, TAKEN, YOUNGEST, STATE = range(8)
 #: More than a record needs beside its topic, key, value and headers.
 _ROOM = 128
@@ -64,6 +66,46 @@ def _text_length(address: int) -> int:
 
 
 @compiled
+def is_utf8(address: int, length: int) -> bool:
+    """Whether bytes are UTF-8 as the Unicode standard has it: shortest forms, no surrogates."""
+    i = 0
+    while i < length:
+        lead = load8(address + i) & 0xFF
+        i += 1
+        if lead < 0x80:
+            continue
+        if lead < 0xC2 or lead > 0xF4:
+            return False
+        more = 1 if lead < 0xE0 else 2 if lead < 0xF0 else 3
+        if i + more > length:
+            return False
+        second = load8(address + i) & 0xFF
+        low = 0xA0 if lead == 0xE0 else 0x90 if lead == 0xF0 else 0x80
+        high = 0x9F if lead == 0xED else 0x8F if lead == 0xF4 else 0xBF
+        if second < low or second > high:
+            return False
+        for j in range(1, more):
+            if load8(address + i + j) & 0xC0 != 0x80:
+                return False
+        i += more
+    return True
+
+
+@compiled
+def _is_cut(headers: int, name: int, value: int, aside: int) -> bool:
+    """Whether a header's name goes on behind a NUL byte, where a C string ends.
+
+    librdkafka looks headers up by their whole names: it does not give this one's value for the part before.
+    """
+    i = 0
+    while _header_by_name(headers, i, name, aside, aside + 8) == 0:
+        if load64(aside) == value:
+            return False
+        i += 1
+    return True
+
+
+@compiled
 def encode(  # noqa: C901 (one pass over each message)
     messages: Longs, count: int, block: Bytes, state: Longs, prefix: Bytes, scratch: Longs, sums: Longs,
     low: Bytes, high: Bytes, hashes: Longs
@@ -74,7 +116,7 @@ def encode(  # noqa: C901 (one pass over each message)
 
     `state[WHY]` is why it stopped: all taken; the block is full (or `hashes`); it is too small for even one
     record (`state[NEED]`); the range's end was met; message `state[TAKEN]` is an error, which is left to the
-    caller; or its timestamp is above `state[YOUNGEST]`.
+    caller; its timestamp is above `state[YOUNGEST]`; or a header's name is not text, which Avro cannot hold.
     """
     base = block.ctypes.data
     at = state[POSITION]
@@ -112,7 +154,14 @@ def encode(  # noqa: C901 (one pass over each message)
             header_count = _header_count(headers)
             for j in range(header_count):
                 _header(headers, j, aside, aside + 8, aside + 16)
-                need += _text_length(scratch[0]) + scratch[2] + _HEADER_ROOM
+                length = _text_length(scratch[0])
+                need += length + scratch[2] + _HEADER_ROOM
+                if not is_utf8(scratch[0], length) or _is_cut(headers, scratch[0], scratch[1], aside + 24):
+                    why = NOT_TEXT
+                    break
+            if why == NOT_TEXT:
+                state[NEED] = offset
+                break
         if need > block.shape[0] - at or sums[ENTRIES] - sums[NULL_KEYS] == hashes.shape[0]:
             why = BLOCK_FULL if at > 0 else BLOCK_SMALL
             state[NEED] = need
