@@ -113,7 +113,7 @@ def test_two_prunes_and_a_backup_at_once(lab: Lab, topic: Make) -> None:
 def test_the_lease_of_a_killed_backup_ends_by_itself(lab: Lab, topic: Make, tmp_path: Path) -> None:
     name = topic("expires")
     truth.produce(lab.bootstrap, name, rows_of(1, 20))
-    with watched(tmp_path / "steps", kill_at=4), suppress(Killed, EnvironmentProblem):
+    with watched(tmp_path / "steps", kill_at="put begun.json"), suppress(Killed, EnvironmentProblem):
         lab.backup(name, lease_ttl_s=3.0)
 
     def free() -> bool:

@@ -59,6 +59,22 @@ def backups(lab: Lab) -> dict[int, dict[str, Any]]:
     return {row["number"]: row for row in lab.sql("SELECT * FROM backups")}
 
 
+def test_a_chain_that_lost_a_file_is_not_continued(lab: Lab, topic: Make, tmp_path: Path) -> None:
+    """No verify ran: the next backup lists what it would depend on, says what is gone, and is a full."""
+    name = topic("t", partitions=2)
+    fill(lab, name, 0)
+    first = lab.backup(name)["backup_id"]
+    lost = lab.sql("SELECT path FROM files WHERE role = 'data' ORDER BY path")[0]["path"]
+    (lab.folder / lost).unlink()
+    held = fill(lab, name, 1)
+    taken = lab.backup(name)
+    assert (taken["kind"], taken["entries"]) == ("full", len(held))
+    assert f"{lost} is missing" in lab.warnings.getvalue()
+    (point,) = lab.sql("SELECT backup_id FROM restore_points")
+    assert point["backup_id"] == taken["backup_id"] != first
+    assert restored(lab, name, tmp_path) == held
+
+
 def test_backups_of_one_level_become_one_and_then_all_one_full(lab: Lab, topic: Make, tmp_path: Path) -> None:
     name, other = topic("merged", partitions=2), topic("dropped")
     truths: dict[int, Found] = {}

@@ -105,6 +105,22 @@ def test_a_task_with_an_end_is_complete_there(lab: Lab, feed: ChangeFeed) -> Non
     assert [r for r in captured(str(lab.folder)) if (r[6] or 0) > middle] == []
 
 
+def test_a_job_says_at_its_start_what_was_lost_since(lab: Lab, feed: ChangeFeed) -> None:
+    """Several seconds: the next job of the task must look, and it captures with Spark."""
+    send(lab, feed)
+    task = LogTask(lab, feed.topic)
+    task.begin()
+    with task.run():
+        task.until_captured(feed.now)
+    lost = lab.sql("SELECT backup_id, path FROM files WHERE source = 'lab' AND format = 'log-arrow-1'")[0]
+    (lab.folder / lost["path"]).unlink()
+    send(lab, feed)
+    with task.run():
+        task.until_captured(feed.now)
+    assert f"{lost['path']} is missing" in lab.warnings.getvalue()
+    assert [log["backup_id"] for log in logs(lab) if not log["intact"]] == [lost["backup_id"]]
+
+
 @pytest.mark.long
 def test_tasks_side_by_side_with_filters_and_keys(lab: Lab, feed: ChangeFeed, tmp_path: Path) -> None:
     other = feed.create_table("private", "notes")

@@ -56,8 +56,9 @@ def notice_lost_objects(work: Workspace, reader: CatalogReader) -> CatalogReader
         work.writer().append(rows_of_commit)
     if not count:
         return reader
+    are = "is" if count == 1 else "are"
     work.reporter.warning(
-        f"{count} objects that the newest backup of {work.source} needs are not as written: {first}. "
+        f"{count} of the objects that the newest backup of {work.source} needs {are} not as written: {first}. "
         "The view unusable_backups names what cannot be restored; `lakebackup verify` looks again"
     )
     return work.reader()

@@ -14,6 +14,7 @@ from lakebackup.rows.base import TOPICS
 from lakebackup.rules import layout
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.admin.groups import Groups
+from lakebackup_jobs.lifecycle.lost_objects import notice_lost_objects
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import publish, result_of
 from lakebackup_jobs.lifecycle.stream import Stream
@@ -68,7 +69,7 @@ def follow(
     request = replace(request, log=True, source=source)
     work = Workspace(request, source, reporter, spark)
     with work.running("follow", TOPICS, lease=f"follow-{source}") as lease:
-        work.writer().prepare()
+        notice_lost_objects(work, work.writer().prepare())
         reporter.start(None, None, "follow")
         stream = _Following(work, request, every_s)
         try:

@@ -239,7 +239,11 @@ def require_parent_topics(
         )
 
 
-_WHY = {"chain": "a backup that it needs cannot be used", "aside": "another backup has replaced it"}
+_WHY = {
+    "chain": "a backup that it needs cannot be used",
+    "damaged": "a file that it needs is missing or damaged",
+    "aside": "another backup has replaced it",
+}
 
 
 def _why(row: Mapping[str, Any] | None) -> str:

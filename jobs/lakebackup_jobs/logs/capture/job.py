@@ -19,6 +19,7 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.lifecycle.identity import holder
+from lakebackup_jobs.lifecycle.lost_objects import notice_lost_objects
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs import skips, task
 from lakebackup_jobs.logs.task import LastError
@@ -65,6 +66,8 @@ def run(
         work = Workspace(request, request.name, reporter, spark)
         work.start_sql()
         destination_id(job.storage)
+        # Flushes follow each other too fast to list at each.
+        notice_lost_objects(work, work.reader())
         return job.run(work.spark)
     finally:
         job.lease.release()
