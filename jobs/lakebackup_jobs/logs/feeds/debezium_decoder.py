@@ -17,7 +17,7 @@ from lakebackup.errors import Damaged, EnvironmentProblem, Refused
 from lakebackup.formats.logs.events import DELETES, PUT, PUTS, TRUNCATES, WRITE, captured_schema, marks_schema
 from lakebackup_jobs.logs.feeds import Decoded, Range
 from lakebackup_jobs.logs.feeds.debezium_checks import check_form, check_rows
-from lakebackup_jobs.logs.feeds.debezium_json import EVENTS, ask, without_tombstones
+from lakebackup_jobs.logs.feeds.debezium_json import DIGESTS, EVENTS, ask, key_structures, without_tombstones
 from lakebackup_jobs.logs.feeds.debezium_tables import CapturedTable, TableName, Tables, key_form
 from lakebackup_jobs.logs.feeds.debezium_topics import Connector, own_changes
 from lakebackup_jobs.logs.feeds.moments import Moments
@@ -119,7 +119,7 @@ class DebeziumDecoder:
         self._count(events)
         changed = events.filter(pc.not_equal(events["op"], "m"))  # all but messages
         check_rows(changed, self._where, self._placeholder)
-        return Decoded(self._records(changed), self._marks(events), upto)
+        return Decoded(self._records(self._with_digests(changed, messages)), self._marks(events), upto)
 
     def skip(self, records: pa.RecordBatch) -> None:
         """See Decoder: events that name their transaction count among its events."""
@@ -163,11 +163,13 @@ class DebeziumDecoder:
     def _tied(self, events: pa.Table) -> pa.Table:
         """With what is known of the transactions, null where one is not known; `number`: that within it."""
         known: pa.Array | None = None
-        for column in ("transaction_db", "transaction"):
+        for column in ("transaction", "transaction_db"):
+            if known is not None and events[column].null_count == len(events):
+                continue
             keys = _flat(events[column], pa.string()).dictionary_encode()
             rows = pa.array([self._index.get(key) for key in keys.dictionary.to_pylist()], pa.int64())
             rows = rows.take(keys.indices)
-            known = rows if known is None else pc.coalesce(known, rows)
+            known = rows if known is None else pc.coalesce(rows, known)
         for name in ("seq", "ts", "done", "count", "begun_again"):
             events = events.append_column(name, self._ends[name].take(known))
         return events.append_column("number", events["sub"])
@@ -275,6 +277,17 @@ class DebeziumDecoder:
             pa.table([pa.array(seq[starts]), pa.array(sub[starts]), pa.array(sub[ends])], schema=SEEN)
         )
 
+    def _with_digests(self, events: pa.Table, messages: pa.RecordBatch) -> pa.Table:
+        """With what tells rows without a key from others."""
+        keyless = events["key"].is_null()
+        column = pa.chunked_array([pa.nulls(len(events), pa.string())])
+        if pc.any(keyless).as_py():
+            offsets = events["offset"].filter(keyless).combine_chunks()
+            digests = ask(DIGESTS, messages.filter(pc.is_in(messages["offset"], offsets)), self._where)
+            at = pc.index_in(events["offset"], digests["offset"].combine_chunks())
+            column = digests["digest"].combine_chunks().take(at.combine_chunks())
+        return events.append_column("digest", column)
+
     def _records(self, events: pa.Table) -> pa.RecordBatch:
         n, op = len(events), events["op"]
         truncates = pc.equal(op, "t")
@@ -310,7 +323,8 @@ class DebeziumDecoder:
         """The number of the table of each event. Raises Refused for a table that got another key."""
         keyed = pc.not_equal(events["op"], "t")
         columns = [events[name] for name in ("store", "kind", "db", "schema", "name")]
-        columns.append(pc.if_else(keyed, events["key_form"], "t"))
+        structures = key_structures(events["key"])
+        columns.append(pc.if_else(keyed, structures, "t"))
         texts = (_flat(pc.fill_null(column, "\1"), pa.string()) for column in columns)
         kinds = pc.binary_join_element_wise(*texts, "\0").dictionary_encode()
         ts, indices = events["commit_ts"].to_numpy(), kinds.indices.to_numpy()
@@ -320,7 +334,7 @@ class DebeziumDecoder:
             first = {name: events[name][int(rows[0])].as_py() for name in events.schema.names}
             name = TableName(first["db"], first["schema"], first["name"])
             number = self._known_tables.number(first["store"], name)
-            key = None if first["op"] == "t" else key_form(first["key_form"])
+            key = None if first["op"] == "t" else key_form(structures[int(rows[0])].as_py())
             where = f"{self._where} offset {first['offset']}"
             self._known_tables = self._known_tables.with_tables([(number, CapturedTable(name, key))], where)
             self._met[number] = self._known_tables.by_number[number]

@@ -79,7 +79,10 @@ class Placeholder:
 
     def _is_in(self, text: str) -> bool:
         # Only the connector makes these texts: not deeper than the columns of a table.
-        parts: list[Any] = [json.loads(text)]
+        try:
+            parts: list[Any] = [json.loads(text)]
+        except ValueError:  # a row that is no JSON, with the text of a placeholder
+            return True
         while parts:
             part = parts.pop()
             if isinstance(part, dict):
