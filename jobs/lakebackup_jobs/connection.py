@@ -81,10 +81,10 @@ class Connection:
     """A destination and its catalog. Every question sees the catalog as it is then, or as it was at `as_of`
     (us since 1970). For one thread at a time.
 
-    `spark`: what answers instead of DuckDB, and runs restores. `fallback`: makes the session for a question
-    that DuckDB cannot answer as Spark would; without it such a question is refused. `bounded`: a question may
-    not make the process grow by more than 2 GiB. `give_up`: see `Limits`. `warn` hears, once, that the
-    catalog is behind.
+    `spark`: what answers instead of DuckDB, and runs restores. `fallback`: makes, once, the session for
+    questions that DuckDB cannot answer as Spark would, and hears why the first needs it; without it such a
+    question is refused. `bounded`: a question may not make the process grow by more than 2 GiB. `give_up`:
+    see `Limits`. `warn` hears, once, that the catalog is behind.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Connection:
         settings: Settings,
         *,
         spark: SparkSession | MakeSession | None = None,
-        fallback: MakeSession | None = None,
+        fallback: Callable[[NeedsSpark], SparkSession] | None = None,
         as_of: int | None = None,
         bounded: bool = False,
         give_up: Callable[[TimedOut], None] | None = None,
@@ -273,12 +273,13 @@ class Connection:
 
     def _start_fallback(self, why: NeedsSpark) -> None:
         """Raises EnvironmentProblem, which says what needs Spark, where there is none."""
+        if self._fallback_session is not None or self._fallback is None:
+            return
         try:
-            self._given()
+            self._fallback_session = self._fallback(why)
         except EnvironmentProblem as error:
-            hint = error.hint
             raise EnvironmentProblem(
-                f"{why.message}\nSpark cannot be started: {error.message}", hint=hint
+                f"{why.message}\nSpark cannot be started: {error.message}", hint=error.hint
             ) from error
 
     def _given(self) -> SparkSession:
@@ -286,8 +287,6 @@ class Connection:
             if callable(self._spark):
                 self._spark = self._spark()
             return self._spark
-        if self._fallback_session is None and self._fallback is not None:
-            self._fallback_session = self._fallback()
         return cast("SparkSession", self._fallback_session)
 
     def _session(self) -> SparkSession:

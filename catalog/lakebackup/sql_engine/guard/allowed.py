@@ -126,7 +126,6 @@ SIZES = {
     "array_repeat": 1,
     "range": -1,
     "sequence": 1,
-    "stack": 0,
 }
 MOST = 1_000_000
 

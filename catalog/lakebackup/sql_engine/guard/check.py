@@ -219,18 +219,18 @@ def _records(tree: exp.Expr, sql: str, *, allowed: bool) -> tuple[RecordsCall, .
     return take_calls(tree)
 
 
-def _parse(text: str, sql: str) -> exp.Expr:  # noqa: C901 - one check after another
+def _parse(text: str, sql: str) -> exp.Expr:
     """The syntax tree of a text; errors show `sql`, whose places are the same."""
     import sqlglot
-    from sqlglot import exp
+    from sqlglot import TokenType, exp
     from sqlglot.errors import ErrorLevel, SqlglotError
 
     # It warns of syntax that it does not know, which is refused below.
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
-    from lakebackup.sql_engine.guard.dialect import Asked
+    from lakebackup.sql_engine.guard.dialect import Asked, without_limit_all
 
     tokens = sqlglot.tokenize(text, dialect=Asked)
-    while tokens and tokens[-1].token_type is sqlglot.TokenType.SEMICOLON:
+    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
     if not tokens:
         raise UsageProblem("There is no SQL.", hint="Write one SELECT.")
@@ -238,40 +238,32 @@ def _parse(text: str, sql: str) -> exp.Expr:  # noqa: C901 - one check after ano
         raise UsageProblem(f"The SQL has {len(tokens)} words and signs; at most {_MAX_TOKENS} are read.")
     depth, before = 0, tokens[0]
     for token in tokens:
-        if before is not token and before.token_type is token.token_type is sqlglot.TokenType.STRING:
+        if before is not token and before.token_type is token.token_type is TokenType.STRING:
             place = (token.start, token.end)
             raise wrong(sql, place, "Two texts stand side by side.", 'A quote in text: "it\'s".')
-        if token.token_type is sqlglot.TokenType.HEX_STRING and not _BYTES.fullmatch(
-            text, token.start, token.end + 1
-        ):
+        bytes_ = token.token_type is TokenType.HEX_STRING
+        if bytes_ and not _BYTES.fullmatch(text, token.start, token.end + 1):
             place = (token.start, token.end)
             raise wrong(sql, place, "Bytes are not written like this.", "Write hexadecimal digits: x'00ff'.")
         before = token
-        depth += (token.token_type is sqlglot.TokenType.L_PAREN) - (
-            token.token_type is sqlglot.TokenType.R_PAREN
-        )
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         if depth > _MAX_DEPTH:
             raise RecursionError
-    starts = (sqlglot.TokenType.SELECT, sqlglot.TokenType.WITH, sqlglot.TokenType.L_PAREN)
-    if tokens[0].token_type not in starts or any(t.token_type is sqlglot.TokenType.SEMICOLON for t in tokens):
-        second = next((t for t in tokens if t.token_type is sqlglot.TokenType.SEMICOLON), tokens[0])
-        raise wrong(
-            sql,
-            (second.start, second.end),
-            "Only one SELECT can be run here.",
-            "Or SHOW TABLES, DESCRIBE a table, EXPLAIN a SELECT. Nothing else, and no second statement.",
-        )
+    starts = (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN)
+    if tokens[0].token_type not in starts or any(t.token_type is TokenType.SEMICOLON for t in tokens):
+        second = next((t for t in tokens if t.token_type is TokenType.SEMICOLON), tokens[0])
+        place = (second.start, second.end)
+        hint = "Or SHOW TABLES, DESCRIBE a table, EXPLAIN a SELECT. Nothing else, and no second statement."
+        raise wrong(sql, place, "Only one SELECT can be run here.", hint)
     try:
         found = sqlglot.parse(text, dialect=Asked, error_level=ErrorLevel.IMMEDIATE)
     except (SqlglotError, RecursionError):
         raise
     except Exception as error:  # the parser stumbles over some wrong SQL
         raise wrong(sql, whole(sql), "The SQL cannot be read.", "Write it as Spark SQL.") from error
-    # A comment after the last semicolon makes one more, empty statement.
+    # A comment after the last semicolon is one more, empty statement.
     (tree,) = (statement for statement in found if statement and not isinstance(statement, exp.Semicolon))
-    for limit in list(tree.find_all(exp.Limit)):
-        if isinstance(limit.expression, exp.Var) and limit.expression.name.upper() == "ALL":
-            limit.pop()
+    without_limit_all(tree)
     return tree
 
 
@@ -365,6 +357,10 @@ class _Check:
 
         name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
         name = {"pad": "lpad", "generate_series": "sequence"}.get(name, name)
+        if name == "stack":  # Spark writes code for each row
+            rows, *values = node.iter_expressions()
+            if not (isinstance(rows, exp.Literal) and rows.name.isdigit() and int(rows.name) <= len(values)):
+                self._refuse(rows, "stack makes a written number of rows, at most one a value")
         if name not in SIZES or name == "range":
             return
         for number in (one for one in node.iter_expressions() if isinstance(one, exp.Literal)):

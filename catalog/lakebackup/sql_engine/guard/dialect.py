@@ -85,6 +85,13 @@ class Asked(Spark):
         FUNCTIONS = {name: made for name, made in SparkParser.FUNCTIONS.items() if name not in _BY_NAME}  # noqa: RUF012
 
 
+def without_limit_all(tree: exp.Expr) -> None:
+    """Take out LIMIT ALL, which limits nothing."""
+    for limit in list(tree.find_all(exp.Limit)):
+        if isinstance(limit.expression, exp.Var) and limit.expression.name.upper() == "ALL":
+            limit.pop()
+
+
 def named(tree: exp.Expr) -> None:
     """Give the columns that have no name one made of their own words: sum_bytes for sum(bytes).
 

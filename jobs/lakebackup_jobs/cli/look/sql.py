@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.errors import TimedOut
+    from lakebackup.errors import NeedsSpark, TimedOut
     from lakebackup_jobs.connection import Connection
     from lakebackup_jobs.query.answer import Answer
     from lakebackup_jobs.query.record_query import Reading
@@ -80,9 +80,22 @@ def _connection(call: Call, engine: str) -> Connection:
         finally:
             call.report.clear()
 
+    def fallback(why: NeedsSpark) -> SparkSession:
+        from lakebackup_jobs.runtime.terminal_text import visible
+
+        if not call.json:
+            message = visible(why.message.splitlines()[0].rstrip("."))
+            call.report.clear()
+            typer.echo(f"{message}. Starting Spark.", err=True)
+        return session()
+
     by_spark = engine == "spark" or (engine == "auto" and bool(call.flags["remote"]))
-    spark, fallback = (session, None) if by_spark else (None, session if engine == "auto" else None)
-    return call.connection(spark=spark, fallback=fallback, bounded=True, give_up=_give_up(call.json))
+    return call.connection(
+        spark=session if by_spark else None,
+        fallback=fallback if engine == "auto" and not by_spark else None,
+        bounded=True,
+        give_up=_give_up(call.json),
+    )
 
 
 def _shell(call: Call, connection: Connection, timeout: str) -> None:

@@ -56,11 +56,11 @@ def test_a_catalog_that_is_not_there_is_not_found(tmp_path: Path) -> None:
 
 
 def test_a_log_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
-    log = tmp_path / "backups" / "_delta_log"
+    log = tmp_path / "audit" / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020d}.json").write_text('{"metaData": {"id"')
     with pytest.raises(Damaged, match="log of the table"):
-        DuckEngine(str(tmp_path)).query("list_backups", source=None)
+        DuckEngine(str(tmp_path)).select(check_select("SELECT * FROM audit", view_columns()))
 
 
 def test_what_needs_too_much_memory_is_stopped(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_only_what_a_statement_reads_is_opened() -> None:
         "files",
         "backups",
     }
-    assert steps(load("queries", "find_backups")) == ("raw_backups", "backups")
+    assert steps(load("queries", "rebuild_left_out")) == ("raw_audit", "audit")
     assert set(steps(load("queries", "list_files"))) == {
         "raw_backups", "raw_files", "raw_removals", "emptied_backups", "files",
     }  # fmt: skip

@@ -8,18 +8,22 @@ import sys
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.command_line import Commands
 from tests.support.made_backups import MadeBackups, Record
 
 import lakebackup
-from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
+from lakebackup.errors import EnvironmentProblem, NeedsSpark, NotFound, UsageProblem
 from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup.requests import Request
 from lakebackup.rules.times import format_ts
 from lakebackup_jobs.cli.output.rows import json_line
-from lakebackup_jobs.connection import RestoreOptions
+from lakebackup_jobs.connection import Connection, RestoreOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BEGAN = 1_795_262_400_000
 COUNT = "SELECT count(*) AS n FROM files"
@@ -150,3 +154,86 @@ def test_the_library_alone_loads_no_jobs() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert not loaded & {"lakebackup_jobs", "duckdb", "pyarrow", "pydantic", "pyspark"}
+
+
+def test_a_select_that_duckdb_answers_starts_no_spark(made: MadeBackups) -> None:
+    reasons: list[NeedsSpark] = []
+    assert _with_absent_spark(made, reasons).sql(COUNT).rows() == [{"n": 2}]
+    assert reasons == []
+
+
+@pytest.mark.parametrize(
+    ("select", "why"),
+    [
+        (r"SELECT split('a.b.c', '[.]', 2) AS s", "The function split runs on Spark only."),
+        ("SELECT avg(CAST(partition AS DECIMAL(9, 2))) AS v FROM records('orders')", "it needs Spark"),
+    ],
+)
+def test_a_select_that_needs_spark_says_so_where_spark_cannot_start(
+    made: MadeBackups, select: str, why: str
+) -> None:
+    """The first is known before it runs, the second as it runs."""
+    reasons: list[NeedsSpark] = []
+    with pytest.raises(EnvironmentProblem, match="Spark cannot be started: No Java") as error:
+        _with_absent_spark(made, reasons).sql(select).rows()
+    assert why in error.value.message
+    assert error.value.hint == "Install a JDK."
+    assert [why in reason.message for reason in reasons] == [True]
+
+
+def test_a_select_that_is_wrong_starts_no_spark(made: MadeBackups) -> None:
+    reasons: list[NeedsSpark] = []
+    for select in ("SELECT colour FROM backups", "SELECT 1 / 0 AS v", "SELECT getenv('HOME') AS v"):
+        with pytest.raises(UsageProblem):
+            _with_absent_spark(made, reasons).sql(select).rows()
+    assert reasons == []
+
+
+def test_without_a_way_to_spark_the_select_is_refused(made: MadeBackups) -> None:
+    with pytest.raises(NeedsSpark, match="runs on Spark only") as error:
+        lakebackup.connect(str(made.folder)).sql(r"SELECT split('a.b.c', '[.]', 2) AS s").rows()
+    assert "engine=spark" in error.value.hint
+
+
+def test_the_command_says_what_needs_spark_and_that_there_is_no_java(
+    made: MadeBackups, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    ask = ["sql", "--repo", str(made.folder), "SELECT split('a.b.c', '[.]', 2) AS s"]
+    code, out, err = Commands(capsys).run(*ask)
+    assert (code, out) == (6, "")
+    assert err.startswith("The function split runs on Spark only. Starting Spark.\n")
+    assert "No Java found" in err
+    code, out, err = Commands(capsys).run(*ask, "--json")
+    assert (code, out) == (6, "")
+    assert "No Java found" in json.loads(err)["message"]
+    assert "--engine spark" in Commands(capsys).fails(2, *ask, "--engine", "duckdb")
+
+
+def test_a_restore_by_select_never_takes_spark_by_itself(
+    made: MadeBackups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    select = "SELECT path FROM files WHERE soundex(path) = 'A000'"
+    words = [
+        "restore",
+        "topics",
+        "--repo",
+        made.folder,
+        "--select",
+        select,
+        "--to",
+        "dir:/nowhere",
+        "--dry-run",
+    ]
+    assert "--engine spark" in Commands(capsys).fails(2, *words)
+
+
+def _with_absent_spark(made: MadeBackups, reasons: list[NeedsSpark]) -> Connection:
+    """A connection that may take Spark, which cannot be started; `reasons` gets why it was to be."""
+
+    def session(why: NeedsSpark) -> SparkSession:
+        reasons.append(why)
+        raise EnvironmentProblem("No Java found.", hint="Install a JDK.")
+
+    return Connection(lakebackup.connect(str(made.folder)).settings, fallback=session)
