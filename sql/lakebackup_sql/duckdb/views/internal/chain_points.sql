@@ -1,4 +1,4 @@
--- e79983064dac9247 backups floors own_kinds raw_scopes scope_floors
+-- 8cbf24ae240329f9 backups floors own_kinds raw_scopes scope_floors
 SELECT
   p.source,
   p.scope,
@@ -28,8 +28,8 @@ SELECT
 FROM (
   SELECT
     b.source,
-    s.scope,
-    s.epoch,
+    b.scope,
+    b.epoch,
     b.destination,
     b.backup_id,
     b.base,
@@ -37,10 +37,10 @@ FROM (
     b.place,
     b.link,
     b.kind,
-    s.regions,
-    s.replication,
-    s.settings,
-    s.generation,
+    b.regions,
+    b.replication,
+    b.settings,
+    b.generation,
     b.ts_domain,
     CASE
       WHEN NOT b.source_kind IN ('snapshot', 'queues')
@@ -60,17 +60,52 @@ FROM (
       ELSE COALESCE(LAG(b.end_ts) OVER points, -1)
     END AS covers_from,
     LEAD(b.number) OVER points IS NULL AS newest
-  FROM raw_scopes AS s
-  JOIN backups AS b
-    ON s.backup_id = b.backup_id
-  LEFT JOIN scope_floors AS l
-    ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
-  WHERE
-    b.state = 'complete'
-    AND b.chained
-    AND b.source_kind <> 'changes'
-    AND s.generation >= COALESCE(l.generation, 0)
-  WINDOW points AS (PARTITION BY b.source, s.scope ORDER BY b.place NULLS FIRST, b.number NULLS FIRST)
+  FROM (
+    SELECT
+      t.source,
+      s.scope,
+      s.epoch,
+      t.destination,
+      t.backup_id,
+      t.base,
+      t.number,
+      t.place,
+      t.link,
+      t.kind,
+      s.regions,
+      s.replication,
+      s.settings,
+      s.generation,
+      t.ts_domain,
+      t.source_kind,
+      t.start_ts,
+      CASE
+        WHEN s.complete_ts IS NULL
+        THEN t.end_ts
+        ELSE GREATEST(
+          s.complete_ts,
+          COALESCE(
+            MAX(COALESCE(s.complete_ts, t.end_ts)) OVER (
+              PARTITION BY t.source, s.scope
+              ORDER BY t.place NULLS FIRST, t.number NULLS FIRST
+              ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ),
+            -1
+          )
+        )
+      END AS end_ts
+    FROM raw_scopes AS s
+    JOIN backups AS t
+      ON s.backup_id = t.backup_id
+    LEFT JOIN scope_floors AS l
+      ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
+    WHERE
+      t.state = 'complete'
+      AND t.chained
+      AND t.source_kind <> 'changes'
+      AND s.generation >= COALESCE(l.generation, 0)
+  ) AS b
+  WINDOW points AS (PARTITION BY b.source, b.scope ORDER BY b.place NULLS FIRST, b.number NULLS FIRST)
   UNION ALL
   SELECT
     c.source,
@@ -108,6 +143,11 @@ FROM (
   WHERE
     c.kind <> 'log'
     OR (
-      NOT c.start_ts IS NULL AND c.end_ts > GREATEST(c.start_ts, c.low)
+      c.source_kind = 'changes'
+      AND NOT c.start_ts IS NULL
+      AND c.end_ts > GREATEST(c.start_ts, c.low)
+    )
+    OR (
+      c.source_kind <> 'changes' AND c.start_ts <= c.end_ts
     )
 ) AS p
