@@ -191,24 +191,6 @@ def test_a_message_that_nobody_understands_is_left_out_on_record(social: Social)
     assert (entry["subject"], json.loads(entry["detail"])["position"]) == ("social", 1)
 
 
-def test_a_chain_that_lost_messages_is_not_continued(social: Social) -> None:
-    """No verify ran: the next backup lists what it would depend on."""
-    full = social.full()["backup_id"]
-    social.send(social.delta)
-    lost = social.backup("incremental")["backup_id"]
-    (file,) = social.rows(f"SELECT path FROM files WHERE backup_id = '{lost}' AND role = 'data'")
-    (social.place / file["path"]).unlink()
-    social.send(social.delta)
-    with pytest.raises(NeedsFull, match=f"{lost} cannot be continued: a file that it needs is missing"):
-        social.backup("incremental")
-    assert f"{file['path']} is missing" in social.warnings.getvalue()
-    (whole,) = social.rows("SELECT backup_id FROM backups WHERE source = 'social' AND intact")
-    assert whole["backup_id"] == full
-    assert social.full()["kind"] == "full"
-    social.send(social.delta)
-    assert social.backup("incremental")["entries"] == 1
-
-
 def test_a_differential_of_messages_that_only_backups_have_is_refused(social: Social) -> None:
     social.full()
     for _ in range(3):

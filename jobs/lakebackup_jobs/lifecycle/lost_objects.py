@@ -58,8 +58,8 @@ def notice_lost_objects(work: Workspace, reader: CatalogReader) -> CatalogReader
         return reader
     are = "is" if count == 1 else "are"
     work.reporter.warning(
-        f"{count} of the objects that the newest backup of {work.source} needs {are} not as written: "
-        f"{first}. The view unusable_backups names what cannot be restored; `lakebackup verify` looks again"
+        f"{count} of the objects that the last backup of {work.source} needs {are} not as written: {first}. "
+        "The view unusable_backups names what cannot be restored; `lakebackup verify` looks again"
     )
     return work.reader()
 
