@@ -31,7 +31,7 @@ def notice_lost_objects(work: Workspace, reader: CatalogReader) -> CatalogReader
 
     Returns the catalog with what was found; `reader` itself when nothing is lost. Raises EnvironmentProblem.
     """
-    folder = f"{layout.check_source(work.source)}/"
+    folder = layout.source_folder(work.source)
     now = datetime.now(UTC)
     check_id, at = layout.new_backup_id(now), time.time_ns() // 1000
     needed = reader.query("objects_needed", source=work.source, destination=work.destination, folder=folder)
