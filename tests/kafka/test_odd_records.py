@@ -14,6 +14,7 @@ from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab
 
+import lakebackup
 from lakebackup.errors import Refused
 from lakebackup.rules.retention import Limits
 from lakebackup_jobs.demo.broker import Broker
@@ -99,7 +100,8 @@ def test_odd_records_come_back_from_every_kind_of_backup(
     assert (done["entries"], done["gaps"]) == (2 * len(TIMES) - 1, 0)
 
     # A query of a person gets the times that its calendar has, and all as numbers.
-    rows = lab.sql(f"SELECT ts, time, headers FROM records('{name}') ORDER BY kafka_offset")
+    with lakebackup.connect(str(lab.folder)) as connection:
+        rows = connection.sql(f"SELECT ts, time, headers FROM records('{name}') ORDER BY kafka_offset").rows()
     assert [row["ts"] for row in rows] == TIMES
     assert json.loads(rows[1]["headers"]) == [["a", None], ["a", ""], ["a", "1"]]
     assert json.loads(rows[3]["headers"]) == [["traceparent", {"hex": "ff0080"}]]
