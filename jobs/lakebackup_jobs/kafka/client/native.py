@@ -76,18 +76,18 @@ def is_utf8(address: int, length: int) -> bool:
             continue
         if lead < 0xC2 or lead > 0xF4:
             return False
-        more = 1 if lead < 0xE0 else 2 if lead < 0xF0 else 3
-        if i + more > length:
+        tail = 1 if lead < 0xE0 else 2 if lead < 0xF0 else 3
+        if i + tail > length:
             return False
         second = load8(address + i) & 0xFF
         low = 0xA0 if lead == 0xE0 else 0x90 if lead == 0xF0 else 0x80
         high = 0x9F if lead == 0xED else 0x8F if lead == 0xF4 else 0xBF
         if second < low or second > high:
             return False
-        for j in range(1, more):
+        for j in range(1, tail):
             if load8(address + i + j) & 0xC0 != 0x80:
                 return False
-        i += more
+        i += tail
     return True
 
 

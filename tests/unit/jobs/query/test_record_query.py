@@ -184,6 +184,27 @@ def test_joins_subqueries_and_the_catalog_beside_them(made: MadeBackups) -> None
     assert rows(made, sql) == [{"key": "k1", "n": 2, "value": "bill", "entries": 1}]
 
 
+#: When the backup of the odd times ends.
+END_TS = 1_795_810_000_000
+
+
+def test_times_of_no_calendar_are_numbers_and_no_record_of_the_future_moves_a_promise(
+    made: MadeBackups,
+) -> None:
+    times = [-1, -7, 1, END_TS, 1000 * END_TS, 253_402_300_800_000]
+    made.backup(
+        [[Record(0, offset, ts, b"k", b"v", (("", b"x"),)) for offset, ts in enumerate(times)]], end_ts=END_TS
+    )
+    records = rows(made, "SELECT ts, time, headers FROM records('orders') ORDER BY kafka_offset")
+    assert [row["ts"] for row in records] == times
+    assert {row["headers"] for row in records} == {'[["", "x"]]'}
+    assert [row["time"] and row["time"].isoformat() for row in records] == [
+        None, None, "1970-01-01T00:00:00.001000", "2026-11-27T20:06:40", None, None,
+    ]  # fmt: skip
+    assert rows(made, "SELECT to_ts FROM coverage") == [{"to_ts": END_TS}]
+    assert rows(made, "SELECT covered_ts FROM rpo") == [{"covered_ts": END_TS}]
+
+
 def test_a_time_is_of_no_machine(made: MadeBackups, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
     made.backup([run(0, 10)])
