@@ -78,10 +78,12 @@ def _record(work: Workspace, source_kind: str | None, run: FailedRun, started: i
 
 
 def _is_known(work: Workspace, catalog: CatalogReader) -> bool:
-    """Whether a source has backups or a policy, or its first backup was begun."""
+    """Whether a source has backups or a policy, or its first backup was begun, now or before."""
     queries = ("source_kinds", "policy_in_force")
-    return any(catalog.rows(query, source=work.source) for query in queries) or work.storage.exists(
-        layout.in_progress_path(work.source)
+    return (
+        work.has_begun
+        or any(catalog.rows(query, source=work.source) for query in queries)
+        or work.storage.exists(layout.in_progress_path(work.source))
     )
 
 

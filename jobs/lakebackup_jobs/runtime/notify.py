@@ -46,7 +46,7 @@ VARIABLE = "LAKEBACKUP_EVENT_"
 _TOO_MANY_REQUESTS = 429
 # Shorter ones may be any word of a message.
 _SHORTEST_SECRET = 4
-_USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
+_USER_INFO = re.compile(r"(?<=://)[^/\s]+@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
