@@ -55,7 +55,7 @@ def _append(call: Call, verb: str, error: Exception | None) -> None:
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.identity import audit_entry, origin
-    from lakebackup_jobs.runtime.notify import secrets_of, without_secrets
+    from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
 
     secrets = secrets_of(call.settings)
     if CatalogReader.open(*call.places) is None:

@@ -13,6 +13,7 @@ from lakebackup.rules import layout
 from lakebackup.store.behind import require_current
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.lifecycle.identity import holder, origin
+from lakebackup_jobs.runtime.masking import secrets_in, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,9 +59,6 @@ def _record_end(work: Workspace, source_kind: str | None, run: FailedRun, starte
 
 
 def _record(work: Workspace, source_kind: str | None, run: FailedRun, started: int, error: Exception) -> None:
-    # A run that succeeds does not wait for the modules that send notifications.
-    from lakebackup_jobs.runtime.notify import secrets_in, without_secrets
-
     catalog = work.existing()
     if catalog is None:
         return
