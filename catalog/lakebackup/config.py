@@ -39,7 +39,8 @@ MASK = "****"
 _SLOWEST = 1024
 
 _SECRET = re.compile(
-    r"passw|secret|jaas|token|credential|private|(^|\.)access\.?key|(^|\.)ssl\.key\.pem$|^sasl\.oauthbearer\.",
+    r"passw|secret|jaas|token|credential|private|signature|user\.info$|account\.?key|(^|\.)access\.?key"
+    r"|(^|\.)ssl\.(key\.pem|keystore\.key)$|[?&]sig$|^sasl\.oauthbearer\.",
     re.IGNORECASE,
 )
 

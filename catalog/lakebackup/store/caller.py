@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: The outcome of what ended well.
 OK = "ok"
-_USER_INFO = re.compile(r"(?<=//)[^/@\s]+(?=@)")
+_USER_INFO = re.compile(r"(?<=//)[^/\s]+(?=@)")
 _SHORTEST_SECRET = 4
 _MOST_TEXT = 4_000
 
@@ -70,8 +70,8 @@ def without_secrets(words: Sequence[str]) -> list[str]:
         if before.startswith("--") and "=" not in before and is_secret(before):
             shown = MASK
         else:
-            # Both of sasl.password=… and --kafka-property=sasl.password=….
-            parts = word.split("=", 2)
+            # In sasl.password=…, --kafka-property=sasl.password=… and s3://bucket?region=…&secret_key=….
+            parts = word.split("=")
             secret = next((at for at, name in enumerate(parts[:-1], 1) if is_secret(name)), None)
             shown = word if secret is None else "=".join([*parts[:secret], MASK])
         for value in known:

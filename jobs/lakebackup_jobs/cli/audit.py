@@ -55,18 +55,23 @@ def _append(call: Call, verb: str, error: Exception | None) -> None:
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import CatalogWriter
     from lakebackup_jobs.lifecycle.identity import audit_entry, origin
-    from lakebackup_jobs.runtime.notify import secrets_of, without_secrets
+    from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
 
+    secrets = secrets_of(call.settings)
     if CatalogReader.open(*call.places) is None:
         return
     outcome = OK
     if error is not None:
-        outcome = without_secrets(f"{type(error).__name__}: {error}", secrets_of(call.settings))[:_MOST_TEXT]
+        outcome = without_secrets(f"{type(error).__name__}: {error}", secrets)[:_MOST_TEXT]
     sources = (call.outcome.get("source"), getattr(call.job_request, "source", None), call.own.get("source"))
     subject = next(filter(None, sources), "")
     writer = CatalogWriter(None, *call.places)
     writer.migrate()
     detail = {"request": origin(call.job_request), **_scalars(call.outcome)}
+    detail = {
+        name: without_secrets(value, secrets) if isinstance(value, str) else value
+        for name, value in detail.items()
+    }
     entry = audit_entry(verb, str(subject), detail, outcome=outcome)
     writer.append_audit(entry, wait_s=_WAIT_S)
 

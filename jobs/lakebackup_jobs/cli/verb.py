@@ -291,7 +291,8 @@ class Call:
 
         if settings.notify == NotifyOptions():
             return
-        from lakebackup_jobs.runtime.notify import Event, secrets_of, send, without_secrets
+        from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
+        from lakebackup_jobs.runtime.notify import Event, send
 
         text, code = str(error), 0 if error is None else 1
         if isinstance(error, LakebackupError):

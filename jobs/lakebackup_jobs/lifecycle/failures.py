@@ -13,6 +13,7 @@ from lakebackup.rules import layout
 from lakebackup.store.behind import require_current
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.lifecycle.identity import holder, origin
+from lakebackup_jobs.runtime.masking import secrets_in, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,9 +59,6 @@ def _record_end(work: Workspace, source_kind: str | None, run: FailedRun, starte
 
 
 def _record(work: Workspace, source_kind: str | None, run: FailedRun, started: int, error: Exception) -> None:
-    # A run that succeeds does not wait for the modules that send notifications.
-    from lakebackup_jobs.runtime.notify import secrets_in, without_secrets
-
     catalog = work.existing()
     if catalog is None:
         return
@@ -78,10 +76,12 @@ def _record(work: Workspace, source_kind: str | None, run: FailedRun, started: i
 
 
 def _is_known(work: Workspace, catalog: CatalogReader) -> bool:
-    """Whether a source has backups or a policy, or its first backup was begun."""
+    """Whether a source has backups or a policy, or its first backup was begun, now or before."""
     queries = ("source_kinds", "policy_in_force")
-    return any(catalog.rows(query, source=work.source) for query in queries) or work.storage.exists(
-        layout.in_progress_path(work.source)
+    return (
+        work.has_begun
+        or any(catalog.rows(query, source=work.source) for query in queries)
+        or work.storage.exists(layout.in_progress_path(work.source))
     )
 
 

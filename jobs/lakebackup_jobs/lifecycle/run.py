@@ -190,6 +190,7 @@ class Life(Generic[D]):
         return count
 
     def _complete(self, draft: D) -> dict[str, Any]:
+        self.workspace.has_begun = True
         try:
             totals = self.source.copy(draft)
         except (Refused, Damaged):

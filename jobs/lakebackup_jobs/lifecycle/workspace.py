@@ -56,6 +56,8 @@ class Workspace:
         self._starting_sql: Future[SparkSession] | None = None
         self._runner: Runner | None = None
         self._started = time.monotonic()
+        #: Whether a backup of the run was planned and recorded, so that its source is meant to be there.
+        self.has_begun = False
         self.source, self.reporter = source, reporter
         self.storage = open_storage(request.destination)
         limit(request.bandwidth)

@@ -9,7 +9,6 @@ import hashlib
 import hmac
 import json
 import os
-import re
 import shlex
 import socket
 import subprocess
@@ -18,7 +17,6 @@ import time
 import uuid
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.error import HTTPError
@@ -26,12 +24,10 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
-from lakebackup.config import MASK, is_secret
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from lakebackup.config import NotifyOptions, Settings
+    from lakebackup.config import NotifyOptions
 
 #: All that a webhook may take, in seconds: the job's command waits for it.
 WEBHOOK_S = 5.0
@@ -44,9 +40,6 @@ _KILL_S = 28.0
 SIGNATURE = "X-Lakebackup-Signature"
 VARIABLE = "LAKEBACKUP_EVENT_"
 _TOO_MANY_REQUESTS = 429
-# Shorter ones may be any word of a message.
-_SHORTEST_SECRET = 4
-_USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,25 +66,6 @@ class Event:
     def body(self) -> bytes:
         """The JSON that is sent, as of now."""
         return json.dumps({"v": 1, **asdict(self), "sent": int(time.time())}, ensure_ascii=False).encode()
-
-
-def secrets_of(settings: Settings) -> list[str]:
-    """Values that no message may show, the longest first."""
-    return secrets_in(settings.kafka, settings.spark, also=settings.notify.webhook or "")
-
-
-def secrets_in(*properties: Mapping[str, str], also: str = "") -> list[str]:
-    """Values of secret properties and variables of the environment, the longest first; and one more."""
-    pairs = chain.from_iterable(some.items() for some in (*properties, os.environ))
-    found = {value for name, value in pairs if is_secret(name)} | {also}
-    return sorted((value for value in found if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
-
-
-def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """A text with `****` in the place of secrets, and of names and passwords in URLs."""
-    for secret in secrets:
-        text = text.replace(secret, MASK)
-    return _USER_INFO.sub(f"{MASK}@", text)
 
 
 def sign(key: bytes, body: bytes) -> str:

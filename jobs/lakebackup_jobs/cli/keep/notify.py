@@ -17,7 +17,8 @@ def notify(call: Call) -> None:
     """
     import time
 
-    from lakebackup_jobs.runtime.notify import Event, secrets_of, send, without_secrets
+    from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
+    from lakebackup_jobs.runtime.notify import Event, send
 
     settings, now = call.settings, time.time()
     event = Event(

@@ -119,6 +119,12 @@ def test_a_restore_of_a_catalog_that_cannot_be_written_says_so(
         (["--token", SECRET, "x"], "--token **** x"),
         ([f"kafka://me:{SECRET}@host:9092"], "kafka://****@host:9092"),
         (["--map", "a=b", "--where", "x = 1"], "--map a=b --where x = 1"),
+        ([f"ssl.keystore.key={SECRET}"], "ssl.keystore.key=****"),
+        ([f"basic.auth.user.info=me:{SECRET}"], "basic.auth.user.info=****"),
+        ([f"s3://b/x?region=e&x=1&secret_key={SECRET}"], "s3://b/x?region=e&x=1&secret_key=****"),
+        ([f"https://h/x?sig={SECRET}"], "https://h/x?sig=****"),
+        ([f"https://h/x?X-Amz-Signature={SECRET}"], "https://h/x?X-Amz-Signature=****"),
+        ([f"s3://key:with@{SECRET}@bucket/x"], "s3://****@bucket/x"),
     ],
 )
 def test_a_command_is_shown_without_secrets(words: list[str], shown: str) -> None:

@@ -25,7 +25,8 @@ from lakebackup.config import NotifyOptions, load
 from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.rows.upkeep import Policy
 from lakebackup_jobs.runtime import notify
-from lakebackup_jobs.runtime.notify import Event, send, without_secrets
+from lakebackup_jobs.runtime.masking import without_secrets
+from lakebackup_jobs.runtime.notify import Event, send
 
 KEY = b"shared key"
 PAGE = Path(__file__).parents[4] / "docs/monitoring/README.md"
