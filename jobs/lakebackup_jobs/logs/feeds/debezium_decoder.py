@@ -88,6 +88,7 @@ class DebeziumDecoder:
         self._placeholder = placeholder
         self._tables: dict[int, list[Any]] = {}
         self._met: dict[int, CapturedTable] = {}
+        self._key_structure: str | None = None
         self._any = False
         self._waits: int | None = None
 
@@ -101,7 +102,7 @@ class DebeziumDecoder:
             events = own_changes(events, messages, self._topic, self._where, self._connector)
             # A logical message that was written outside of a transaction is no part of one.
             alone = pc.and_(pc.equal(events["op"], "m"), events["transaction"].is_null())
-            events = events.filter(pc.invert(pc.fill_null(alone, fill_value=False)))
+            events = _without(events, alone)
             check_form(events, self._where, self._hint())
         except Damaged as error:
             error.hint = error.hint or self._hint()
@@ -114,10 +115,9 @@ class DebeziumDecoder:
         events = events.set_column(
             events.schema.get_field_index("sub"), "sub", pa.array(order[2], pa.int32())
         )
-        repeated = pc.fill_null(events["done"], fill_value=False)
-        events = events.filter(pc.invert(repeated))
+        events = _without(events, events["done"])  # they are sent again
         self._count(events)
-        changed = events.filter(pc.not_equal(events["op"], "m"))  # all but messages
+        changed = _without(events, pc.equal(events["op"], "m"))
         check_rows(changed, self._where, self._placeholder)
         return Decoded(self._records(self._with_digests(changed, messages)), self._marks(events), upto)
 
@@ -262,7 +262,8 @@ class DebeziumDecoder:
 
     def _count(self, events: pa.Table) -> None:
         """Remember which events of which transactions occurred, as runs of their numbers."""
-        tied = events.filter(events["transaction"].is_valid())
+        numbers = events.select(["seq", "number", "count", "sent", "begun_again"])
+        tied = numbers.filter(events["transaction"].is_valid())
         since = pc.fill_null(pc.greater_equal(tied["sent"], tied["begun_again"]), fill_value=True)
         tied = tied.filter(since)
         counted = pc.less_equal(tied["number"], tied["count"])
@@ -321,12 +322,9 @@ class DebeziumDecoder:
 
     def _table_ids(self, events: pa.Table) -> pa.Array:
         """The number of the table of each event. Raises Refused for a table that got another key."""
-        keyed = pc.not_equal(events["op"], "t")
+        structures = key_structures(events["key"], self._key_structure)
         columns = [events[name] for name in ("store", "kind", "db", "schema", "name")]
-        structures = key_structures(events["key"])
-        columns.append(pc.if_else(keyed, structures, "t"))
-        texts = (_flat(pc.fill_null(column, "\1"), pa.string()) for column in columns)
-        kinds = pc.binary_join_element_wise(*texts, "\0").dictionary_encode()
+        kinds = _alike([*columns, structures, pc.equal(events["op"], "t")])
         ts, indices = events["commit_ts"].to_numpy(), kinds.indices.to_numpy()
         ids = []
         for i in range(len(kinds.dictionary)):
@@ -334,6 +332,7 @@ class DebeziumDecoder:
             first = {name: events[name][int(rows[0])].as_py() for name in events.schema.names}
             name = TableName(first["db"], first["schema"], first["name"])
             number = self._known_tables.number(first["store"], name)
+            self._key_structure = structures[int(rows[0])].as_py() or self._key_structure
             key = None if first["op"] == "t" else key_form(structures[int(rows[0])].as_py())
             where = f"{self._where} offset {first['offset']}"
             self._known_tables = self._known_tables.with_tables([(number, CapturedTable(name, key))], where)
@@ -364,6 +363,28 @@ def region_of(topic: str, partition: int) -> int:
     """The number by which log files know a partition."""
     digest = hashlib.sha256(topic.encode()).digest()
     return (int.from_bytes(digest[:8], "big") & (2**63 - 1)) ^ partition
+
+
+def _without(events: pa.Table, excluded: Any) -> pa.Table:
+    """Without some rows, which most batches do not have; null: it stays."""
+    some = pc.any(excluded).as_py()
+    return events.filter(pc.invert(pc.fill_null(excluded, fill_value=False))) if some else events
+
+
+def _alike(columns: list[Any]) -> pa.DictionaryArray:
+    """Numbers of rows, the same for those that are equal in all columns, as a dictionary."""
+    numbers = pa.array(np.zeros(len(columns[0]), np.int64)).dictionary_encode()
+    for column in columns:
+        encoded = _encoded(column)
+        if len(encoded.dictionary) > 1:
+            pairs = numbers.indices.to_numpy().astype(np.int64) * len(encoded.dictionary)
+            numbers = pa.array(pairs + encoded.indices.to_numpy()).dictionary_encode()
+    return numbers
+
+
+def _encoded(column: Any) -> pa.DictionaryArray:
+    flat = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return flat if pa.types.is_dictionary(flat.type) else flat.dictionary_encode(null_encoding="encode")
 
 
 def _earlier(flags: Any, before: bool) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 import duckdb
 import pyarrow as pa
@@ -113,33 +113,41 @@ def without_tombstones(records: pa.RecordBatch) -> pa.RecordBatch:
     return records.filter(pc.fill_null(pc.not_equal(records["value"], b"null"), fill_value=False))
 
 
-def key_structures(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+def key_structures(keys: pa.ChunkedArray, expected: str | None) -> pa.DictionaryArray:
     """The structure of each key (JSON text) as DuckDB gives it: names and types. Null where there is no key.
 
-    Integers of all sizes may be one type. Nearly all keys of a partition look like its first one, which an
-    expression tells in a fraction of the time.
+    Integers of all sizes may be one type. Nearly all keys of a partition have the structure that is expected,
+    which an expression tells in a fraction of the time.
     """
-    some = keys.drop_null().slice(0, 1)
-    if not len(some):
-        return keys
-    first = _structures(some)[0].as_py()
-    like_first = pc.fill_null(pc.match_substring_regex(keys, _expression(first)), fill_value=False)
-    structures = pc.if_else(like_first, pa.scalar(first, pa.string()), pa.scalar(None, pa.string()))
-    others = pc.and_(keys.is_valid(), pc.invert(like_first))
-    if not pc.any(others).as_py():
-        return structures
-    rest = _structures(keys.filter(others)).combine_chunks()
-    return pa.chunked_array([pc.replace_with_mask(_array(structures), _array(others), rest)], pa.string())
+    texts = _array(keys)
+    valid = texts.is_valid()
+    if expected is not None and _have(texts, expected):
+        return _one_structure(expected, valid)
+    structures = pa.nulls(len(texts), pa.string())
+    structures = pc.replace_with_mask(structures, valid, _structures(texts.drop_null()))
+    return structures.dictionary_encode(null_encoding="encode")
 
 
-def _structures(keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    return _run(_STRUCTURES, pa.table({"key": keys}))["structure"]
+def _have(keys: pa.Array, structure: str) -> bool:
+    """Whether all keys certainly have a structure."""
+    return bool(pc.all(pc.match_substring_regex(keys, _expression(structure))).as_py())
+
+
+def _one_structure(structure: str, valid: pa.Array) -> pa.DictionaryArray:
+    indices = pc.if_else(valid, pa.scalar(0, pa.int32()), pa.scalar(1, pa.int32()))
+    values = [structure] if valid.true_count == len(valid) else [structure, None]
+    return pa.DictionaryArray.from_arrays(indices, pa.array(values, pa.string()))
+
+
+def _structures(keys: pa.Array) -> pa.Array:
+    return _array(_run(_STRUCTURES, pa.table({"key": keys}))["structure"])
 
 
 def _array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
+@lru_cache(maxsize=1000)
 def _expression(structure: str) -> str:
     """Fits keys of a structure, and no others; none at all where it has a type that is not common."""
     columns = json.loads(structure)
