@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 @pytest.mark.parametrize("area", sorted(file.stem for file in FOLDER.glob("*.json")))
 def test_spark_gives_the_recorded_answers(area: str, spark: SparkSession) -> None:
     by_template = recorded()
-    lines = templates()[area]
+    lines = [line for line in templates()[area] if line in by_template]
     answers = spark_answers_of(spark, lines)
     differing = [
         (line, recorded_answer, answer)
