@@ -22,8 +22,11 @@ from tests.support.edge_arguments import calls
 
 from lakebackup.errors import UsageProblem
 from lakebackup.sql_engine.guard.check import check_select
+from lakebackup.sql_engine.spark import streamed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import duckdb
     from pyspark.sql import SparkSession
 
@@ -35,6 +38,7 @@ _NAMES = {
     "BLOB": "binary",
     '"NULL"': "void",
 }
+_AGGREGATE = re.compile(r"\(SELECT (.*?)( FROM VALUES .*)\)", re.DOTALL)
 Answer = list[Any] | None
 
 
@@ -52,14 +56,43 @@ def recorded() -> dict[str, list[Answer]]:
     return found
 
 
-def spark_answer(spark: SparkSession, call: str) -> Answer:
-    """The type and the value of a call on Spark; None for an error."""
+def spark_answers(spark: SparkSession, calls: Sequence[str]) -> list[Answer]:
+    """The type and the value of each call on Spark; None for an error. One SELECT asks for all that give no error."""
+    groups: dict[str, list[int]] = {}
+    for number, call in enumerate(calls):
+        groups.setdefault(_split(call)[1], []).append(number)
+    answers: list[Answer] = [None] * len(calls)
+    for source, numbers in groups.items():
+        answered = _answers(spark, [_split(calls[number])[0] for number in numbers], source)
+        for number, answer in zip(numbers, answered, strict=True):
+            answers[number] = answer
+    return answers
+
+
+def _split(call: str) -> tuple[str, str]:
+    """An expression, and what it is asked of: a call, or what a subquery such as (SELECT avg(x) FROM …) has."""
+    found = _AGGREGATE.fullmatch(call)
+    return (found[1], found[2]) if found else (call, "")
+
+
+def _answers(spark: SparkSession, expressions: Sequence[str], source: str) -> list[Answer]:
+    columns = ", ".join(f"{expression} AS v{number}" for number, expression in enumerate(expressions))
     try:
-        frame = spark.sql(check_select(f"SELECT {call} AS v", {}).text("spark"))
-        (row,) = frame.collect()  # Spark folds a constant, and runs no job
+        frame = spark.sql(check_select(f"SELECT {columns}{source}", {}).text("spark"))
+        if "timestamp" in frame.schema.simpleString():
+            values = streamed(frame, columns).read_all().to_pylist()[0]
+        else:  # Spark folds constants, and runs no job
+            values = frame.collect()[0].asDict(recursive=True)
     except Exception:  # noqa: BLE001 - any failure is the answer
-        return None
-    return [frame.schema[0].dataType.simpleString(), plain(row.asDict(recursive=True)["v"])]
+        if len(expressions) == 1:
+            return [None]
+        half = len(expressions) // 2
+        return [
+            *_answers(spark, expressions[:half], source),
+            *_answers(spark, expressions[half:], source),
+        ]
+    kinds = [field.dataType.simpleString() for field in frame.schema]
+    return [[kind, plain(value)] for kind, value in zip(kinds, values.values(), strict=True)]
 
 
 def duckdb_answer(connection: duckdb.DuckDBPyConnection, select: str) -> Answer | str:
@@ -142,6 +175,15 @@ def write(area: str, answers: dict[str, list[Answer]]) -> None:
     (FOLDER / f"{area}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
 
 
+def spark_answers_of(spark: SparkSession, lines: Sequence[str]) -> dict[str, list[Answer]]:
+    """The answers to the calls of each template."""
+    called = {line: [call for call, _ in calls(line)] for line in lines}
+    single = [line for line in lines if len(called[line]) == 1]
+    alone = spark_answers(spark, [called[line][0] for line in single])
+    answers = {line: [answer] for line, answer in zip(single, alone, strict=True)}
+    return {line: answers.get(line) or spark_answers(spark, called[line]) for line in lines}
+
+
 def main() -> None:
     """Ask Spark the calls of the areas that the command line names, or of all."""
     from lakebackup_jobs.runtime.session import spark_session
@@ -149,7 +191,7 @@ def main() -> None:
     spark = spark_session(app="function-answers")
     areas = templates()
     for area in sys.argv[1:] or areas:
-        write(area, {line: [spark_answer(spark, call) for call, _ in calls(line)] for line in areas[area]})
+        write(area, spark_answers_of(spark, areas[area]))
 
 
 if __name__ == "__main__":

@@ -195,19 +195,18 @@ def test_without_a_way_to_spark_the_select_is_refused(made: MadeBackups) -> None
     assert "engine=spark" in error.value.hint
 
 
-def test_the_command_says_what_needs_spark_and_that_there_is_no_java(
-    made: MadeBackups, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_command_says_what_needs_spark_where_spark_cannot_start(
+    made: MadeBackups, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", "")
+    """No process of a test starts a JVM."""
     ask = ["sql", "--repo", str(made.folder), "SELECT split('a.b.c', '[.]', 2) AS s"]
     code, out, err = Commands(capsys).run(*ask)
     assert (code, out) == (6, "")
     assert err.startswith("The function split runs on Spark only. Starting Spark.\n")
-    assert "No Java found" in err
+    assert "\nSpark cannot be started: " in err
     code, out, err = Commands(capsys).run(*ask, "--json")
     assert (code, out) == (6, "")
-    assert "No Java found" in json.loads(err)["message"]
+    assert "\nSpark cannot be started: " in json.loads(err)["message"]
     assert "--engine spark" in Commands(capsys).fails(2, *ask, "--engine", "duckdb")
 
 
