@@ -110,7 +110,8 @@ def ask(query: str, records: pa.RecordBatch, where: str) -> pa.Table:
 
 def without_tombstones(records: pa.RecordBatch) -> pa.RecordBatch:
     """The records that have a value; a converter may write none as JSON's null."""
-    return records.filter(pc.fill_null(pc.not_equal(records["value"], b"null"), fill_value=False))
+    valued = pc.fill_null(pc.not_equal(records["value"], b"null"), fill_value=False)
+    return records if pc.all(valued).as_py() else records.filter(valued)
 
 
 def key_structures(keys: pa.ChunkedArray, expected: str | None) -> pa.DictionaryArray:
