@@ -45,7 +45,7 @@ _HINTS = {
     "object_lock_mode away.",
     "InvalidToken": _WHO,
     "InvalidObjectState": "The object is archived: have the server restore it first.",
-    "NotImplemented": "Take a server that has conditional puts (If-None-Match: *): see docs/s3.md.",
+    "NotImplemented": "Take a server that has conditional puts (If-None-Match: *).",
     "NoSuchBucket": "Create it, or check its name, the region and the endpoint.",
     "PermanentRedirect": _REGION,
     "RequestTimeTooSkewed": "Set this machine's clock.",

@@ -106,7 +106,7 @@ class Lease:
                     raise EnvironmentProblem(
                         f"{storage.server} refuses {layout.lease_path(name, generation + 1)} in "
                         f"{storage.uri} on the condition that there is no such object, and there is none.",
-                        hint="Use a server with conditional puts (If-None-Match: *): see docs/s3.md.",
+                        hint="Use a server with conditional puts (If-None-Match: *).",
                     )
             elif time.monotonic() >= give_up:
                 raise Busy(

@@ -38,8 +38,8 @@ _LENGTHS = range(64, 4096)
 _ATTEMPTS = 8
 _HINT = (
     "Nothing else was written there. Use a server with conditional puts (If-None-Match: *) and strong "
-    "consistency, or a folder: docs/s3.md says what is needed. If a gateway, a proxy or a cache in front of "
-    "it does this, go around that and run the same command again."
+    "consistency, or a folder. If a gateway, a proxy or a cache in front of it does this, go around that and "
+    "run the same command again."
 )
 #: Root and server of each storage that this process knows to be proved.
 _proved: set[tuple[str, str]] = set()

@@ -31,7 +31,7 @@ def sql(
     timeout: str = option("--timeout SPAN", "Stop a query when it has run for so long.", "5m"),
     engine: EngineChoice = option(
         "--engine NAME",
-        "SQL engine: auto (DuckDB, and Spark for what DuckDB cannot answer), duckdb or spark.",
+        "SQL engine: auto, duckdb or spark. auto takes Spark for what DuckDB cannot answer.",
         "auto",
     ),
 ) -> None:

@@ -192,13 +192,21 @@ def test_what_files_add_up_to_is_filled_in_where_nothing_is_given() -> None:
         ({"source": "../x"}, "cannot be the name of a source"),
         ({"backup_id": "a,b"}, "cannot be an id"),
         ({"source_kind": "kafka"}, "backups of this program"),
-        ({"parent": "nobody"}, "its parent 'nobody'"),
     ],
 )
 def test_a_backup_that_makes_no_sense_is_reported(change: dict[str, Any], message: str) -> None:
     plan = planned(backup("a", 1) | change)
     assert message in plan.wrong[0][2]
     assert not plan.new
+
+
+def test_a_backup_without_its_parent_is_taken_and_named() -> None:
+    """Another program may have deleted the parent; the backup leads nowhere."""
+    plan = planned(backup("a", 1) | {"parent": "nobody"})
+    assert [(one.backup_id, one.parent) for one in plan.new] == [("a", "nobody")]
+    assert [text for *_, text in plan.orphans] == [
+        "its parent nobody is not there, so backup a leads nowhere"
+    ]
 
 
 @pytest.mark.parametrize(
