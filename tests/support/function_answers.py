@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDER = Path(__file__).parents[1] / "sql" / "functions"
+# The SELECTs of which DuckDB's answer is known to differ, by template.
+DIFFERENCES = "differences.json"
 _NAMES = {
     "VARCHAR": "string",
     "INTEGER": "int",
@@ -51,7 +53,7 @@ def templates() -> dict[str, list[str]]:
 def recorded() -> dict[str, list[Answer]]:
     """Each template that Spark was asked, with the answers to its calls."""
     found: dict[str, list[Answer]] = {}
-    for file in sorted(FOLDER.glob("*.json")):
+    for file in sorted(set(FOLDER.glob("*.json")) - {FOLDER / DIFFERENCES}):
         found |= json.loads(file.read_text("utf-8"))
     return found
 

@@ -4,16 +4,20 @@ Spark."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import duckdb
 import pytest
 from tests.support.edge_arguments import calls
-from tests.support.function_answers import duckdb_answer, recorded, same
+from tests.support.function_answers import DIFFERENCES, FOLDER, duckdb_answer, recorded, same
 
 from lakebackup.sql_engine.guard.macros import all_macros
 
 RECORDED = recorded()
+# SELECTs that are known to differ, by template: values that Python cannot hold, so that no answer of Spark is recorded
+# (years before 1 and after 9999), and what docs/records.md names.
+DIFFERENT: dict[str, list[str]] = json.loads((FOLDER / DIFFERENCES).read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -34,4 +38,4 @@ def test_duckdb_answers_as_spark_did_or_leaves_it_to_spark(
             answer = duckdb_answer(connection, select)
             if answer != "spark" and not same(answer, by_spark):
                 differing.append((select, by_spark, answer))
-    assert differing == []
+    assert [select for select, *_ in differing] == DIFFERENT.get(template, []), differing
