@@ -92,7 +92,7 @@ def test_a_server_that_does_not_keep_to_it_is_refused(
             take(storage)
         assert raised.value.exit_code == 6
         assert storage.server in raised.value.message
-        assert "docs/s3.md" in str(raised.value.hint)
+        assert "If-None-Match" in str(raised.value.hint)
     proxy.faults.clear()
     assert names(storage) == [PROBE]
     take(storage)  # it was mended

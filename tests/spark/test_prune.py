@@ -246,7 +246,7 @@ def test_a_restore_that_planned_before_a_prune_is_not_begun(
 
     monkeypatch.setattr(restoring.RestoreLog, "row", meanwhile)
     request = RestoreRequest(
-        destination=str(root), target=f"dir:{root}/out", source="prod", topics=("orders",), to_ts=5100
+        destination=str(root), target=f"dir:{root.parent}/out", source="prod", topics=("orders",), to_ts=5100
     )
     with pytest.raises(Busy, match="came in while this restore was being planned"):
         restore_topics.run(request, spark=spark, reporter=quiet())

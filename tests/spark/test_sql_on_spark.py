@@ -119,10 +119,10 @@ def test_a_function_gives_on_spark_what_is_noted(session: SparkSession) -> None:
 
 def test_a_connection_on_a_session(spark: SparkSession, tmp_path: Path) -> None:
     """The session is the suite's: seconds for what only Spark does of a connection."""
-    made = MadeBackups(tmp_path)
+    made = MadeBackups(tmp_path / "backups")
     made.backup([[Record(0, n, n, b"k%d" % n, b"v") for n in range(5)]], end_ts=5)
     made.flush()
-    with lakebackup.connect(str(tmp_path), engine=spark) as con:
+    with lakebackup.connect(str(tmp_path / "backups"), engine=spark) as con:
         answer = con.sql("SELECT key FROM records('orders') WHERE partition = 0 ORDER BY key LIMIT 2")
         assert (
             answer.rows()

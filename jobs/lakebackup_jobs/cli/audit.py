@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from lakebackup.errors import Busy, LakebackupError, NotFound, UsageProblem
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ _RECORD_THEMSELVES = (
     "log stop", "log truncate",
 )  # fmt: skip
 # What the caller got wrong, or what another run was at work on: nothing was done.
-_NOTHING_DONE = (UsageProblem, NotFound, Busy)
+_NOTHING_DONE = (UsageProblem, NotFound, Busy, typer.TyperException)
 _WAIT_S = 10.0
 _MOST_TEXT = 2_000
 

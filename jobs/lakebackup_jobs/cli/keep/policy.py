@@ -228,8 +228,6 @@ def _arguments(text: str) -> tuple[str, ...]:
     """The arguments of `lakebackup backup` in a text, as that would read them. Raises UsageProblem."""
     import shlex
 
-    from click import ClickException
-
     from lakebackup.rows.base import QUEUES
     from lakebackup.rules.kinds import KINDS
     from lakebackup_jobs.cli.app import app
@@ -250,7 +248,7 @@ def _arguments(text: str) -> tuple[str, ...]:
         context = known.make_context(
             f"lakebackup backup {verb_}", list(rest), **(app.info.context_settings or {})
         )
-    except ClickException as error:
+    except typer.TyperException as error:
         raise UsageProblem(
             f"--command {text!r}: {error.format_message()}", hint=f"See: lakebackup backup {verb_} --help"
         ) from None
