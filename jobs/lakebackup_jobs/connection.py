@@ -248,8 +248,33 @@ class Connection:
         from lakebackup_jobs.topics.restore import run
 
         spark = None if self._spark is None else self._session()
-        with reporter(as_json=False) as report:
-            return run(request, spark=spark, reporter=report)
+        try:
+            with reporter(as_json=False) as report:
+                result = run(request, spark=spark, reporter=report)
+        except Exception as error:
+            self._record(request, {}, error)
+            raise
+        self._record(request, result, None)
+        return result
+
+    def _record(self, request: RestoreRequest, result: Mapping[str, Any], error: Exception | None) -> None:
+        """Leave an entry in the audit log, or say why there is none: what was restored is restored."""
+        from lakebackup_jobs.lifecycle.audit import NOTHING_DONE, append_outcome
+
+        if request.dry_run or isinstance(error, NOTHING_DONE) or result.get("done_before"):
+            return
+        try:
+            append_outcome(
+                self.settings,
+                self.destination,
+                "restore topics",
+                result.get("source") or request.source,
+                request=request,
+                result=result,
+                error=error,
+            )
+        except Exception as problem:  # noqa: BLE001
+            warnings.warn(f"not recorded in the audit log: {problem}", stacklevel=4)
 
     def _on_duckdb(self, begin: Callable[[CatalogReader], Result], seconds: float) -> Result:
         from lakebackup.sql_engine.limits import Limits

@@ -127,8 +127,9 @@ def test_what_is_new_and_changed_is_copied_and_the_rest_is_referred_to(place: Pl
     counts = {name: second[name] for name in ("copied", "new", "changed", "again", "unchanged", "gone")}
     assert counts == {"copied": 4, "new": 1, "changed": 2, "again": 1, "unchanged": 1, "gone": 1}
     assert place.contents() == place.truth()
-    (kept,) = [row for row in place.rows() if row["name"] == "deep/er/c.sst"]
-    assert first["backup_id"] in kept["path"]  # its row is the second's where its ctime was too new for the first
+    (unchanged,) = [row for row in place.rows() if row["name"] == "deep/er/c.sst"]
+    # Where its ctime was too new for the first, it has a row of the second, which refers to the same bytes.
+    assert first["backup_id"] in unchanged["path"]
 
     (row,) = place.rows(f"SELECT * FROM backups WHERE backup_id = '{second['backup_id']}'")
     assert (row["source_kind"], row["base"], row["place"], row["parent_place"]) == (

@@ -133,6 +133,8 @@ def test_a_connection_on_a_session(spark: SparkSession, tmp_path: Path) -> None:
         assert spark.table("files").count() == con.sql("SELECT * FROM files").arrow().num_rows == 1
         done = con.restore("orders", to=f"delta:{tmp_path}/restored")
         assert done["entries"] == con.plan_restore("orders", to=f"dir:{tmp_path}/x").entries == 5
+        entries = con.sql("SELECT action, outcome, command FROM audit").rows()
+        assert entries == [{"action": "restore topics", "outcome": "ok", "command": None}]
 
 
 def test_a_session_with_another_zone_changes_no_answer(spark: SparkSession, tmp_path: Path) -> None:

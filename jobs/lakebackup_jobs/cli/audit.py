@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from lakebackup.errors import Busy, LakebackupError, NotFound, UsageProblem
+from lakebackup.errors import LakebackupError
 
 if TYPE_CHECKING:
     from lakebackup_jobs.cli.verb import Call
@@ -23,10 +23,6 @@ _RECORD_THEMSELVES = (
     "policy", "hold", "manage", "prune", "catalog break-lease", "log start", "log pause", "log resume",
     "log stop", "log truncate",
 )  # fmt: skip
-# What the caller got wrong, or what another run was at work on: nothing was done.
-_NOTHING_DONE = (UsageProblem, NotFound, Busy, typer.TyperException)
-_WAIT_S = 10.0
-_MOST_TEXT = 2_000
 
 
 def record(call: Call, verb: str, error: Exception | None) -> None:
@@ -34,7 +30,11 @@ def record(call: Call, verb: str, error: Exception | None) -> None:
 
     Nothing is recorded of a dry run, of what changed nothing, and where there is no catalog.
     """
-    if not _named(verb, AUDITED) or call.dry_run or isinstance(error, _NOTHING_DONE):
+    if not _named(verb, AUDITED) or call.dry_run:
+        return
+    from lakebackup_jobs.lifecycle.audit import NOTHING_DONE
+
+    if isinstance(error, (*NOTHING_DONE, typer.TyperException)):
         return
     if call.own.get("delete") is False or call.own.get("run") is False:  # it only reports
         return
@@ -53,30 +53,15 @@ def _named(verb: str, names: tuple[str, ...]) -> bool:
 
 
 def _append(call: Call, verb: str, error: Exception | None) -> None:
-    from lakebackup.store.caller import OK
-    from lakebackup.store.reader import CatalogReader
-    from lakebackup.store.writer import CatalogWriter
-    from lakebackup_jobs.lifecycle.identity import audit_entry, origin
-    from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
+    from lakebackup_jobs.lifecycle.audit import append_outcome
 
-    secrets = secrets_of(call.settings)
-    if CatalogReader.open(*call.places) is None:
-        return
-    outcome = OK
-    if error is not None:
-        outcome = without_secrets(f"{type(error).__name__}: {error}", secrets)[:_MOST_TEXT]
     sources = (call.outcome.get("source"), getattr(call.job_request, "source", None), call.own.get("source"))
-    subject = next(filter(None, sources), "")
-    writer = CatalogWriter(None, *call.places)
-    writer.migrate()
-    detail = {"request": origin(call.job_request), **_scalars(call.outcome)}
-    detail = {
-        name: without_secrets(value, secrets) if isinstance(value, str) else value
-        for name, value in detail.items()
-    }
-    entry = audit_entry(verb, str(subject), detail, outcome=outcome)
-    writer.append_audit(entry, wait_s=_WAIT_S)
-
-
-def _scalars(result: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in result.items() if isinstance(value, str | int | float)}
+    append_outcome(
+        call.settings,
+        call.where,
+        verb,
+        next(filter(None, sources), None),
+        request=call.job_request,
+        result=call.outcome,
+        error=error,
+    )

@@ -1,0 +1,53 @@
+"""The entry that a job leaves in the audit log: what was done to which source, and how it ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import Busy, NotFound, UsageProblem
+from lakebackup.store.caller import OK
+from lakebackup.store.reader import CatalogReader
+from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.lifecycle.identity import audit_entry, origin
+from lakebackup_jobs.runtime.masking import secrets_of, without_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakebackup.config import Settings
+
+#: What the caller got wrong, or what another run was at work on: nothing was done.
+NOTHING_DONE = (UsageProblem, NotFound, Busy)
+_WAIT_S = 10.0
+_MOST_TEXT = 2_000
+
+
+def append_outcome(
+    settings: Settings,
+    destination: str,
+    action: str,
+    source: str | None,
+    *,
+    request: object,
+    result: Mapping[str, Any],
+    error: Exception | None,
+) -> None:
+    """Record an action that ended, with `error` or without one. Nothing where there is no catalog.
+
+    Raises what the catalog's tables and the storage raise.
+    """
+    places = destination, settings.catalog
+    if CatalogReader.open(*places) is None:
+        return
+    secrets = secrets_of(settings)
+    outcome = OK
+    if error is not None:
+        outcome = without_secrets(f"{type(error).__name__}: {error}", secrets)[:_MOST_TEXT]
+    scalars = {name: value for name, value in result.items() if isinstance(value, str | int | float)}
+    detail = {
+        name: without_secrets(value, secrets) if isinstance(value, str) else value
+        for name, value in {"request": origin(request), **scalars}.items()
+    }
+    writer = CatalogWriter(None, *places)
+    writer.migrate()
+    writer.append_audit(audit_entry(action, source or "", detail, outcome=outcome), wait_s=_WAIT_S)
