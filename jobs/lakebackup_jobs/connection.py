@@ -167,7 +167,7 @@ class Connection:
 
         def on_either() -> Result:
             try:
-                return _begun(self._on_duckdb(on_duckdb, seconds))
+                return _with_first_batch(self._on_duckdb(on_duckdb, seconds))
             except NeedsSpark as error:
                 self._start_fallback(error)
                 return self._on_spark(on_spark, seconds)
@@ -367,7 +367,7 @@ def _seconds(timeout: str) -> float:
     return seconds
 
 
-def _begun(result: Result) -> Result:
+def _with_first_batch(result: Result) -> Result:
     """The same result, of which the first rows were read: an error in them is raised here."""
     import pyarrow as pa
 

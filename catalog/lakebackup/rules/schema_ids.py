@@ -176,7 +176,7 @@ def mismatches(uses: Iterable[IdUse], source_ids: SchemaIds, target_ids: SchemaI
         if use.number not in target_ids:
             sentences.append(f"{subject} is missing from the target's registry; it is {saved}")
         elif isinstance(saved, str) or isinstance(current, str):
-            if not _same(use, source_ids, target_ids):
+            if not _agree(use, source_ids, target_ids):
                 problem = saved if isinstance(saved, str) else current
                 sentences.append(f"{subject} cannot be compared: {problem}")
         elif saved.schema != current.schema:
@@ -184,7 +184,7 @@ def mismatches(uses: Iterable[IdUse], source_ids: SchemaIds, target_ids: SchemaI
     return sentences
 
 
-def _same(use: IdUse, source_ids: SchemaIds, target_ids: SchemaIds) -> bool:
+def _agree(use: IdUse, source_ids: SchemaIds, target_ids: SchemaIds) -> bool:
     """Whether an id can mean the same schemas in both, though it is not known which of them."""
     saved, current = (
         {meaning.schema for meaning in ids.candidates(use.number, use.topic, use.part)}

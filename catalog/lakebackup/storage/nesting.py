@@ -37,11 +37,11 @@ def is_within(inner: str, outer: str) -> bool:
 def require_outside(request: Request, target: str, *, is_file: bool = False) -> None:
     """UsageProblem when a restore or an export would write into a repository, this one or any other, into
     this one's catalog, or (unless it `is_file`) into a folder that holds one of these."""
-    for what, root in _roots(request).items():
+    for description, root in _roots(request).items():
         if is_within(target, root):
-            raise UsageProblem(f"{target} lies in {what} {root}.", hint=_HINT)
+            raise UsageProblem(f"{target} lies in {description} {root}.", hint=_HINT)
         if not is_file and is_within(root, target):
-            raise UsageProblem(f"{target} contains {what} {root}.", hint=_HINT)
+            raise UsageProblem(f"{target} contains {description} {root}.", hint=_HINT)
     if repository := _repository_above(target):
         raise UsageProblem(f"{target} lies in the repository {repository}.", hint=_HINT)
 
@@ -50,10 +50,10 @@ def require_no_repository(request: Request, source: str, folder: str) -> None:
     """UsageProblem when a folder to be backed up as `source` contains the repository, its catalog, or what
     the repository keeps of this source."""
     own = f"{request.destination.rstrip('/')}/{source_folder(source)}"
-    for what, root in {**_roots(request), "this source's backups": own}.items():
+    for description, root in {**_roots(request), "this source's backups": own}.items():
         if is_within(root, folder):
             raise UsageProblem(
-                f"{folder} contains {what} {root}: each backup would hold those before it.",
+                f"{folder} contains {description} {root}: each backup would hold those before it.",
                 hint="Use a repository outside the folder, or back up a folder without it.",
             )
 
@@ -63,8 +63,8 @@ def _roots(request: Request) -> dict[str, str]:
     return {**roots, "the catalog": request.catalog} if request.catalog else roots
 
 
-def _parts(place: str) -> list[str]:
-    scheme, _, path = open_storage(place).uri.partition("//")
+def _parts(uri: str) -> list[str]:
+    scheme, _, path = open_storage(uri).uri.partition("//")
     return [scheme, *(part for part in path.split("/") if part)]
 
 

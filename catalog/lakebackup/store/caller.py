@@ -61,20 +61,20 @@ def without_secrets(words: Sequence[str]) -> list[str]:
     flags and secret variables of the environment."""
     from lakebackup.config import MASK, is_secret
 
-    known = [
+    secrets = [
         value for name, value in os.environ.items() if is_secret(name) and len(value) >= _SHORTEST_SECRET
     ]
     masked: list[str] = []
-    for place, word in enumerate(words):
-        before = words[place - 1] if place else ""
-        if before.startswith("--") and "=" not in before and is_secret(before):
-            shown = MASK
+    for index, word in enumerate(words):
+        flag = words[index - 1] if index else ""
+        if flag.startswith("--") and "=" not in flag and is_secret(flag):
+            text = MASK
         else:
             # In sasl.password=…, --kafka-property=sasl.password=… and s3://bucket?region=…&secret_key=….
             parts = word.split("=")
-            secret = next((at for at, name in enumerate(parts[:-1], 1) if is_secret(name)), None)
-            shown = word if secret is None else "=".join([*parts[:secret], MASK])
-        for value in known:
-            shown = shown.replace(value, MASK)
-        masked.append(_USER_INFO.sub(MASK, shown))
+            secret = next((position for position, name in enumerate(parts[:-1], 1) if is_secret(name)), None)
+            text = word if secret is None else "=".join([*parts[:secret], MASK])
+        for value in secrets:
+            text = text.replace(value, MASK)
+        masked.append(_USER_INFO.sub(MASK, text))
     return masked

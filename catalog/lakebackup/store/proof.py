@@ -53,7 +53,7 @@ def require_conditional_puts(storage: Storage) -> None:
     """
     with _proving:
         if any(
-            storage.server == known and f"{storage.uri}/".startswith(f"{root}/") for root, known in _proved
+            storage.server == server and f"{storage.uri}/".startswith(f"{root}/") for root, server in _proved
         ):
             return
         if _record(storage) != storage.server:
@@ -99,13 +99,13 @@ def _prove(storage: Storage) -> None:
     )
 
 
-def _require_refused(storage: Storage, how: str, put: Callable[[str, bytes], None]) -> None:
+def _require_refused(storage: Storage, operation: str, write: Callable[[str, bytes], None]) -> None:
     try:
-        put(_PROBE, secrets.token_bytes(16))
+        write(_PROBE, secrets.token_bytes(16))
     except AlreadyExists:
         return
     raise EnvironmentProblem(
-        f"{storage.server} is not safe for backups: it accepted {how} of {_PROBE} in {storage.uri} on the "
+        f"{storage.server} is not safe for backups: it accepted {operation} of {_PROBE} in {storage.uri} on the "
         "condition that there is no such object, although there was one. Two runs at once would "
         "overwrite each other's work.",
         hint=_HINT,

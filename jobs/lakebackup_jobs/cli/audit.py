@@ -30,7 +30,7 @@ def record(call: Call, verb: str, error: Exception | None) -> None:
 
     Nothing is recorded of a dry run, of what changed nothing, and where there is no catalog.
     """
-    if not _named(verb, AUDITED) or call.dry_run:
+    if not _matches(verb, AUDITED) or call.dry_run:
         return
     from lakebackup_jobs.lifecycle.audit import NOTHING_DONE
 
@@ -38,7 +38,7 @@ def record(call: Call, verb: str, error: Exception | None) -> None:
         return
     if call.own.get("delete") is False or call.own.get("run") is False:  # it only reports
         return
-    if error is None and (_named(verb, _RECORD_THEMSELVES) or call.outcome.get("done_before")):
+    if error is None and (_matches(verb, _RECORD_THEMSELVES) or call.outcome.get("done_before")):
         return
     try:
         _append(call, verb, error)
@@ -48,7 +48,7 @@ def record(call: Call, verb: str, error: Exception | None) -> None:
             call.warn(f"not recorded in the audit log: {text}")
 
 
-def _named(verb: str, names: tuple[str, ...]) -> bool:
+def _matches(verb: str, names: tuple[str, ...]) -> bool:
     return any(f"{verb} ".startswith(f"{name} ") for name in names)
 
 

@@ -36,8 +36,7 @@ def append_outcome(
 
     Raises what the catalog's tables and the storage raise.
     """
-    places = destination, settings.catalog
-    if CatalogReader.open(*places) is None:
+    if CatalogReader.open(destination, settings.catalog) is None:
         return
     secrets = secrets_of(settings)
     outcome = OK
@@ -48,6 +47,6 @@ def append_outcome(
         name: without_secrets(value, secrets) if isinstance(value, str) else value
         for name, value in {"request": origin(request), **scalars}.items()
     }
-    writer = CatalogWriter(None, *places)
+    writer = CatalogWriter(None, destination, settings.catalog)
     writer.migrate()
     writer.append_audit(audit_entry(action, source or "", detail, outcome=outcome), wait_s=_WAIT_S)

@@ -25,9 +25,9 @@ def holder() -> str:
 def origin(request: object) -> dict[str, Any]:
     """Where a request reads, as JSON values: servers, topics, patterns, paths, as far as it has them."""
     servers = getattr(request, "kafka", {}).get("bootstrap.servers")
-    named = {name: getattr(request, name, None) for name in ("topics", "patterns", "paths")}
-    places = {name: sorted(map(str, value)) for name, value in named.items() if value}
-    return {"servers": servers, **places} if servers else places
+    names_by_kind = {name: getattr(request, name, None) for name in ("topics", "patterns", "paths")}
+    inputs = {name: sorted(map(str, value)) for name, value in names_by_kind.items() if value}
+    return {"servers": servers, **inputs} if servers else inputs
 
 
 def micros(instant: datetime) -> int:

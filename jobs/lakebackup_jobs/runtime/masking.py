@@ -21,14 +21,14 @@ _USER_INFO = re.compile(r"(?<=://)[^/\s]+@")
 
 def secrets_of(settings: Settings) -> list[str]:
     """Values that no message may show, the longest first."""
-    return secrets_in(settings.kafka, settings.spark, also=settings.notify.webhook or "")
+    return secrets_in(settings.kafka, settings.spark, extra=settings.notify.webhook or "")
 
 
-def secrets_in(*properties: Mapping[str, str], also: str = "") -> list[str]:
+def secrets_in(*properties: Mapping[str, str], extra: str = "") -> list[str]:
     """Values of secret properties and variables of the environment, the longest first; and one more."""
     pairs = chain.from_iterable(some.items() for some in (*properties, os.environ))
-    found = {value for name, value in pairs if is_secret(name)} | {also}
-    return sorted((value for value in found if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
+    values = {value for name, value in pairs if is_secret(name)} | {extra}
+    return sorted((value for value in values if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:

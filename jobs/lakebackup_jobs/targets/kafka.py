@@ -158,8 +158,8 @@ class KafkaTarget(Target):
         regions = self._request.partitions or topic.regions
         return NewTopic(topic.target, regions, topic.replication, topic.settings.own)
 
-    def _notes_of(self, topic: TopicPart, there: Collection[str]) -> Sequence[str]:
-        return () if topic.target in there else self._cluster.notes(self._new(topic))
+    def _notes_of(self, topic: TopicPart, existing: Collection[str]) -> Sequence[str]:
+        return () if topic.target in existing else self._cluster.notes(self._new(topic))
 
     def into(self, plan: RestorePlan) -> dict[str, Any]:
         there = set(self._cluster.topic_names())
@@ -192,9 +192,9 @@ class KafkaTarget(Target):
     def _colliding(self, plan: RestorePlan, topic: TopicPart) -> str | None:
         """Why a topic cannot be made beside the others of the plan: to brokers, `.` and `_` are one letter in
         the names of metrics."""
-        same = topic.target.replace(".", "_")
+        metric_name = topic.target.replace(".", "_")
         for name in sorted(t.target for t in plan.topics):
-            if name != topic.target and name.replace(".", "_") == same:
+            if name != topic.target and name.replace(".", "_") == metric_name:
                 return f"topics {name} and {topic.target} cannot be in one cluster: their names collide"
         return None
 

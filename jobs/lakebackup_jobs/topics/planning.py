@@ -106,13 +106,13 @@ def _with_open_since(
     if not hidden:
         return list(regions)
     times = record_times(request.kafka, hidden)
-    now = time.time_ns() // 1_000_000
+    present_ms = time.time_ns() // 1_000_000
 
     def open_since(region: RegionState) -> int | None:
         ts = times.get(region, -1)
-        if end_ts < ts <= now:  # written after the instant up to which the backup promises to have all
+        if end_ts < ts <= present_ms:  # written after the instant up to which the backup promises to have all
             return None
-        return ts if 0 <= ts <= now else -1
+        return ts if 0 <= ts <= present_ms else -1
 
     return [replace(r, open_since=open_since(r)) if r in hidden else r for r in regions]
 

@@ -109,13 +109,13 @@ def blocker(draft: InProgress, request: BackupRequest, work: Workspace, cluster:
 def _under_old_path(draft: InProgress, work: Workspace) -> str | None:
     """A topic with `..` in its name that was stored before such names were encoded; None: there is none."""
     folder = layout.source_folder(work.source)
-    places = {(s.scope, s.epoch) for task in draft.prepared.plan.tasks for s in task if ".." in s.scope}
-    stored = (
+    topics = {(s.scope, s.epoch) for task in draft.prepared.plan.tasks for s in task if ".." in s.scope}
+    old_topics = (
         topic
-        for topic, epoch in sorted(places)
+        for topic, epoch in sorted(topics)
         if next(work.storage.list(f"{folder}{epoch}/topics/{topic}/"), None)
     )
-    return next(stored, None)
+    return next(old_topics, None)
 
 
 def tasks_done(work: Workspace, backup_id: str) -> set[int]:

@@ -37,8 +37,10 @@ class TableFilter:
 
     def takes(self, db: str, name: str) -> bool:
         """Whether the table is meant. `db`: a database, a schema, or both, as `quoted` parts with a dot."""
-        first, rest = _split(db)
-        names = [(first, name)] if rest is None else [(first, f"{rest}.{name}"), (_unquoted(rest), name)]
+        first, schema = _split(db)
+        names = (
+            [(first, name)] if schema is None else [(first, f"{schema}.{name}"), (_unquoted(schema), name)]
+        )
         for rule in reversed(self._parsed):
             if any(rule.db.match(own_db) and rule.name.match(own_name) for own_db, own_name in names):
                 return rule.takes
@@ -64,8 +66,8 @@ def _split(text: str) -> tuple[str, str | None]:
     match = _PART.match(text)
     end = match.end() if match else 0
     if match is None or text[end : end + 1] not in ("", "."):  # a backquote within a part is a letter
-        first, dot, rest = text.partition(".")
-        return first, rest if dot else None
+        first, dot, second = text.partition(".")
+        return first, second if dot else None
     first = match[2] if match[1] is None else match[1].replace("``", "`")
     return first, text[end + 1 :] if end < len(text) else None
 

@@ -142,8 +142,8 @@ def reached_by(points: Sequence[Point], restore_path: RestorePath, tid: int) -> 
 def last_ended_by(points: Sequence[Point], restore_path: RestorePath, tid: int | None) -> Point:
     """The newest backup of the path's history that ended at or before a tid (None: any), whether or not the
     path contains it."""
-    ended = (p for p in _history(points, restore_path.last) if tid is None or p.last_tid <= tid)
-    return next(ended, restore_path.full)
+    candidates = (p for p in _history(points, restore_path.last) if tid is None or p.last_tid <= tid)
+    return next(candidates, restore_path.full)
 
 
 def _history(points: Sequence[Point], last: Point) -> Iterator[Point]:

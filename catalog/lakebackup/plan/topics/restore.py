@@ -148,7 +148,7 @@ class RestorePlan:
 
     def to_resume(self) -> str:
         """What a run that resumes the restore needs of it beside its files; see `resumed`."""
-        until = None if self.until is None else [[*place, end] for place, end in self.until.items()]
+        until = None if self.until is None else [[*region, end] for region, end in self.until.items()]
         topics, spans = map(asdict, self.topics), map(asdict, self.spans)
         return json.dumps({"at": self.at, "topics": list(topics), "spans": list(spans), "until": until})
 

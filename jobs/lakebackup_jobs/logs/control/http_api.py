@@ -84,9 +84,9 @@ def _tasks(place: Place) -> APIRouter:
         return control.pause(place, name)
 
     @routes.post("/log/tasks/{name}/resume")
-    def resume(name: str, wanted: Resume | None = None) -> dict[str, Any]:
+    def resume(name: str, options: Resume | None = None) -> dict[str, Any]:
         """Continue where it ended."""
-        return control.resume(place, name, wanted.skip if wanted else ())
+        return control.resume(place, name, options.skip if options else ())
 
     @routes.post("/log/tasks/{name}/stop")
     def stop(name: str) -> dict[str, Any]:

@@ -168,13 +168,13 @@ def resume(place: Place, name: str, skip: Sequence[str] = ()) -> dict[str, Any]:
     return _launched(place, name, seen)
 
 
-def _skipping(where: Place, last: Task, messages: Sequence[Message]) -> TaskSettings:
+def _skipping(place: Place, last: Task, messages: Sequence[Message]) -> TaskSettings:
     """The settings of a task that leaves messages out; audits it."""
     settings = last.settings
-    feed = feed_of(settings, client := {**where.kafka, "bootstrap.servers": settings.bootstrap})
+    feed = feed_of(settings, client := {**place.kafka, "bootstrap.servers": settings.bootstrap})
     read = {
         (row["scope"], row["region"]): row["end_position"]
-        for row in where.reader().rows("log_positions", source=last.name)
+        for row in place.reader().rows("log_positions", source=last.name)
     }
     names = Cluster(client).topic_names()
     topics = {*feed.topics(names), *feed.own_topics(names)}
@@ -190,7 +190,7 @@ def _skipping(where: Place, last: Task, messages: Sequence[Message]) -> TaskSett
                 hint="A message is skipped before it is read: `lakebackup log status` names it.",
             )
     new = [message.text for message in messages if message.text not in settings.skip]
-    writer = CatalogWriter(None, where.destination, where.catalog)
+    writer = CatalogWriter(None, place.destination, place.catalog)
     for text in new:
         detail = {"message": text, "paused_by": last.detail}
         writer.append_audit(audit_entry("skip message", last.name, detail))
