@@ -105,8 +105,8 @@ def _require_refused(storage: Storage, operation: str, write: Callable[[str, byt
     except AlreadyExists:
         return
     raise EnvironmentProblem(
-        f"{storage.server} is not safe for backups: it accepted {operation} of {_PROBE} in {storage.uri} on the "
-        "condition that there is no such object, although there was one. Two runs at once would "
+        f"{storage.server} is not safe for backups: it accepted {operation} of {_PROBE} in {storage.uri} on "
+        "the condition that there is no such object, although there was one. Two runs at once would "
         "overwrite each other's work.",
         hint=_HINT,
     )
