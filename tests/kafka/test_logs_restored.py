@@ -39,6 +39,8 @@ SEEDS = (1, 2)
 FLUSHES, STEPS_A_FLUSH = 4, 30
 #: So many ts are restored to upon nothing, and so many one upon the other.
 FRESH, CONTINUED = 3, 2
+#: Rows of a transaction that the connector takes seconds to send.
+LARGE = 10_000
 
 
 class Run:
@@ -126,10 +128,27 @@ def capture(
             for number in range(count):
                 last = moments.take(before="TRUNCATE orders, lines" if number in truncates else "")
                 if number in kills:
-                    debezium.kill()
+                    kill_within_a_transaction(debezium, postgres, database, lab.bootstrap, number)
                     debezium.start()
             task.until(lambda now: (now["checkpoint_ts"] or 0) >= last, "all is captured", 150)
     return moments
+
+
+def kill_within_a_transaction(
+    debezium: Debezium, postgres: Postgres, database: str, bootstrap: str, number: int
+) -> None:
+    """Kill the connector when a part of a large transaction's events is in the topic."""
+    topic = f"{database}.public.orders"
+    before = truth.end_offset(bootstrap, topic)
+    with postgres.connect(database) as connection:
+        connection.execute(
+            "INSERT INTO orders SELECT %s + n, 1, 'one of many' FROM generate_series(1, %s) AS n",
+            [number * 1_000_000, LARGE],
+        )
+    truth.until(
+        lambda: truth.end_offset(bootstrap, topic) > before, "the connector sends the large transaction"
+    )
+    debezium.kill()
 
 
 def restored(lab: Lab, moment: int, folder: Path, after: int | None = None) -> Contents:
@@ -167,6 +186,35 @@ def test_a_database_is_restored_to_every_moment(lab: Lab, postgres: Postgres, tm
         assert after["least"] > before["end_ts"], "what came is older than what was whole"
     for moment in sorted(moments.seen):
         assert restored(lab, moment, tmp_path / str(moment)) == moments.seen[moment]
+
+
+@pytest.mark.long
+def test_a_value_that_the_database_left_out_pauses_the_task(
+    lab: Lab, postgres: Postgres, tmp_path: Path
+) -> None:
+    """Only PostgreSQL shows in which form Debezium says that an array of numbers did not change."""
+    database = postgres.database()
+    with postgres.connect(database) as connection:
+        connection.execute("CREATE TABLE a (id int PRIMARY KEY, note text, tags int[])")
+        connection.execute("ALTER TABLE a ALTER tags SET STORAGE EXTERNAL")
+        connection.execute(
+            "INSERT INTO a SELECT n, '', array_fill(n, ARRAY[1000]) FROM generate_series(1, 3) AS n"
+        )
+    task = LogTask(lab, database, feed="debezium", filters=("public.a",))
+    topic = f"{database}.public.a"
+    with Debezium(tmp_path / "connect", lab.bootstrap, postgres, database):
+        truth.until(
+            lambda: f"{database}.transaction" in Cluster({"bootstrap.servers": lab.bootstrap}).topic_names(),
+            "the connector streams",
+        )
+        with postgres.connect(database) as connection:
+            connection.execute("UPDATE a SET note = 'changed' WHERE id = 2")
+        truth.until(lambda: truth.end_offset(lab.bootstrap, topic) == 4, "the change is sent")
+        task.begin()
+        with task.run():
+            paused = task.until(lambda now: now["state"] == "paused", "the task pauses itself", 150)
+    assert f"{topic}[0] offset 3 does not hold the whole row" in paused["detail"]
+    assert "REPLICA IDENTITY FULL" in paused["detail"]
 
 
 @pytest.mark.long

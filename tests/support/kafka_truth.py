@@ -61,6 +61,15 @@ def delete_records(bootstrap: str, name: str, before: dict[int, int]) -> None:
         future.result(30)
 
 
+def end_offset(bootstrap: str, topic: str) -> int:
+    """Where partition 0 of a topic ends."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "truth"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1])
+    finally:
+        consumer.close()
+
+
 def settings(bootstrap: str, name: str) -> dict[str, str]:
     """The settings in force on a topic, broker defaults included."""
     admin = AdminClient({"bootstrap.servers": bootstrap})

@@ -14,15 +14,21 @@ Contents = dict[str, dict[str, dict[str, Any]]]
 
 #: Text of the key as Debezium writes it, and the row.
 _TABLES = {
-    "accounts": ("json_build_object('id', id)", "id, owner, balance, active"),
+    "accounts": ("json_build_object('id', id)", "id, owner, balance, active, tags, words, body"),
     "orders": ("json_build_object('id', id)", "id, account, note"),
     "lines": ("json_build_object('order_id', order_id, 'line', line)", "order_id, line, amount"),
 }
 _MAKE = """
-    CREATE TABLE accounts (id int PRIMARY KEY, owner text, balance bigint, active bool);
+    CREATE TABLE accounts (
+        id int PRIMARY KEY, owner text, balance bigint, active bool, tags int[], words text[], body text
+    );
+    ALTER TABLE accounts ALTER tags SET STORAGE EXTERNAL, ALTER words SET STORAGE EXTERNAL,
+        ALTER body SET STORAGE EXTERNAL, REPLICA IDENTITY FULL;
     CREATE TABLE orders (id int PRIMARY KEY, account int, note text);
     CREATE TABLE lines (order_id int, line int, amount float8, PRIMARY KEY (order_id, line));
     INSERT INTO accounts SELECT n, 'owner ' || n, n * 1000000007::bigint, n % 2 = 0
+        , CASE WHEN n % 3 > 0 THEN array_fill(n, ARRAY[1000]) END
+        , CASE WHEN n % 3 > 0 THEN array_fill('wörd '::text || n, ARRAY[500]) END, repeat('b', n * 100)
     FROM generate_series(1, 50) AS n;
     INSERT INTO orders SELECT n, n, 'there before' FROM generate_series(1, 20) AS n;
 """
@@ -36,10 +42,12 @@ _STATEMENTS = [
     ["DELETE FROM lines WHERE order_id %% 10 = %(writer)s AND order_id > %(order)s"],
     ["UPDATE orders SET id = id + 100000 WHERE id = %(order)s"],
     [
-        """INSERT INTO accounts VALUES (%(account)s, 'new', 9007199254740993, NULL)
+        """INSERT INTO accounts (id, owner, balance) VALUES (%(account)s, 'new', 9007199254740993)
         ON CONFLICT (id) DO UPDATE SET active = NOT accounts.active"""
     ],
+    # Leaves columns as they were that are stored apart; Debezium sends them, for REPLICA IDENTITY is FULL.
     ["UPDATE accounts SET balance = balance + 1 WHERE id %% 10 = %(writer)s"],
+    ["UPDATE accounts SET tags = tags || 1, body = body || 'more' WHERE id = %(account)s"],
 ]
 # Whoever writes shares it; whoever looks has it alone.
 _GATE = 4711
