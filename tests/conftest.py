@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
@@ -164,6 +165,9 @@ def topic(broker: Broker) -> Iterator[Callable[..., str]]:
         wanted = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
         admin.create_topics([wanted])[name].result(30)
         made.append(name)
+        # A broker under load answers before its own metadata have the topic.
+        while name not in admin.list_topics(timeout=30).topics:
+            time.sleep(0.05)
         return name
 
     yield make

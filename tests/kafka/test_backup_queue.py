@@ -191,6 +191,35 @@ def test_a_message_that_nobody_understands_is_left_out_on_record(social: Social)
     assert (entry["subject"], json.loads(entry["detail"])["position"]) == ("social", 1)
 
 
+def test_messages_that_a_chain_lost_are_read_from_the_queues_again(social: Social) -> None:
+    """No verify ran: the next backup lists what it would depend on, and continues the newest whole one."""
+    full = social.full()["backup_id"]
+    sent = [social.send(social.delta)]
+    lost = social.backup("incremental")["backup_id"]
+    (file,) = social.rows(f"SELECT path FROM files WHERE backup_id = '{lost}' AND role = 'data'")
+    (social.place / file["path"]).unlink()
+    sent.append(social.send(social.delta))
+    again = social.backup("incremental")
+    assert f"{file['path']} is missing" in social.warnings.getvalue()
+    assert (again["parent"], social.stored(again["backup_id"])) == (full, sent)
+    usable = social.rows("SELECT backup_id FROM backups WHERE source = 'social' AND intact ORDER BY number")
+    assert [row["backup_id"] for row in usable] == [full, again["backup_id"]]
+    put_back(social, "put back")
+
+
+def test_a_chain_that_lost_messages_which_the_queues_deleted_needs_a_full(social: Social) -> None:
+    social.full()
+    social.send(social.delta)
+    lost = social.backup("incremental")["backup_id"]
+    (file,) = social.rows(f"SELECT path FROM files WHERE backup_id = '{lost}' AND role = 'data'")
+    (social.place / file["path"]).unlink()
+    social.send(social.delta)
+    truth.delete_records(social.bootstrap, social.delta, {0: 1})
+    with pytest.raises(NeedsFull, match="were lost before they were backed up"):
+        social.backup("incremental")
+    assert social.full()["kind"] == "full"
+
+
 def test_a_differential_of_messages_that_only_backups_have_is_refused(social: Social) -> None:
     social.full()
     for _ in range(3):

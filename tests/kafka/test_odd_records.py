@@ -6,6 +6,7 @@ import io
 import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.support import kafka_truth as truth
@@ -109,3 +110,33 @@ def test_odd_records_come_back_under_another_name(lab: Lab, broker: Broker, topi
     lab.restore(name, maps={name: copy}, append=True, to_ts=done["end_ts"])
     past = [r for r in before[0] if r.timestamp <= done["end_ts"]]
     assert truth.contents(broker.bootstrap, copy) == {0: before[0] + past}
+
+
+@pytest.mark.spark
+def test_odd_records_come_through_a_select_a_merge_a_prune_and_a_compaction(
+    lab: Lab, broker: Broker, topic: Make
+) -> None:
+    name = topic("odd", **FUTURE)
+    rows: list[Row] = [
+        (ts, b"k%d" % i, value, headers) for i, (ts, _, value, headers) in enumerate(odd_rows())
+    ]
+    for part in (rows[:4], rows[4:]):
+        send(broker, name, part)
+        lab.backup(name)
+    before = truth.contents(broker.bootstrap, name)
+    assert [r.timestamp for r in before[0]] == TIMES
+
+    def restored(**how: Any) -> dict[int, list[Record]]:
+        copy = topic("odd-copy", **FUTURE)
+        lab.restore(**({"topics": (name,)} | how), maps={name: copy})
+        return truth.contents(broker.bootstrap, copy)
+
+    assert (
+        restored(topics=(), records=f"SELECT partition, key, value, headers, ts FROM records('{name}')")
+        == before
+    )
+    assert lab.merge(1)["backup_id"]
+    assert lab.prune()["backups"]
+    assert restored() == before
+    assert lab.compact(name, all_keyed=True)["backup_ids"]
+    assert [r for r in restored()[0] if r.value is not None] == [r for r in before[0] if r.value is not None]

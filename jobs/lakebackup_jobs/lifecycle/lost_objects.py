@@ -31,16 +31,19 @@ def notice_lost_objects(work: Workspace, reader: CatalogReader) -> CatalogReader
 
     Returns the catalog with what was found; `reader` itself when nothing is lost. Raises EnvironmentProblem.
     """
+    destination = work.existing_destination()
+    if destination is None:  # nothing was written to it
+        return reader
     folder = layout.source_folder(work.source)
     check_id, started_us = layout.new_backup_id(datetime.now(UTC)), time.time_ns() // 1000
-    needed = reader.query("objects_needed", source=work.source, destination=work.destination, folder=folder)
+    needed = reader.query("objects_needed", source=work.source, destination=destination, folder=folder)
     rows = (row for batch in needed for row in batch.to_pylist())
     checks = (
         Check(
             check_id=check_id,
             at=started_us,
             backup_id=row["backup_id"],
-            destination=work.destination,
+            destination=destination,
             path=row["path"],
             mode="list",
             outcome=outcome,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from lakebackup.errors import NotFound
 from lakebackup.sql_engine.worker import limit, session_on
 from lakebackup.storage import open_storage
 from lakebackup.store.behind import current_catalog
@@ -123,6 +124,15 @@ class Workspace:
     def destination(self) -> str:
         """The id of the destination."""
         return destination_id(self.storage)
+
+    def existing_destination(self) -> str | None:
+        """The id of the destination, None where it has none yet: this creates nothing."""
+        if "destination" not in self.__dict__:
+            try:
+                self.destination = destination_id(self.storage, create=False)
+            except NotFound:
+                return None
+        return self.destination
 
     def reader(self) -> CatalogReader:
         """The catalog as it is now. Raises NotFound where there is none, when it is asked."""

@@ -67,8 +67,8 @@ class Rows:
         self._keys, self._key_places = _places(batch["key"])
         self._values, self._value_places = _places(batch["value"])
         self._headers, self._header_places = _places(_encoded(batch["headers"]))
-        ts: Longs = batch["ts"].fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        self._ts = np.maximum(ts, -1)
+        # Kafka's number for no timestamp. All others, also negative ones, stay as they are.
+        self._ts: Longs = batch["ts"].fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
 
     def block(self, topic: str, partition: int, rows: Longs, offset: int) -> Block:
         """Some of the rows, by number, as records of a partition with offsets from `offset` on."""

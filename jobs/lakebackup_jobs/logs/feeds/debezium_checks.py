@@ -67,8 +67,9 @@ def check_rows(events: pa.Table, where: str, placeholder: Placeholder) -> None:
     if pc.any(empty).as_py():
         raise Refused(
             f"{where} offset {first(events, empty)} changes a row and does not hold what the row became.",
-            hint="MongoDB: set capture.mode=change_streams_update_full, and start a new task on a connector "
-            "with a new topic.prefix.",
+            hint="MongoDB: set capture.mode=change_streams_update_full. Other databases: remove the "
+            "connector's transforms that take away `after`. Then start a new task on a "
+            "connector with a new topic.prefix.",
         )
     partial = placeholder.is_in(events["after"])
     if partial:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import UsageProblem
 from lakebackup.rows.base import QUEUES
 from lakebackup.rules import layout
+from lakebackup_jobs.lifecycle.lost_objects import notice_lost_objects
 from lakebackup_jobs.lifecycle.run import Life
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.backup.execute import QueueBackup, summary
@@ -45,7 +46,7 @@ def run(request: QueueRequest, *, spark: Session = None, reporter: Reporter) -> 
     with work.running("backup", QUEUES) as lease, ThreadPoolExecutor(1, "catalog") as beside:
         catalog = beside.submit(work.writer().prepare)
         # Ends that were looked at before it may be older than those of a backup that another run has taken.
-        planner = QueuePlanner(request, work, catalog.result)
+        planner = QueuePlanner(request, work, lambda: notice_lost_objects(work, catalog.result()))
         queues = QueueBackup(work, planner)
         life = Life(queues, lease)
         planner.record_skipped()

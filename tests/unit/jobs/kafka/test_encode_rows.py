@@ -10,6 +10,7 @@ from lakebackup.errors import Refused
 from lakebackup_jobs.kafka.format.arrow import to_arrow
 from lakebackup_jobs.kafka.format.encode import Rows, encode_headers
 
+YEAR_10000 = 253_402_300_800_000
 TEXTS = [None, "[]", '[["h", "1"], ["h", null], ["", ""]]', '[["é", {"hex": "ff00"}]]']
 PAIRS = [
     [],
@@ -25,7 +26,7 @@ def test_every_kind_of_row_is_read_back() -> None:
             "key": pa.array([b"unused", None, b"", b"k", b"\xff\xfe"], pa.binary()),
             "value": pa.array([b"unused", b"v" * 300, None, b"", b"\x00\xff"], pa.binary()),
             "headers": pa.array(["[]", *TEXTS]),
-            "ts": pa.array([0, None, -7, 1, 1_600_000_000_000], pa.int64()),
+            "ts": pa.array([0, None, -7, -1, YEAR_10000], pa.int64()),
         }
     ).slice(1)
     block = Rows(batch).block("orders", 3, np.array([0, 1, 2, 3]), 1 << 40)
@@ -34,7 +35,7 @@ def test_every_kind_of_row_is_read_back() -> None:
         ("orders", 3, "CREATE_TIME")
     ] * 4
     assert [row["offset"] for row in found] == [(1 << 40) + i for i in range(4)]
-    assert [row["timestamp"] for row in found] == [-1, -1, 1, 1_600_000_000_000]
+    assert [row["timestamp"] for row in found] == [-1, -7, -1, YEAR_10000]
     assert [row["key"] for row in found] == [None, b"", b"k", b"\xff\xfe"]
     assert [row["value"] for row in found] == [b"v" * 300, None, b"", b"\x00\xff"]
     assert [row["headers"] for row in found] == PAIRS

@@ -152,6 +152,7 @@ def test_a_change_without_its_row_is_refused(storage: Storage, op: str) -> None:
     ) as error:
         Flush(storage, ONE).decode(A, batch(event(op, {"id": "7"}, None, 5)))
     assert "change_streams_update_full" in (error.value.hint or "")
+    assert "transforms" in (error.value.hint or "")
 
 
 def test_collections_of_mongodb_are_tables(storage: Storage) -> None:
