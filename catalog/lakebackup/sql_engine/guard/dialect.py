@@ -7,6 +7,7 @@ macros.
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
@@ -36,6 +37,7 @@ _SEVERAL = (exp.UDTF, exp.Explode, exp.Inline, exp.Columns)
 _LONGEST_NAME = 60
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Between, exp.In)
 _INSTANT = re.compile(r"\d{4}-\d{1,2}$|\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*([+-]\d\d(:?\d\d)?| ?[A-Z]\w+/[\w/]+)$")
+_PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d([.]\d{1,6})?)?", re.ASCII)
 _DATES = (exp.CurrentDate, exp.StrToDate, exp.TsOrDsToDate)
 _DATES_BY_NAME_TEXT = """
     add_months date date_add date_from_unix_date date_sub last_day make_date next_day to_date trunc
@@ -298,10 +300,23 @@ def _cut(node: exp.Cast) -> None:
     elif node.to.is_type("text", "varchar"):
         if not _is_text(node.this):
             node.set("this", macro("text", node.this.copy()))
+    elif _is_plain_time(node.this):  # both engines read it alike
+        return
     elif node.to.is_type("date"):
         node.set("this", macro(f"{tried}date", node.this.copy()))
     elif node.to.is_type("timestamp", "timestamptz", "timestampntz"):
         node.set("this", macro(f"{tried}time", node.this.copy()))
+
+
+def _is_plain_time(node: exp.Expr) -> bool:
+    """Whether it is a text written out, of a date or of a date and a time, that is one in the calendar."""
+    if not (isinstance(node, exp.Literal) and node.is_string and _PLAIN_TIME.fullmatch(node.name)):
+        return False
+    try:
+        datetime.fromisoformat(node.name[: len("0000-00-00 00:00:00")])
+    except ValueError:
+        return False
+    return True
 
 
 def _of(node: exp.Expr) -> str:
