@@ -17,7 +17,8 @@ FOR_SPARK = "runs on Spark only"
 
 _MACROS = r"""
     array_repeat(x, n) AS list_transform(range(n), lambda spark_i: x)
-    spark_array_contains(a once, x once) AS CASE WHEN list_contains(a, x) THEN true
+    spark_array_contains(a once, x once) AS CASE WHEN spark_fails(typeof(x) = '"NULL"', 'runs on Spark only') THEN NULL
+        WHEN list_contains(a, x) THEN true
         WHEN list_position(a, NULL) IS NULL THEN list_contains(a, x) END
     spark_array_distinct(a once) AS CASE WHEN spark_fails(typeof(a) IN ('DOUBLE[]', 'FLOAT[]'), 'runs on Spark only') THEN NULL ELSE list_filter(a, lambda spark_x, spark_i: list_position(a, spark_x) = spark_i) END
     spark_array_except(a once, b once) AS CASE WHEN b IS NOT NULL THEN
@@ -46,17 +47,19 @@ _MACROS = r"""
     spark_date_add(d, n) AS spark_date(d) + CAST(n AS INTEGER)
     spark_datediff(a, b) AS CAST(datediff('day', spark_date(b), spark_date(a)) AS INTEGER)
     spark_date_diff(a, b) AS CAST(datediff('day', spark_date(b), spark_date(a)) AS INTEGER)
-    to_utc_timestamp(x, z) AS timezone('UTC', timezone(z, CAST(x AS TIMESTAMP)))
+    to_utc_timestamp(x, z) AS timezone('UTC', timezone(z, spark_time(x)))
     spark_date_sub(d, n) AS spark_date(d) - CAST(n AS INTEGER)
     date_from_unix_date(n) AS DATE '1970-01-01' + CAST(n AS INTEGER)
-    spark_dayname(x) AS strftime(CAST(x AS TIMESTAMP), '%a')
-    spark_dayofweek(x) AS isodow(CAST(x AS TIMESTAMP)) % 7 + 1
+    spark_dayname(x) AS strftime(spark_time(x), '%a')
+    spark_dayofweek(x) AS CAST(isodow(spark_time(x)) % 7 + 1 AS INTEGER)
     spark_text_date(x once) AS CASE
+        WHEN spark_fails(regexp_matches(x, '^\s*(?i:epoch|now|today|tomorrow|yesterday)\b'), 'runs on Spark only') THEN NULL
         WHEN regexp_full_match(x, '\s*\d{4}-\d{1,2}-\d{1,2}([T ].*)?\s*') THEN
             TRY_CAST(regexp_extract(x, '\d{4}-\d{1,2}-\d{1,2}') AS DATE)
         WHEN regexp_full_match(x, '\s*\d{4}(-\d{1,2})?\s*') THEN
             TRY_CAST(trim(x) || CASE WHEN contains(x, '-') THEN '-01' ELSE '-01-01' END AS DATE) END
-    spark_try_date_of(x VARCHAR) AS spark_text_date(x), (x) AS TRY_CAST(x AS DATE)
+    spark_try_date_of(x VARCHAR) AS spark_text_date(x), (x) AS coalesce(TRY_CAST(x AS DATE),
+        CASE WHEN spark_fails(x IS NOT NULL, 'runs on Spark only') THEN NULL END)
     spark_try_date(x once) AS spark_try_date_of(x)
     spark_date(x once) AS coalesce(spark_try_date_of(x), CASE WHEN spark_fails(x IS NOT NULL, CAST(x AS VARCHAR) ||
         ' is no date.') THEN NULL END)
@@ -68,10 +71,11 @@ _MACROS = r"""
             TRY_CAST(trim(x) AS TIMESTAMP)
         WHEN regexp_full_match(x, '\s*\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.]\d{1,6})?(Z|[+-]\d\d:\d\d)\s*') THEN
             CAST(TRY_CAST(trim(x) AS TIMESTAMPTZ) AS TIMESTAMP)
-        WHEN spark_fails(regexp_matches(x, '\d:\d') AND NOT regexp_full_match(x,
+        WHEN spark_fails(regexp_matches(x, '^\s*(?i:epoch|now|today|tomorrow|yesterday)\b') OR regexp_matches(x, '\d:\d') AND NOT regexp_full_match(x,
             '\s*\d{4}-\d{1,2}-\d{1,2}[T ]\d{1,2}:\d{1,2}(:\d{1,2}([.]\d{1,6})?(Z|[+-]\d\d:\d\d)?)?\s*'),
             'runs on Spark only') THEN NULL END
-    spark_try_time_of(x VARCHAR) AS spark_text_time(x), (x) AS TRY_CAST(x AS TIMESTAMP)
+    spark_try_time_of(x VARCHAR) AS spark_text_time(x), (x) AS coalesce(TRY_CAST(x AS TIMESTAMP),
+        CASE WHEN spark_fails(x IS NOT NULL, 'runs on Spark only') THEN NULL END)
     spark_try_time(x once) AS spark_try_time_of(x)
     spark_time(x once) AS coalesce(spark_try_time_of(x), CASE WHEN spark_fails(x IS NOT NULL, CAST(x AS VARCHAR) ||
         ' is no time.') THEN NULL END)
@@ -90,10 +94,11 @@ _MACROS = r"""
     spark_format_number(x once, n) AS CASE WHEN spark_fails(n < 0 OR NOT isfinite(CAST(x AS DOUBLE)) OR
         typeof(x) LIKE 'DECIMAL%' OR abs(CAST(x AS DOUBLE)) > 9e15, 'runs on Spark only') THEN NULL
         ELSE format('{:,.' || n || 'f}', CAST(x AS DOUBLE)) END
-    from_utc_timestamp(x, z) AS timezone(z, timezone('UTC', CAST(x AS TIMESTAMP)))
+    from_utc_timestamp(x, z) AS timezone(z, timezone('UTC', spark_time(x)))
     get(a, i once) AS CASE WHEN i >= 0 THEN a[i + 1] END
     hypot(x once, y once) AS sqrt(x * x + y * y)
-    spark_full_date(y once) AS CASE WHEN strlen(y) < 8 THEN y || '-01' ELSE y END
+    spark_full_date(y once) AS CASE WHEN spark_fails(regexp_matches(y, '^\d{1,3}-'), 'runs on Spark only') THEN NULL
+        WHEN strlen(y) < 8 THEN y || '-01' ELSE y END
     spark_instant_of(x TIMESTAMP, y) AS CAST(spark_full_date(y) AS TIMESTAMPTZ),
         (x TIMESTAMPTZ, y) AS CAST(spark_full_date(y) AS TIMESTAMPTZ),
         (x VARCHAR, y) AS y, (x DATE, y) AS CAST(left(spark_full_date(y), 10) AS DATE)
@@ -133,8 +138,17 @@ _MACROS = r"""
     spark_divide(x once, y once) AS CASE WHEN spark_fails(typeof(x) LIKE 'DECIMAL%' AND typeof(y) NOT IN ('DOUBLE', 'FLOAT') OR
         typeof(y) LIKE 'DECIMAL%' AND typeof(x) NOT IN ('DOUBLE', 'FLOAT'), 'runs on Spark only') THEN NULL
         WHEN spark_fails(y = 0 AND x IS NOT NULL, 'Division by zero.') THEN NULL ELSE x / y END
+    spark_by_decimal(x once, y, b, f, e, t) AS spark_by_decimal_of(x, y, b, f, e, t)
+    spark_by_decimal_of(x INTEGER, y, b, f, e, t) AS spark_decimal(x, b, f, e, t),
+        (x BIGINT, y, b, f, e, t) AS spark_decimal(x, b, f, e, t),
+        (x HUGEINT, y, b, f, e, t) AS spark_decimal(x, b, f, e, t), (x, y, b, f, e, t) AS spark_divide(x, y)
+    spark_decimal(x once, b, f, e, t) AS cast_to_type(sign(x) * ((2 * abs(CAST(x AS HUGEINT)) * f + b) // (2 * b)) || e, t)
+    spark_add_days(x once, i) AS spark_add_days_of(x, i)
+    spark_add_days_of(x DATE, i) AS CAST(x + i AS DATE), (x, i) AS x + i
+    spark_subtract_days(x once, i) AS spark_subtract_days_of(x, i)
+    spark_subtract_days_of(x DATE, i) AS CAST(x - i AS DATE), (x, i) AS x - i
     map_contains_key(m, k) AS list_contains(map_keys(m), k)
-    spark_monthname(x) AS strftime(CAST(x AS TIMESTAMP), '%b')
+    spark_monthname(x) AS strftime(spark_time(x), '%b')
     spark_next_day(d once, n) AS spark_date(d) + CAST((n - isodow(spark_date(d)) + 6) % 7 + 1 AS INTEGER)
     spark_number(a once) AS CASE a WHEN 'nan' THEN 'NaN' WHEN 'inf' THEN 'Infinity' ELSE CASE
         WHEN contains(a, 'e') THEN split_part(a, 'e', 1) || CASE WHEN contains(split_part(a, 'e', 1), '.')
@@ -177,7 +191,7 @@ _MACROS = r"""
     spark_slice(a once, s once, n once) AS CASE WHEN spark_fails(s = 0 OR n < 0, 'slice starts at no element, or has a negative length.') THEN NULL
         WHEN s > len(a) OR -s > len(a) THEN a[1:0] WHEN s < 0 THEN a[len(a) + s + 1:len(a) + s + n]
         ELSE a[s:s + n - 1] END
-    spark_seconds(x) AS CAST(date_part('microsecond', x) / 1000000 AS DECIMAL(8, 6))
+    spark_seconds(x) AS CAST(date_part('microsecond', spark_time(x)) / 1000000 AS DECIMAL(8, 6))
     spark_step(a, b) AS CASE WHEN a <= b THEN 1 ELSE -1 END
     spark_boundaries(a, b, s, r) AS CASE WHEN spark_fails(a <> b AND (s = 0 OR (s > 0) <> (b > a)), 'The boundaries and the step of sequence do not agree.')
         THEN NULL ELSE r END
@@ -199,7 +213,12 @@ _MACROS = r"""
         string_split(x, d)[n:] END, d)
     timestamp_millis(x) AS epoch_ms(x)
     timestamp_micros(x) AS make_timestamp(x)
-    timestamp_seconds(x) AS CAST(to_timestamp(x) AS TIMESTAMP)
+    spark_timestamp_seconds(x once) AS spark_timestamp_seconds_of(x)
+    spark_timestamp_seconds_of(x BIGINT) AS make_timestamp(x * 1000000), (x FLOAT) AS spark_of_double(x),
+        (x DOUBLE) AS spark_of_double(x), (x DECIMAL(38, 18)) AS CASE WHEN spark_fails(x * 1000000 <> trunc(x * 1000000),
+        'runs on Spark only') THEN NULL ELSE make_timestamp(CAST(x * 1000000 AS BIGINT)) END
+    spark_of_double(x once) AS CASE WHEN spark_fails(abs(x) > 9e12 AND isfinite(x), 'runs on Spark only') THEN NULL
+        WHEN isfinite(x) THEN make_timestamp(CAST(trunc(CAST(x AS DOUBLE) * 1e6) AS BIGINT)) END
     spark_to_json(x once) AS CAST(CASE WHEN spark_fails(regexp_matches(typeof(x), 'TIME|DECIMAL|BLOB|DOUBLE|FLOAT|INTERVAL|DATE'),
         'runs on Spark only') THEN NULL WHEN typeof(x) LIKE 'STRUCT%' THEN json_merge_patch('{}', to_json(x)) ELSE
         to_json(x) END AS VARCHAR)
@@ -208,12 +227,14 @@ _MACROS = r"""
     try_avg(x) AS avg(x)
     try_multiply(x, y) AS TRY(x * y)
     try_subtract(x, y) AS TRY(x - y)
-    unix_seconds(x) AS CAST(floor(epoch(CAST(x AS TIMESTAMP))) AS BIGINT)
-    spark_unix_seconds(x) AS CAST(floor(epoch(x)) AS BIGINT)
+    unix_seconds(x) AS spark_floor(epoch_us(spark_time(x)), 1000000)
+    spark_epoch_seconds(x) AS epoch_us(x) // 1000000
+    spark_unix_millis(x) AS spark_floor(epoch_us(spark_time(x)), 1000)
+    spark_floor(x once, n) AS (x - (x % n + n) % n) // n
     unix_timestamp() AS CAST(floor(epoch(now())) AS BIGINT)
     spark_url_encode(x) AS replace(system.main.url_encode(x), '%20', '+')
     spark_uuid() AS CAST(gen_random_uuid() AS VARCHAR)
-    spark_weekday(x) AS isodow(CAST(x AS TIMESTAMP)) - 1
+    spark_weekday(x) AS CAST(isodow(spark_time(x)) - 1 AS INTEGER)
     spark_upper(x once) AS CASE WHEN strlen(x) = length(x) THEN upper(x) WHEN spark_fails(regexp_matches(x,
         '[\x{149}\x{1F0}\x{390}\x{3B0}\x{587}\x{1E96}-\x{1E9A}\x{1F50}-\x{1FFC}\x{FB00}-\x{FB17}]'), 'runs on Spark only')
         THEN NULL ELSE upper(replace(x, 'ß', 'SS')) END
@@ -221,7 +242,8 @@ _MACROS = r"""
     spark_whole_of(x DOUBLE) AS trunc(x), (x FLOAT) AS trunc(x), (x DECIMAL(38, 18)) AS trunc(x),
         (x VARCHAR) AS CASE WHEN regexp_full_match(x, '\s*[-+]?\d*[.eE_][-+.eE_\d]*\s*')
             THEN x || ' is no whole number' ELSE x END,
-        (x BIGINT) AS x, (x HUGEINT) AS x, (x BOOLEAN) AS x, (x DATE) AS x, (x BLOB) AS x,
+        (x BIGINT) AS x, (x HUGEINT) AS x, (x BOOLEAN) AS x, (x BLOB) AS x,
+        (x DATE) AS CASE WHEN spark_fails(true, 'A date is no number.') THEN NULL ELSE 0 END,
         (x INTERVAL) AS x, (x TIMESTAMP) AS floor(epoch(x)), (x TIMESTAMPTZ) AS floor(epoch(x))
     spark_whole(x) AS list_transform([x], lambda spark_x: spark_whole_of(spark_x))[1]
     width_bucket(x once, a once, b once, n once) AS CASE WHEN x < a THEN 0 WHEN x >= b THEN n + 1 ELSE CAST(floor((x - a)

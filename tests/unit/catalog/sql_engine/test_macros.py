@@ -10,7 +10,9 @@ import pytest
 from lakebackup.sql_engine.guard.check import check_select
 from lakebackup.sql_engine.guard.macros import all_macros
 
-_ROWS = "(SELECT '2024-02-28' AS text, DATE '2024-02-29' AS day, TIMESTAMP '2024-02-29 13:14:15' AS time) AS t"
+_ROWS = (
+    "(SELECT '2024-02-28' AS text, DATE '2024-02-29' AS day, TIMESTAMP '2024-02-29 13:14:15' AS time) AS t"
+)
 
 
 @pytest.fixture(scope="module")
