@@ -40,7 +40,7 @@ _MACROS = r"""
         list_filter(a, lambda spark_x: spark_x IS DISTINCT FROM x) END
     arrays_overlap(a once, b once) AS CASE WHEN list_has_any(a, b) OR len(a) = 0 OR len(b) = 0 OR
         (list_position(a, NULL) IS NULL AND list_position(b, NULL) IS NULL) THEN list_has_any(a, b) END
-    bit_get(x, i) AS (x >> i) & 1
+    bit_get(x, i) AS CAST((x >> i) & 1 AS TINYINT)
     bround(x) AS round_even(x, 0), (x, n) AS round_even(x, n)
     btrim(x) AS trim(x), (x, y) AS trim(x, y)
     current_timezone() AS 'UTC'
@@ -172,7 +172,7 @@ _MACROS = r"""
     negative(x) AS -x
     nullifzero(x) AS nullif(x, 0)
     octet_length(x) AS CAST(strlen(x) AS INTEGER)
-    pmod(x, y once) AS ((x % y) + y) % y
+    pmod(x once, y once) AS CASE WHEN x % y < 0 THEN (x % y + y) % y ELSE x % y END
     positive(x) AS x
     spark_text_parsed(x once, r, f) AS CASE WHEN regexp_full_match(x, r) THEN try_strptime(x, f) END
     spark_try_parsed_of(x VARCHAR, r, f) AS spark_text_parsed(x, r, f), (x, r, f) AS TRY_CAST(x AS TIMESTAMP)
@@ -246,8 +246,9 @@ _MACROS = r"""
         (x DATE) AS CASE WHEN spark_fails(true, 'A date is no number.') THEN NULL ELSE 0 END,
         (x INTERVAL) AS x, (x TIMESTAMP) AS floor(epoch(x)), (x TIMESTAMPTZ) AS floor(epoch(x))
     spark_whole(x) AS list_transform([x], lambda spark_x: spark_whole_of(spark_x))[1]
-    width_bucket(x once, a once, b once, n once) AS CASE WHEN x < a THEN 0 WHEN x >= b THEN n + 1 ELSE CAST(floor((x - a)
-        / (b - a) * n) AS INTEGER) + 1 END
+    width_bucket(x once, a once, b once, n once) AS CASE WHEN spark_fails(a >= b OR n <= 0, 'runs on Spark only')
+        THEN NULL WHEN x < a THEN 0 WHEN x >= b THEN CAST(n AS BIGINT) + 1
+        ELSE CAST(floor((x - a) / (b - a) * n) AS BIGINT) + 1 END
     zeroifnull(x) AS coalesce(x, 0)
 """
 _PARAMETERS = re.compile(r"\((?P<parameters>[^()]*\bonce\b[^()]*)\) AS ")
