@@ -22,6 +22,7 @@ from tests.support.edge_arguments import calls
 
 from lakebackup.errors import UsageProblem
 from lakebackup.sql_engine.guard.check import check_select
+from lakebackup.sql_engine.guard.place import runs_on_spark
 from lakebackup.sql_engine.spark import streamed
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ _NAMES = {
     "BLOB": "binary",
     '"NULL"': "void",
 }
+# DuckDB's answer where it is a time before the year 1 or after 9999, which Python has not: DuckDB gives its text.
+BEYOND_PYTHON = "beyond Python"
 _AGGREGATE = re.compile(r"\(SELECT (.*?)( FROM VALUES .*)\)", re.DOTALL)
 Answer = list[Any] | None
 
@@ -107,18 +110,25 @@ def duckdb_answer(connection: duckdb.DuckDBPyConnection, select: str) -> Answer 
     except UsageProblem:
         return "spark"
     try:
-        rows = connection.sql(text)
-        kind = rows.types[0]
-        values = rows.fetchall()
+        values = connection.execute(text).fetchall()  # bound once, where a relation is bound twice
+        kind = connection.description[0][1]
     except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):
         return "spark"
     except (duckdb.Error, UnicodeDecodeError) as error:
-        return "spark" if "runs on Spark only" in str(error) else None
-    return [_spark_name(kind), plain(values[0][0])]
+        return "spark" if runs_on_spark(str(error)) else None
+    value = values[0][0]
+    if _spark_name(kind) in ("date", "timestamp") and isinstance(value, str):
+        return BEYOND_PYTHON
+    return [_spark_name(kind), plain(value)]
 
 
 def same(one: Answer | str, other: Answer | str) -> bool:
-    """Whether two answers are of one type and value. The last digit of a DOUBLE may differ."""
+    """Whether two answers are of one type and value. The last digit of a DOUBLE may differ.
+
+    A time that Python cannot hold is the same as none: then no answer of Spark could be recorded.
+    """
+    if BEYOND_PYTHON in (one, other):
+        return one is None or other is None
     if one is None or other is None or isinstance(one, str) or isinstance(other, str):
         return one is other
     return _kind(one[0]) == _kind(other[0]) and _equal(one[1], other[1])

@@ -229,7 +229,8 @@ def _parse(text: str, sql: str) -> exp.Expr:
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     from lakebackup.sql_engine.guard.dialect import Asked, without_limit_all
 
-    tokens = sqlglot.tokenize(text, dialect=Asked)
+    written = sqlglot.tokenize(text, dialect=Asked)
+    tokens = list(written)
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
     if not tokens:
@@ -256,7 +257,7 @@ def _parse(text: str, sql: str) -> exp.Expr:
         hint = "Or SHOW TABLES, DESCRIBE a table, EXPLAIN a SELECT. Nothing else, and no second statement."
         raise wrong(sql, place, "Only one SELECT can be run here.", hint)
     try:
-        found = sqlglot.parse(text, dialect=Asked, error_level=ErrorLevel.IMMEDIATE)
+        found = Asked().parser(error_level=ErrorLevel.IMMEDIATE).parse(written, text)
     except (SqlglotError, RecursionError):
         raise
     except Exception as error:  # the parser stumbles over some wrong SQL

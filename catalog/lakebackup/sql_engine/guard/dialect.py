@@ -7,6 +7,8 @@ macros.
 from __future__ import annotations
 
 import re
+from datetime import datetime
+from decimal import Decimal
 
 from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
@@ -26,7 +28,8 @@ _BY_NAME_TEXT = """
     FROM_UTC_TIMESTAMP OCTET_LENGTH FROM_JSON TYPEOF UUID UNBASE64 UNHEX
     ARRAY_CONTAINS ARRAY_EXCEPT ARRAY_INTERSECT ARRAY_POSITION ARRAY_REMOVE SEQUENCE TO_JSON DATE_FORMAT
     FROM_UNIXTIME ADD_MONTHS MONTHS_BETWEEN LAST_DAY ARRAY_SIZE ARRAY_UNION ELEMENT_AT TRY_ELEMENT_AT
-    FLATTEN SLICE LOWER LCASE UPPER UCASE INITCAP REVERSE
+    FLATTEN SLICE DATEADD UNIX_MILLIS TIMESTAMP_SECONDS
+    LOWER LCASE UPPER UCASE INITCAP REVERSE
 """
 _BY_NAME = frozenset(_BY_NAME_TEXT.split()) | NAMES
 
@@ -35,14 +38,43 @@ _NAMED = (exp.Alias, exp.Aliases, exp.Column, exp.Dot)
 _SEVERAL = (exp.UDTF, exp.Explode, exp.Inline, exp.Columns)
 _LONGEST_NAME = 60
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Between, exp.In)
-_INSTANT = re.compile(r"\d{4}-\d{1,2}$|\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*([+-]\d\d(:?\d\d)?| ?[A-Z]\w+/[\w/]+)$")
+_INSTANT = re.compile(
+    r"\d{4}-\d{1,2}$|\d{1,3}-\d{1,2}-\d{1,2}$|"
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*([+-]\d\d(:?\d\d)?| ?[A-Z]\w+/[\w/]+)$"
+)
+_PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d([.]\d{1,6})?)?", re.ASCII)
 _DATES = (exp.CurrentDate, exp.StrToDate, exp.TsOrDsToDate)
 _DATES_BY_NAME_TEXT = """
     add_months date date_add date_from_unix_date date_sub last_day make_date next_day to_date trunc
 """
 _DATES_BY_NAME = frozenset(_DATES_BY_NAME_TEXT.split())
+_DECIMAL = re.compile(r"\d*[.]\d+|\d+[.]\d*", re.ASCII)
+_DIGITS_OF_BIGINT = 20  # of its decimal on Spark
+_MOST_DIGITS = 38
 _DAYS = frozenset({"DAY", "WEEK", "MONTH", "QUARTER", "YEAR"})
-_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_TYPES = exp.DataType.Type
+_WHOLE = (_TYPES.TINYINT, _TYPES.SMALLINT, _TYPES.INT, _TYPES.BIGINT)
+_TEXTS = (_TYPES.TEXT, _TYPES.VARCHAR)
+_INSTANTS = (_TYPES.TIMESTAMP, _TYPES.TIMESTAMPTZ)
+_UNITS_TEXT = """
+    YEAR=year Y=year YEARS=year YR=year YRS=year YEAROFWEEK=isoyear QUARTER=quarter QTR=quarter
+    MONTH=month MON=month MONS=month MONTHS=month WEEK=week W=week WEEKS=week DAY=day D=day DAYS=day DOY=doy
+    DAYOFWEEK_ISO=isodow DOW_ISO=isodow HOUR=hour H=hour HOURS=hour HR=hour HRS=hour
+    MINUTE=minute M=minute MIN=minute MINS=minute MINUTES=minute
+"""
+# Parts of a time, by what Spark calls them, as DuckDB does.
+_UNITS = dict(pair.split("=") for pair in _UNITS_TEXT.split())
+_PARTS: dict[type[exp.Expr], str] = {
+    exp.Year: "YEAR",
+    exp.Quarter: "QUARTER",
+    exp.Month: "MONTH",
+    exp.WeekOfYear: "WEEK",
+    exp.Day: "DAY",
+    exp.DayOfMonth: "DAY",
+    exp.DayOfYear: "DOY",
+    exp.Hour: "HOUR",
+    exp.Minute: "MINUTE",
+}
 _SECONDS = frozenset({"S", "SEC", "SECS", "SECOND", "SECONDS"})
 _FORMATS_TEXT = """
     yyyy=%Y yy=%y M=%-m MM=%m MMM=%b MMMM=%B d=%-d dd=%d D=%-j DDD=%j E=%a EE=%a EEE=%a EEEE=%A a=%p
@@ -117,7 +149,10 @@ def for_spark(tree: exp.Expr) -> exp.Expr:
     """A copy of the tree without QUALIFY, which Spark does not know; a unit of time stays a word."""
     tree = tree.copy()
     for call in tree.find_all(exp.Anonymous):
-        if call.name.lower() in ("datediff", "date_diff", "date_add") and len(call.expressions) == 3:
+        if (
+            call.name.lower() in ("datediff", "date_diff", "date_add", "dateadd")
+            and len(call.expressions) == 3
+        ):
             unit = call.expressions[0]
             unit.replace(exp.var(unit.name))
     for select in reversed(list(tree.find_all(exp.Select))):
@@ -199,10 +234,31 @@ def _with_type(node: exp.Expr) -> exp.Expr | None:
     """What DuckDB would take for something of another type."""
     if isinstance(node, exp.Literal) and (made := _instant(node)) is not None:
         return made
-    if isinstance(node, (exp.Add, exp.Sub)) and _is_date(node):  # which becomes a timestamp
-        return exp.cast(node.copy(), "date")
+    if isinstance(node, (exp.Add, exp.Sub)) and (made := _with_days(node)) is not None:
+        return made
     joined = isinstance(node.parent, (exp.DPipe, exp.Concat)) and not _is_text(node)
     return macro("joined", node.copy()) if joined else None
+
+
+def _with_days(node: exp.Add | exp.Sub) -> exp.Expr | None:
+    """A date and whole days, of which DuckDB makes a timestamp.
+
+    Of a column DuckDB alone knows whether it is a date.
+    """
+    if _is_date(node):
+        return exp.cast(node.copy(), "date")
+    time, days = node.this, node.expression
+    if isinstance(node, exp.Add) and isinstance(time, exp.Interval):
+        time, days = days, time
+    if not _is_of_days(days) or _is_time(time) or isinstance(time, (exp.Interval, exp.Literal)):
+        return None
+    name = "add_days" if isinstance(node, exp.Add) else "subtract_days"
+    return macro(f"{name}{_of(time)}", time.copy(), days.copy())
+
+
+def _is_of_days(node: exp.Expr) -> bool:
+    """Whether it is an interval of whole days, weeks or months."""
+    return isinstance(node, exp.Interval) and node.text("unit").upper().removesuffix("S") in _DAYS
 
 
 def _counted(node: exp.Expr) -> exp.Expr | None:
@@ -213,6 +269,10 @@ def _counted(node: exp.Expr) -> exp.Expr | None:
         _count_from_zero(node)
     if isinstance(node, exp.Extract):
         return _part(node.name, node.expression)
+    if type(node) in _PARTS:
+        return _part(_PARTS[type(node)], node.this)
+    if isinstance(node, exp.TsOrDsToDate) and not node.args.get("format"):
+        return exp.cast(macro("date", node.this), "date")
     if name := _AGGREGATES.get(type(node)):
         return exp.func(name, *list(node.iter_expressions())[:2])
     if isinstance(node, (exp.Ln, exp.Log)):  # of 0 and less it is NULL on Spark
@@ -247,8 +307,15 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:  # noqa: C901 - one line a ki
         return macro("initcap", node.this)
     if isinstance(node, exp.Chr):
         return emulated("chr", node.expressions)
+    if isinstance(node, exp.MakeInterval) and not all(map(_is_written, node.iter_expressions())):
+        raise UnsupportedError  # it becomes a text
+    if isinstance(node, exp.Second):  # extract(SECOND …) has a fraction, second(…) has none
+        part = exp.Anonymous(
+            this="date_part", expressions=[exp.Literal.string("second"), macro("time", node.this)]
+        )
+        return exp.cast(part, "int")
     if isinstance(node, exp.Div):
-        return macro("divide", node.this, node.expression)
+        return _quotient(node)
     if isinstance(node, exp.Sub) and not (
         _is_number(node.expression) or isinstance(node.expression, exp.Interval)
     ):
@@ -277,6 +344,33 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:  # noqa: C901 - one line a ki
     return _by_name(node) if isinstance(node, exp.Anonymous) else None
 
 
+def _quotient(node: exp.Div) -> exp.Expr:
+    """A whole number divided by a decimal that is written out is a decimal on Spark, rounded half up."""
+    divisor, dividend = node.expression, node.this.unnest()
+    operand = dividend.this if isinstance(dividend, exp.Neg) else dividend
+    if isinstance(operand, exp.Literal) or not (
+        isinstance(divisor, exp.Literal) and not divisor.is_string and _DECIMAL.fullmatch(divisor.name)
+    ):
+        return macro("divide", node.this, node.expression)
+    number = Decimal(divisor.name)
+    unscaled = int(divisor.name.replace(".", ""))
+    places = -int(number.as_tuple().exponent)
+    digits = max(len(str(unscaled)), places)
+    scale = max(6, digits + 1)
+    precision = _DIGITS_OF_BIGINT + places + scale
+    if not unscaled or precision > _MOST_DIGITS:  # which Spark rounds to fewer digits
+        return macro("divide", node.this, node.expression)
+    return macro(
+        "by_decimal",
+        node.this,
+        divisor,
+        exp.Literal.number(unscaled),
+        exp.Literal.number(10 ** (scale + places)),
+        exp.Literal.string(f"e-{scale}"),
+        exp.cast(exp.null(), f"decimal({precision}, {scale})"),
+    )
+
+
 def _difference(node: exp.Sub) -> exp.Expr | None:
     """Of two dates it is a span of time. A macro sees the types of what is no aggregate."""
     if _is_date(node.this) and _is_date(node.expression):
@@ -289,19 +383,32 @@ def _difference(node: exp.Sub) -> exp.Expr | None:
 
 def _cut(node: exp.Cast) -> None:
     """A number is cut, not rounded, and a time has no offset."""
-    if node.to.is_type("binary"):
+    if node.to.is_type(_TYPES.BINARY):
         node.set("this", exp.Anonymous(this="encode", expressions=[node.this.copy()]))
     tried = "try_" if isinstance(node, exp.TryCast) else ""
     operand = node.this.this if isinstance(node.this, exp.Neg) else node.this
     if node.to.is_type(*_WHOLE) and not (isinstance(operand, exp.Literal) and operand.name.isdigit()):
         node.set("this", exp.func(f"{OTHER}whole{_of(node.this)}", node.this.copy()))
-    elif node.to.is_type("text", "varchar"):
+    elif node.to.is_type(*_TEXTS):
         if not _is_text(node.this):
             node.set("this", macro("text", node.this.copy()))
-    elif node.to.is_type("date"):
+    elif _is_plain_time(node.this):  # both engines read it alike
+        return
+    elif node.to.is_type(_TYPES.DATE):
         node.set("this", macro(f"{tried}date", node.this.copy()))
-    elif node.to.is_type("timestamp", "timestamptz", "timestampntz"):
+    elif node.to.is_type(*_INSTANTS, _TYPES.TIMESTAMPNTZ):
         node.set("this", macro(f"{tried}time", node.this.copy()))
+
+
+def _is_plain_time(node: exp.Expr) -> bool:
+    """Whether it is a text written out, of a date or of a date and a time, that is one in the calendar."""
+    if not (isinstance(node, exp.Literal) and node.is_string and _PLAIN_TIME.fullmatch(node.name)):
+        return False
+    try:
+        datetime.fromisoformat(node.name[: len("0000-00-00 00:00:00")])
+    except ValueError:
+        return False
+    return True
 
 
 def _of(node: exp.Expr) -> str:
@@ -327,11 +434,19 @@ def _count_from_zero(node: exp.Lambda) -> None:
             name.replace(exp.cast(place_from_0, "int"))
 
 
-def _part(unit: str, time: exp.Expr) -> exp.Expr | None:
-    """Those parts of a time that DuckDB counts otherwise."""
-    if unit.upper() in ("DOW", "DAYOFWEEK"):
-        return exp.func(f"{OTHER}dayofweek", time)
-    return exp.func(f"{OTHER}seconds", time) if unit.upper() in _SECONDS else None
+def _part(unit: str, time: exp.Expr) -> exp.Expr:
+    """A part of a time, which is an INT on Spark. Raises UnsupportedError for one that DuckDB has not."""
+    unit = unit.upper()
+    if unit in _SECONDS:
+        return macro("seconds", time)
+    if unit in ("DOW", "DAYOFWEEK"):
+        return macro("dayofweek", time)
+    if unit not in _UNITS:
+        raise UnsupportedError
+    instant = time.this if isinstance(time, exp.TsOrDsToDate) else time
+    instant = instant if _is_date(instant) or _is_time(instant) else macro("time", instant)
+    part = exp.Anonymous(this="date_part", expressions=[exp.Literal.string(_UNITS[unit]), instant.copy()])
+    return exp.cast(part, "int")
 
 
 def _formatted(time: exp.Expr, pattern: exp.Expr) -> exp.Expr:
@@ -364,7 +479,11 @@ def _instant(node: exp.Literal) -> exp.Expr | None:
     other = whole.args.get("expression") if node.arg_key == "this" else whole.this
     if other is None or isinstance(other, exp.Literal) or other.find(*_COMPARED):  # it is written twice
         return None
-    if isinstance(other, exp.Column) and re.search("(^|_)time$", other.name.lower()):
+    if (
+        isinstance(other, exp.Column)
+        and re.search("(^|_)time$", other.name.lower())
+        and node.name[:4].isdigit()
+    ):
         return exp.cast(node.copy(), "timestamptz")
     return exp.func(f"{OTHER}instant{_of(other)}", other.copy(), node.copy())
 
@@ -374,12 +493,17 @@ def _is_number(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string and float(node.name) > 0
 
 
+def _is_written(node: exp.Expr) -> bool:
+    """Whether it is a number that is written out."""
+    return isinstance(node.this if isinstance(node, exp.Neg) else node, exp.Literal)
+
+
 def _is_time(node: exp.Expr) -> bool:
     """Whether it is an instant, as far as the text tells."""
     if isinstance(node, exp.Anonymous):
         return node.name.lower() == "now"
     return isinstance(node, exp.CurrentTimestamp) or (
-        isinstance(node, exp.Cast) and node.to.is_type("timestamp", "timestamptz")
+        isinstance(node, exp.Cast) and node.to.is_type(*_INSTANTS)
     )
 
 
@@ -387,7 +511,7 @@ def _is_text(node: exp.Expr) -> bool:
     """Whether it is a text, as far as the text tells."""
     return isinstance(node, (exp.RawString, exp.DPipe, exp.Concat)) or (
         (isinstance(node, exp.Literal) and node.is_string)
-        or (isinstance(node, exp.Cast) and node.to.is_type("text", "varchar"))
+        or (isinstance(node, exp.Cast) and node.to.is_type(*_TEXTS))
     )
 
 
@@ -397,29 +521,24 @@ def _is_date(node: exp.Expr) -> bool:
         return _is_date(node.this)
     if isinstance(node, (exp.Add, exp.Sub)):
         pairs = [(node.this, node.expression), (node.expression, node.this)]
-        return any(
-            isinstance(interval, exp.Interval)
-            and interval.text("unit").upper().removesuffix("S") in _DAYS
-            and _is_date(date)
-            for date, interval in pairs
-        )
+        return any(_is_of_days(interval) and _is_date(date) for date, interval in pairs)
     if isinstance(node, (exp.Max, exp.Min)):
         return _is_date(node.this)
     if isinstance(node, exp.Anonymous):
         return node.name.lower().removeprefix(OTHER) in _DATES_BY_NAME
-    return isinstance(node, _DATES) or (isinstance(node, exp.Cast) and node.to.is_type("date"))
+    return isinstance(node, _DATES) or (isinstance(node, exp.Cast) and node.to.is_type(_TYPES.DATE))
 
 
 def _by_name(node: exp.Anonymous) -> exp.Expr | None:
     name, given = node.name.lower(), node.expressions
     if name in ("datediff", "date_diff") and len(given) == 3:
         return units_between(given[0].name, *given[1:])
-    if name == "date_add" and len(given) == 3:
+    if name in ("date_add", "dateadd") and len(given) == 3:
         added = exp.Interval(this=exp.paren(given[1]), unit=exp.var(given[0].name))
-        return exp.paren(exp.Add(this=exp.cast(given[2], "timestamp"), expression=added))
+        return exp.paren(exp.Add(this=macro("time", given[2]), expression=added))
     if (made := emulated(name, given)) is not None or (made := _time_by_name(name, given)) is not None:
         return made
-    name = {"lcase": "lower", "ucase": "upper"}.get(name, name)
+    name = {"lcase": "lower", "ucase": "upper", "dateadd": "date_add"}.get(name, name)
     if name == "to_json" and len(given) > 1:
         raise UnsupportedError
     if f"{OTHER}{name}" in _OTHERS:
@@ -448,7 +567,8 @@ def _time_by_name(name: str, given: list[exp.Expr]) -> exp.Expr | None:
         return _formatted(macro("time", given[0]), given[1])
     if name == "from_unixtime" and given:
         pattern = given[1] if len(given) == 2 else exp.Literal.string("yyyy-MM-dd HH:mm:ss")
-        return _formatted(exp.func("to_timestamp", given[0]), pattern)
+        _cut(seconds := exp.cast(given[0].copy(), "bigint"))
+        return _formatted(exp.func("to_timestamp", seconds), pattern)
     if name in ("date_part", "datepart") and len(given) == 2:
         return _part(given[0].name, given[1])
     return None

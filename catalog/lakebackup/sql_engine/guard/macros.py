@@ -1,6 +1,7 @@
 """Spark's functions that DuckDB lacks, or means otherwise, as macros of DuckDB: name, parameters, body.
 
 DuckDB chooses by type where the types are known: of an element of a list they are, of an aggregate not yet.
+A parameter that stands several times in its macro is marked `once`, so that its argument is bound only once.
 """
 
 # ruff: noqa: E501 - patterns are in one piece
@@ -16,51 +17,53 @@ FOR_SPARK = "runs on Spark only"
 
 _MACROS = r"""
     array_repeat(x, n) AS list_transform(range(n), lambda spark_i: x)
-    spark_array_contains(a, x) AS CASE WHEN list_contains(a, x) THEN true
+    spark_array_contains(a once, x once) AS CASE WHEN spark_fails(typeof(x) = '"NULL"', 'runs on Spark only') THEN NULL
+        WHEN list_contains(a, x) THEN true
         WHEN list_position(a, NULL) IS NULL THEN list_contains(a, x) END
-    spark_array_distinct(a) AS CASE WHEN spark_fails(typeof(a) IN ('DOUBLE[]', 'FLOAT[]'), 'runs on Spark only') THEN NULL ELSE list_filter(a, lambda spark_x, spark_i: list_position(a, spark_x) = spark_i) END
-    spark_array_except(a, b) AS CASE WHEN b IS NOT NULL THEN
+    spark_array_distinct(a once) AS CASE WHEN spark_fails(typeof(a) IN ('DOUBLE[]', 'FLOAT[]'), 'runs on Spark only') THEN NULL ELSE list_filter(a, lambda spark_x, spark_i: list_position(a, spark_x) = spark_i) END
+    spark_array_except(a once, b once) AS CASE WHEN b IS NOT NULL THEN
         list_filter(spark_array_distinct(a), lambda spark_x: list_position(b, spark_x) IS NULL) END
-    spark_array_intersect(a, b) AS CASE WHEN b IS NOT NULL THEN
+    spark_array_intersect(a once, b once) AS CASE WHEN b IS NOT NULL THEN
         list_filter(spark_array_distinct(a), lambda spark_x: list_position(b, spark_x) IS NOT NULL) END
-    spark_array_position(a, x) AS CASE WHEN a IS NOT NULL AND x IS NOT NULL THEN
+    spark_array_position(a once, x once) AS CASE WHEN a IS NOT NULL AND x IS NOT NULL THEN
         CAST(coalesce(list_position(a, x), 0) AS BIGINT) END
     spark_add_months(d, n) AS CAST(CAST(spark_date(d) AS TIMESTAMP) + to_months(CAST(n AS INTEGER)) AS DATE)
     spark_array_join(a, d) AS array_to_string(list_transform(list_filter(a, lambda spark_x: spark_x IS NOT
-        NULL), lambda spark_x: spark_text(spark_x)), d),
-        (a, d, n) AS array_to_string(list_transform(a, lambda spark_x: coalesce(spark_text(spark_x), n)), d)
+        NULL), lambda spark_x: spark_text_of(spark_x)), d),
+        (a, d, n) AS array_to_string(list_transform(a, lambda spark_x: coalesce(spark_text_of(spark_x), n)), d)
     spark_array_size(a) AS CAST(len(a) AS INTEGER)
-    spark_array_union(a, b) AS CASE WHEN a IS NOT NULL AND b IS NOT NULL THEN
+    spark_array_union(a once, b once) AS CASE WHEN a IS NOT NULL AND b IS NOT NULL THEN
         spark_array_distinct(list_concat(a, b)) END
     spark_at(c, k VARCHAR) AS c[k], (c, k) AS CASE WHEN spark_fails(k < 0 OR k >= len(c), 'The index '
         || k || ' is out of bounds. The array has ' || len(c) || ' elements.') THEN NULL ELSE c[k + 1] END
-    spark_array_remove(a, x) AS CASE WHEN x IS NOT NULL THEN
+    spark_array_remove(a once, x once) AS CASE WHEN x IS NOT NULL THEN
         list_filter(a, lambda spark_x: spark_x IS DISTINCT FROM x) END
-    arrays_overlap(a, b) AS CASE WHEN list_has_any(a, b) OR len(a) = 0 OR len(b) = 0 OR
+    arrays_overlap(a once, b once) AS CASE WHEN list_has_any(a, b) OR len(a) = 0 OR len(b) = 0 OR
         (list_position(a, NULL) IS NULL AND list_position(b, NULL) IS NULL) THEN list_has_any(a, b) END
-    bit_get(x, i) AS (x >> i) & 1
+    bit_get(x, i) AS CAST((x >> i) & 1 AS TINYINT)
     bround(x) AS round_even(x, 0), (x, n) AS round_even(x, n)
     btrim(x) AS trim(x), (x, y) AS trim(x, y)
     current_timezone() AS 'UTC'
     spark_date_add(d, n) AS spark_date(d) + CAST(n AS INTEGER)
     spark_datediff(a, b) AS CAST(datediff('day', spark_date(b), spark_date(a)) AS INTEGER)
     spark_date_diff(a, b) AS CAST(datediff('day', spark_date(b), spark_date(a)) AS INTEGER)
-    to_utc_timestamp(x, z) AS timezone('UTC', timezone(z, CAST(x AS TIMESTAMP)))
+    to_utc_timestamp(x, z) AS timezone('UTC', timezone(z, spark_time(x)))
     spark_date_sub(d, n) AS spark_date(d) - CAST(n AS INTEGER)
     date_from_unix_date(n) AS DATE '1970-01-01' + CAST(n AS INTEGER)
-    spark_dayname(x) AS strftime(CAST(x AS TIMESTAMP), '%a')
-    spark_dayofweek(x) AS isodow(CAST(x AS TIMESTAMP)) % 7 + 1
-    spark_text_date(x) AS CASE
+    spark_dayname(x) AS strftime(spark_time(x), '%a')
+    spark_dayofweek(x) AS CAST(isodow(spark_time(x)) % 7 + 1 AS INTEGER)
+    spark_text_date(x once) AS CASE
+        WHEN spark_fails(regexp_matches(x, '^\s*(?i:epoch|now|today|tomorrow|yesterday)\b'), 'runs on Spark only') THEN NULL
         WHEN regexp_full_match(x, '\s*\d{4}-\d{1,2}-\d{1,2}([T ].*)?\s*') THEN
             TRY_CAST(regexp_extract(x, '\d{4}-\d{1,2}-\d{1,2}') AS DATE)
         WHEN regexp_full_match(x, '\s*\d{4}(-\d{1,2})?\s*') THEN
             TRY_CAST(trim(x) || CASE WHEN contains(x, '-') THEN '-01' ELSE '-01-01' END AS DATE) END
-    spark_if_text(x) AS CASE WHEN typeof(x) = 'VARCHAR' THEN CAST(x AS VARCHAR) END
-    spark_try_date(x) AS CASE WHEN typeof(x) = 'VARCHAR' THEN spark_text_date(spark_if_text(x))
-        ELSE TRY_CAST(x AS DATE) END
-    spark_date(x) AS CASE WHEN spark_fails(x IS NOT NULL AND spark_try_date(x) IS NULL, CAST(x AS VARCHAR) ||
-        ' is no date.') THEN NULL ELSE spark_try_date(x) END
-    spark_text_time(x) AS CASE
+    spark_try_date_of(x VARCHAR) AS spark_text_date(x), (x) AS coalesce(TRY_CAST(x AS DATE),
+        CASE WHEN spark_fails(x IS NOT NULL, 'runs on Spark only') THEN NULL END)
+    spark_try_date(x once) AS spark_try_date_of(x)
+    spark_date(x once) AS coalesce(spark_try_date_of(x), CASE WHEN spark_fails(x IS NOT NULL, CAST(x AS VARCHAR) ||
+        ' is no date.') THEN NULL END)
+    spark_text_time(x once) AS CASE
         WHEN regexp_full_match(x, '\s*\d{4}(-\d{1,2}(-\d{1,2}[T ]?)?)?\s*') THEN
             CAST(spark_text_date(rtrim(x, 'T ')) AS TIMESTAMP)
         WHEN regexp_full_match(x, '\s*[-0-9]*[T ]\d{1,2}:\d{1,2}\s*') THEN TRY_CAST(trim(x) || ':00' AS TIMESTAMP)
@@ -68,13 +71,14 @@ _MACROS = r"""
             TRY_CAST(trim(x) AS TIMESTAMP)
         WHEN regexp_full_match(x, '\s*\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.]\d{1,6})?(Z|[+-]\d\d:\d\d)\s*') THEN
             CAST(TRY_CAST(trim(x) AS TIMESTAMPTZ) AS TIMESTAMP)
-        WHEN spark_fails(regexp_matches(x, '\d:\d') AND NOT regexp_full_match(x,
+        WHEN spark_fails(regexp_matches(x, '^\s*(?i:epoch|now|today|tomorrow|yesterday)\b') OR regexp_matches(x, '\d:\d') AND NOT regexp_full_match(x,
             '\s*\d{4}-\d{1,2}-\d{1,2}[T ]\d{1,2}:\d{1,2}(:\d{1,2}([.]\d{1,6})?(Z|[+-]\d\d:\d\d)?)?\s*'),
             'runs on Spark only') THEN NULL END
-    spark_try_time(x) AS CASE WHEN typeof(x) = 'VARCHAR' THEN spark_text_time(spark_if_text(x))
-        ELSE TRY_CAST(x AS TIMESTAMP) END
-    spark_time(x) AS CASE WHEN spark_fails(x IS NOT NULL AND spark_try_time(x) IS NULL, CAST(x AS VARCHAR) ||
-        ' is no time.') THEN NULL ELSE spark_try_time(x) END
+    spark_try_time_of(x VARCHAR) AS spark_text_time(x), (x) AS coalesce(TRY_CAST(x AS TIMESTAMP),
+        CASE WHEN spark_fails(x IS NOT NULL, 'runs on Spark only') THEN NULL END)
+    spark_try_time(x once) AS spark_try_time_of(x)
+    spark_time(x once) AS coalesce(spark_try_time_of(x), CASE WHEN spark_fails(x IS NOT NULL, CAST(x AS VARCHAR) ||
+        ' is no time.') THEN NULL END)
     spark_date_trunc(u, t) AS CAST(date_trunc(u, spark_time(t)) AS TIMESTAMP)
     spark_fails(c, m) AS CAST(CASE WHEN c THEN m END AS BOOLEAN)
     e() AS exp(1)
@@ -84,59 +88,69 @@ _MACROS = r"""
     spark_try_element_at(c, k VARCHAR) AS c[k], (c, k) AS CASE WHEN spark_fails(typeof(c) NOT LIKE
         'MAP%' AND k = 0, 'The index 0 is invalid.') THEN NULL ELSE c[k] END
     expm1(x) AS exp(x) - 1
-    spark_flatten(a) AS CASE WHEN list_position(a, NULL) IS NULL THEN flatten(a) END
-    find_in_set(x, y) AS CASE WHEN x IS NOT NULL AND y IS NOT NULL THEN
+    spark_flatten(a once) AS CASE WHEN list_position(a, NULL) IS NULL THEN flatten(a) END
+    find_in_set(x once, y once) AS CASE WHEN x IS NOT NULL AND y IS NOT NULL THEN
         coalesce(list_position(string_split(y, ','), x), 0) END
-    spark_format_number(x, n) AS CASE WHEN spark_fails(n < 0 OR NOT isfinite(CAST(x AS DOUBLE)) OR
+    spark_format_number(x once, n) AS CASE WHEN spark_fails(n < 0 OR NOT isfinite(CAST(x AS DOUBLE)) OR
         typeof(x) LIKE 'DECIMAL%' OR abs(CAST(x AS DOUBLE)) > 9e15, 'runs on Spark only') THEN NULL
         ELSE format('{:,.' || n || 'f}', CAST(x AS DOUBLE)) END
-    from_utc_timestamp(x, z) AS timezone(z, timezone('UTC', CAST(x AS TIMESTAMP)))
-    get(a, i) AS CASE WHEN i >= 0 THEN a[i + 1] END
-    hypot(x, y) AS sqrt(x * x + y * y)
-    spark_full_date(y) AS CASE WHEN strlen(y) < 8 THEN y || '-01' ELSE y END
+    from_utc_timestamp(x, z) AS timezone(z, timezone('UTC', spark_time(x)))
+    get(a, i once) AS CASE WHEN i >= 0 THEN a[i + 1] END
+    hypot(x once, y once) AS sqrt(x * x + y * y)
+    spark_full_date(y once) AS CASE WHEN spark_fails(regexp_matches(y, '^\d{1,3}-'), 'runs on Spark only') THEN NULL
+        WHEN strlen(y) < 8 THEN y || '-01' ELSE y END
     spark_instant_of(x TIMESTAMP, y) AS CAST(spark_full_date(y) AS TIMESTAMPTZ),
         (x TIMESTAMPTZ, y) AS CAST(spark_full_date(y) AS TIMESTAMPTZ),
         (x VARCHAR, y) AS y, (x DATE, y) AS CAST(left(spark_full_date(y), 10) AS DATE)
     spark_instant(x, y) AS list_transform([x], lambda spark_x: spark_instant_of(spark_x, y))[1]
     isnotnull(x) AS x IS NOT NULL
-    spark_initcap(x) AS CASE WHEN spark_fails(strlen(x) > length(x), 'runs on Spark only') THEN NULL ELSE array_to_string(
+    spark_initcap(x once) AS CASE WHEN spark_fails(strlen(x) > length(x), 'runs on Spark only') THEN NULL ELSE array_to_string(
         list_transform(string_split(lower(x), ' '), lambda spark_x: upper(spark_x[1]) || spark_x[2:]), ' ') END
-    spark_json_length(x) AS CASE WHEN json_valid(x) AND json_type(x) = 'ARRAY' THEN
+    spark_json_length(x once) AS CASE WHEN json_valid(x) AND json_type(x) = 'ARRAY' THEN
         CAST(json_array_length(x) AS INTEGER) END
-    spark_json_keys(x) AS CASE WHEN json_valid(x) AND json_type(x) = 'OBJECT' THEN json_keys(x) END
-    spark_readable(x) AS CASE WHEN spark_fails(NOT json_valid(x) AND regexp_matches(x, '^\s*[\[{]'),
+    spark_json_keys(x once) AS CASE WHEN json_valid(x) AND json_type(x) = 'OBJECT' THEN json_keys(x) END
+    spark_readable(x once) AS CASE WHEN spark_fails(NOT json_valid(x) AND regexp_matches(x, '^\s*[\[{]'),
         'runs on Spark only') THEN NULL ELSE json_valid(x) END
     spark_last_day(d) AS last_day(spark_date(d))
-    spark_left(x, n) AS left(x, CASE WHEN n < 0 THEN 0 ELSE n END)
+    spark_left(x, n once) AS left(x, CASE WHEN n < 0 THEN 0 ELSE n END)
     localtimestamp() AS CAST(now() AS TIMESTAMP)
-    log1p(x) AS ln(CASE WHEN x > -1 THEN 1 + x END)
-    spark_logged(x) AS CASE WHEN x > 0 THEN x END
-    spark_levenshtein(x, y) AS CASE WHEN spark_fails(strlen(x) > length(x) OR strlen(y) > length(y),
+    log1p(x once) AS ln(CASE WHEN x > -1 THEN 1 + x END)
+    spark_logged(x once) AS CASE WHEN x > 0 THEN x END
+    spark_levenshtein(x once, y once) AS CASE WHEN spark_fails(strlen(x) > length(x) OR strlen(y) > length(y),
         'runs on Spark only') THEN NULL ELSE CAST(levenshtein(x, y) AS INTEGER) END
-    spark_lower(x) AS CASE WHEN strlen(x) = length(x) THEN lower(x)
+    spark_lower(x once) AS CASE WHEN strlen(x) = length(x) THEN lower(x)
         WHEN spark_fails(regexp_matches(x, 'İ|Σ[^\p{L}\s]|[^\p{L}\s]Σ'), 'runs on Spark only') THEN NULL
         ELSE lower(regexp_replace(x, '(\p{L})Σ(\s|$)', '\1ς\2', 'g')) END
-    spark_units(a, b, m) AS CASE WHEN m > 0 AND spark_in_month(b) < spark_in_month(a) THEN m - 1
+    spark_units(a once, b once, m once) AS CASE WHEN m > 0 AND spark_in_month(b) < spark_in_month(a) THEN m - 1
         WHEN m < 0 AND spark_in_month(b) > spark_in_month(a) THEN m + 1 ELSE m END
-    spark_in_month(t) AS epoch_us(t) - epoch_us(date_trunc('month', t))
-    spark_months(a, b) AS spark_units(spark_time(a), spark_time(b),
+    spark_in_month(t once) AS epoch_us(t) - epoch_us(date_trunc('month', t))
+    spark_months(a once, b once) AS spark_units(spark_time(a), spark_time(b),
         datediff('month', spark_time(a), spark_time(b)))
-    spark_months_exact(a, b) AS CASE WHEN day(a) = day(b) OR (CAST(a AS DATE) = last_day(a) AND CAST(b AS
+    spark_months_exact(a once, b once) AS CASE WHEN day(a) = day(b) OR (CAST(a AS DATE) = last_day(a) AND CAST(b AS
         DATE) = last_day(b)) THEN CAST(datediff('month', b, a) AS DOUBLE) ELSE datediff('month', b, a) +
         (floor(spark_in_month(a) / 1000000) - floor(spark_in_month(b) / 1000000)) / 2678400 END
     spark_months_between(a, b) AS floor(spark_months_exact(spark_time(a), spark_time(b)) * 1e8 + 0.5e0) / 1e8,
         (a, b, r) AS CASE WHEN r THEN floor(spark_months_exact(spark_time(a), spark_time(b)) * 1e8 + 0.5e0) / 1e8
         ELSE spark_months_exact(spark_time(a), spark_time(b)) END
     spark_minus(x DATE, y DATE) AS to_days(CAST(x - y AS INTEGER)), (x, y) AS x - y
-    spark_no_decimal(x) AS CASE WHEN spark_fails(typeof(x) LIKE 'DECIMAL%', 'runs on Spark only') THEN NULL
+    spark_no_decimal(x once) AS CASE WHEN spark_fails(typeof(x) LIKE 'DECIMAL%', 'runs on Spark only') THEN NULL
         ELSE x END
-    spark_divide(x, y) AS CASE WHEN spark_fails(typeof(x) LIKE 'DECIMAL%' AND typeof(y) NOT IN ('DOUBLE', 'FLOAT') OR
+    spark_divide(x once, y once) AS CASE WHEN spark_fails(typeof(x) LIKE 'DECIMAL%' AND typeof(y) NOT IN ('DOUBLE', 'FLOAT') OR
         typeof(y) LIKE 'DECIMAL%' AND typeof(x) NOT IN ('DOUBLE', 'FLOAT'), 'runs on Spark only') THEN NULL
         WHEN spark_fails(y = 0 AND x IS NOT NULL, 'Division by zero.') THEN NULL ELSE x / y END
+    spark_by_decimal(x once, y, b, f, e, t) AS spark_by_decimal_of(x, y, b, f, e, t)
+    spark_by_decimal_of(x INTEGER, y, b, f, e, t) AS spark_decimal(x, b, f, e, t),
+        (x BIGINT, y, b, f, e, t) AS spark_decimal(x, b, f, e, t),
+        (x HUGEINT, y, b, f, e, t) AS spark_decimal(x, b, f, e, t), (x, y, b, f, e, t) AS spark_divide(x, y)
+    spark_decimal(x once, b, f, e, t) AS cast_to_type(sign(x) * ((2 * abs(CAST(x AS HUGEINT)) * f + b) // (2 * b)) || e, t)
+    spark_add_days(x once, i) AS spark_add_days_of(x, i)
+    spark_add_days_of(x DATE, i) AS CAST(x + i AS DATE), (x, i) AS x + i
+    spark_subtract_days(x once, i) AS spark_subtract_days_of(x, i)
+    spark_subtract_days_of(x DATE, i) AS CAST(x - i AS DATE), (x, i) AS x - i
     map_contains_key(m, k) AS list_contains(map_keys(m), k)
-    spark_monthname(x) AS strftime(CAST(x AS TIMESTAMP), '%b')
-    spark_next_day(d, n) AS spark_date(d) + CAST((n - isodow(spark_date(d)) + 6) % 7 + 1 AS INTEGER)
-    spark_number(s, a) AS CASE a WHEN 'nan' THEN 'NaN' WHEN 'inf' THEN 'Infinity' ELSE CASE
+    spark_monthname(x) AS strftime(spark_time(x), '%b')
+    spark_next_day(d once, n) AS spark_date(d) + CAST((n - isodow(spark_date(d)) + 6) % 7 + 1 AS INTEGER)
+    spark_number(a once) AS CASE a WHEN 'nan' THEN 'NaN' WHEN 'inf' THEN 'Infinity' ELSE CASE
         WHEN contains(a, 'e') THEN split_part(a, 'e', 1) || CASE WHEN contains(split_part(a, 'e', 1), '.')
             THEN 'E' ELSE '.0E' END || CAST(split_part(a, 'e', 2) AS INTEGER)
         WHEN strpos(a, '.') > 8 THEN spark_scientific(rtrim(regexp_replace(a, '[.]0?$|[.]', ''), '0'),
@@ -144,39 +158,40 @@ _MACROS = r"""
         WHEN regexp_matches(a, '^0[.]000*[1-9]') THEN spark_scientific(ltrim(a, '0.'),
             strlen(ltrim(a, '0.')) + 1 - strlen(a))
         ELSE a END END
-    spark_scientific(d, n) AS d[1] || '.' || coalesce(nullif(d[2:], ''), '0') || 'E' || n
-    spark_double_text(s) AS CASE WHEN s[1] = '-' THEN '-' || spark_number(s, s[2:]) ELSE spark_number(s, s) END
-    spark_is_special(t) AS t NOT IN ('INTEGER[]', 'BIGINT[]') AND (t LIKE '%[]' OR t LIKE '%(%' AND t NOT LIKE
+    spark_scientific(d once, n) AS d[1] || '.' || coalesce(nullif(d[2:], ''), '0') || 'E' || n
+    spark_double_text(s once) AS CASE WHEN s[1] = '-' THEN '-' ELSE '' END || spark_number(ltrim(s, '-'))
+    spark_is_special(t once) AS t NOT IN ('INTEGER[]', 'BIGINT[]') AND (t LIKE '%[]' OR t LIKE '%(%' AND t NOT LIKE
         'DECIMAL%' OR t IN ('BLOB', 'INTERVAL'))
-    spark_text(x) AS CASE WHEN typeof(x) IN ('DOUBLE', 'FLOAT') THEN spark_double_text(CAST(x AS VARCHAR))
+    spark_text(x once) AS spark_text_of(x)
+    spark_text_of(x VARCHAR) AS x, (x) AS CASE WHEN typeof(x) IN ('DOUBLE', 'FLOAT') THEN spark_double_text(CAST(x AS VARCHAR))
         WHEN typeof(x) = 'TIMESTAMP WITH TIME ZONE' THEN regexp_replace(CAST(x AS VARCHAR), '[+]00$', '')
         WHEN typeof(x) IN ('INTEGER[]', 'BIGINT[]') THEN replace(CAST(x AS VARCHAR), 'NULL', 'null')
         WHEN spark_fails(x IS NOT NULL AND spark_is_special(typeof(x)), 'runs on Spark only') THEN NULL
         ELSE CAST(x AS VARCHAR) END
-    nanvl(x, y) AS CASE WHEN isnan(x) THEN y ELSE x END
+    nanvl(x once, y) AS CASE WHEN isnan(x) THEN y ELSE x END
     negative(x) AS -x
     nullifzero(x) AS nullif(x, 0)
     octet_length(x) AS CAST(strlen(x) AS INTEGER)
-    pmod(x, y) AS ((x % y) + y) % y
+    pmod(x once, y once) AS CASE WHEN x % y < 0 THEN (x % y + y) % y ELSE x % y END
     positive(x) AS x
-    spark_text_parsed(x, r, f) AS CASE WHEN regexp_full_match(x, r) THEN try_strptime(x, f) END
-    spark_try_parsed(x, r, f) AS CASE WHEN typeof(x) = 'VARCHAR' THEN spark_text_parsed(spark_if_text(x), r, f)
-        ELSE TRY_CAST(x AS TIMESTAMP) END
-    spark_parsed(x, r, f) AS CASE WHEN spark_fails(x IS NOT NULL AND spark_try_parsed(x, r, f) IS NULL,
-        CAST(x AS VARCHAR) || ' does not have the format of the time.') THEN NULL
-        ELSE spark_try_parsed(x, r, f) END
-    spark_one_line(x) AS CASE WHEN spark_fails(regexp_matches(x, '[\n\r\x{85}\x{2028}\x{2029}]\z'),
+    spark_text_parsed(x once, r, f) AS CASE WHEN regexp_full_match(x, r) THEN try_strptime(x, f) END
+    spark_try_parsed_of(x VARCHAR, r, f) AS spark_text_parsed(x, r, f), (x, r, f) AS TRY_CAST(x AS TIMESTAMP)
+    spark_try_parsed(x once, r, f) AS spark_try_parsed_of(x, r, f)
+    spark_parsed(x once, r, f) AS coalesce(spark_try_parsed_of(x, r, f), CASE WHEN spark_fails(x IS NOT NULL,
+        CAST(x AS VARCHAR) || ' does not have the format of the time.') THEN NULL END)
+    spark_one_line(x once) AS CASE WHEN spark_fails(regexp_matches(x, '[\n\r\x{85}\x{2028}\x{2029}]\z'),
         'runs on Spark only') THEN NULL ELSE x END
-    spark_joined(x) AS CASE WHEN spark_fails(typeof(x) LIKE '%[]' OR typeof(x) = 'BLOB', 'runs on Spark only') THEN NULL
-        ELSE spark_text(x) END
+    spark_joined(x once) AS spark_joined_of(x)
+    spark_joined_of(x VARCHAR) AS x, (x) AS CASE WHEN spark_fails(typeof(x) LIKE '%[]' OR typeof(x) = 'BLOB', 'runs on Spark only') THEN NULL
+        ELSE spark_text_of(x) END
     spark_reverse(x VARCHAR) AS CASE WHEN strlen(x) = length(x) THEN reverse(x) WHEN
         spark_fails(strlen(x) > length(x), 'runs on Spark only') THEN NULL END, (x) AS list_reverse(x)
-    spark_right(x, n) AS right(x, CASE WHEN n < 0 THEN 0 ELSE n END)
+    spark_right(x, n once) AS right(x, CASE WHEN n < 0 THEN 0 ELSE n END)
     rint(x) AS CAST(round_even(x, 0) AS DOUBLE)
-    spark_slice(a, s, n) AS CASE WHEN spark_fails(s = 0 OR n < 0, 'slice starts at no element, or has a negative length.') THEN NULL
+    spark_slice(a once, s once, n once) AS CASE WHEN spark_fails(s = 0 OR n < 0, 'slice starts at no element, or has a negative length.') THEN NULL
         WHEN s > len(a) OR -s > len(a) THEN a[1:0] WHEN s < 0 THEN a[len(a) + s + 1:len(a) + s + n]
         ELSE a[s:s + n - 1] END
-    spark_seconds(x) AS CAST(date_part('microsecond', x) / 1000000 AS DECIMAL(8, 6))
+    spark_seconds(x) AS CAST(date_part('microsecond', spark_time(x)) / 1000000 AS DECIMAL(8, 6))
     spark_step(a, b) AS CASE WHEN a <= b THEN 1 ELSE -1 END
     spark_boundaries(a, b, s, r) AS CASE WHEN spark_fails(a <> b AND (s = 0 OR (s > 0) <> (b > a)), 'The boundaries and the step of sequence do not agree.')
         THEN NULL ELSE r END
@@ -194,12 +209,17 @@ _MACROS = r"""
     std(x) AS stddev(x)
     spark_substring(x, p) AS substring(x, CASE p WHEN 0 THEN 1 ELSE p END), (x, p, n) AS substring(x,
         CASE p WHEN 0 THEN 1 ELSE p END, CASE WHEN n < 0 THEN 0 ELSE n END)
-    substring_index(x, d, n) AS array_to_string(CASE WHEN n > 0 THEN string_split(x, d)[1:n] ELSE
+    substring_index(x once, d, n once) AS array_to_string(CASE WHEN n > 0 THEN string_split(x, d)[1:n] ELSE
         string_split(x, d)[n:] END, d)
     timestamp_millis(x) AS epoch_ms(x)
     timestamp_micros(x) AS make_timestamp(x)
-    timestamp_seconds(x) AS CAST(to_timestamp(x) AS TIMESTAMP)
-    spark_to_json(x) AS CAST(CASE WHEN spark_fails(regexp_matches(typeof(x), 'TIME|DECIMAL|BLOB|DOUBLE|FLOAT|INTERVAL|DATE'),
+    spark_timestamp_seconds(x once) AS spark_timestamp_seconds_of(x)
+    spark_timestamp_seconds_of(x BIGINT) AS make_timestamp(x * 1000000), (x FLOAT) AS spark_of_double(x),
+        (x DOUBLE) AS spark_of_double(x), (x DECIMAL(38, 18)) AS CASE WHEN spark_fails(x * 1000000 <> trunc(x * 1000000),
+        'runs on Spark only') THEN NULL ELSE make_timestamp(CAST(x * 1000000 AS BIGINT)) END
+    spark_of_double(x once) AS CASE WHEN spark_fails(abs(x) > 9e12 AND isfinite(x), 'runs on Spark only') THEN NULL
+        WHEN isfinite(x) THEN make_timestamp(CAST(trunc(CAST(x AS DOUBLE) * 1e6) AS BIGINT)) END
+    spark_to_json(x once) AS CAST(CASE WHEN spark_fails(regexp_matches(typeof(x), 'TIME|DECIMAL|BLOB|DOUBLE|FLOAT|INTERVAL|DATE'),
         'runs on Spark only') THEN NULL WHEN typeof(x) LIKE 'STRUCT%' THEN json_merge_patch('{}', to_json(x)) ELSE
         to_json(x) END AS VARCHAR)
     spark_trunc(d, u) AS CAST(date_trunc(u, spark_date(d)) AS DATE)
@@ -207,27 +227,59 @@ _MACROS = r"""
     try_avg(x) AS avg(x)
     try_multiply(x, y) AS TRY(x * y)
     try_subtract(x, y) AS TRY(x - y)
-    unix_seconds(x) AS CAST(floor(epoch(CAST(x AS TIMESTAMP))) AS BIGINT)
-    spark_unix_seconds(x) AS CAST(floor(epoch(x)) AS BIGINT)
+    unix_seconds(x) AS spark_floor(epoch_us(spark_time(x)), 1000000)
+    spark_epoch_seconds(x) AS epoch_us(x) // 1000000
+    spark_unix_millis(x) AS spark_floor(epoch_us(spark_time(x)), 1000)
+    spark_floor(x once, n) AS (x - (x % n + n) % n) // n
     unix_timestamp() AS CAST(floor(epoch(now())) AS BIGINT)
     spark_url_encode(x) AS replace(system.main.url_encode(x), '%20', '+')
     spark_uuid() AS CAST(gen_random_uuid() AS VARCHAR)
-    spark_weekday(x) AS isodow(CAST(x AS TIMESTAMP)) - 1
-    spark_upper(x) AS CASE WHEN strlen(x) = length(x) THEN upper(x) WHEN spark_fails(regexp_matches(x,
+    spark_weekday(x) AS CAST(isodow(spark_time(x)) - 1 AS INTEGER)
+    spark_upper(x once) AS CASE WHEN strlen(x) = length(x) THEN upper(x) WHEN spark_fails(regexp_matches(x,
         '[\x{149}\x{1F0}\x{390}\x{3B0}\x{587}\x{1E96}-\x{1E9A}\x{1F50}-\x{1FFC}\x{FB00}-\x{FB17}]'), 'runs on Spark only')
         THEN NULL ELSE upper(replace(x, 'ß', 'SS')) END
-    spark_whole_number(x) AS CASE WHEN spark_fails(typeof(x) NOT IN ('TINYINT', 'SMALLINT', 'INTEGER', 'BIGINT', 'HUGEINT'), 'runs on Spark only') THEN NULL ELSE x END
+    spark_whole_number(x once) AS CASE WHEN spark_fails(typeof(x) NOT IN ('TINYINT', 'SMALLINT', 'INTEGER', 'BIGINT', 'HUGEINT'), 'runs on Spark only') THEN NULL ELSE x END
     spark_whole_of(x DOUBLE) AS trunc(x), (x FLOAT) AS trunc(x), (x DECIMAL(38, 18)) AS trunc(x),
         (x VARCHAR) AS CASE WHEN regexp_full_match(x, '\s*[-+]?\d*[.eE_][-+.eE_\d]*\s*')
             THEN x || ' is no whole number' ELSE x END,
-        (x BIGINT) AS x, (x HUGEINT) AS x, (x BOOLEAN) AS x, (x DATE) AS x, (x BLOB) AS x,
+        (x BIGINT) AS x, (x HUGEINT) AS x, (x BOOLEAN) AS x, (x BLOB) AS x,
+        (x DATE) AS CASE WHEN spark_fails(true, 'A date is no number.') THEN NULL ELSE 0 END,
         (x INTERVAL) AS x, (x TIMESTAMP) AS floor(epoch(x)), (x TIMESTAMPTZ) AS floor(epoch(x))
     spark_whole(x) AS list_transform([x], lambda spark_x: spark_whole_of(spark_x))[1]
-    width_bucket(x, a, b, n) AS CASE WHEN x < a THEN 0 WHEN x >= b THEN n + 1 ELSE CAST(floor((x - a)
-        / (b - a) * n) AS INTEGER) + 1 END
+    width_bucket(x once, a once, b once, n once) AS CASE WHEN spark_fails(a >= b OR n <= 0, 'runs on Spark only')
+        THEN NULL WHEN x < a THEN 0 WHEN x >= b THEN CAST(n AS BIGINT) + 1
+        ELSE CAST(floor((x - a) / (b - a) * n) AS BIGINT) + 1 END
     zeroifnull(x) AS coalesce(x, 0)
 """
-MACROS = tuple(re.split(r"\n    (?=\w)", _MACROS.strip()))
+_PARAMETERS = re.compile(r"\((?P<parameters>[^()]*\bonce\b[^()]*)\) AS ")
+_WORD = re.compile(r"'(?:[^']|'')*'|(?<![.\w])\w+")
+
+
+def _bound_once(macro: str) -> str:
+    """A macro of which the parameters marked `once` are bound one time, whatever the number of their uses.
+
+    DuckDB writes an argument's text wherever the parameter stands and binds each. Nested macros would so bind an
+    argument thousands of times. The argument of a lambda is bound once: a list of the argument has one element, and
+    of several arguments that element is a struct. No argument stands inside of the lambda, so none may be taken for
+    its parameter, and aggregates and subqueries remain possible.
+    """
+    head = _PARAMETERS.search(macro)
+    if head is None:
+        return macro
+    parameters = head["parameters"].split(", ")
+    once = [parameter.removesuffix(" once") for parameter in parameters if parameter.endswith(" once")]
+    element = f"{macro.partition('(')[0].removeprefix(OTHER)}_arguments"
+    if len(once) == 1:
+        argument, uses = once[0], {once[0]: element}
+    else:
+        argument = "{" + ", ".join(f"'{name}': {name}" for name in once) + "}"
+        uses = {name: f"{element}['{name}']" for name in once}
+    body = _WORD.sub(lambda word: uses.get(word[0], word[0]), macro[head.end() :])
+    plain = ", ".join(parameter.removesuffix(" once") for parameter in parameters)
+    return f"{macro[: head.start()]}({plain}) AS list_transform([{argument}], lambda {element}: {body})[1]"
+
+
+MACROS = tuple(_bound_once(macro) for macro in re.split(r"\n    (?=\w)", _MACROS.strip()))
 #: Those in the catalog's own SQL.
 OF_CATALOG = tuple(macro for macro in MACROS if macro.startswith(("timestamp_millis(", "timestamp_micros(")))
 _BY_NAME = {macro.partition("(")[0]: macro for macro in MACROS}

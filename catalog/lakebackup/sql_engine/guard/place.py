@@ -25,6 +25,10 @@ _TAIL = re.compile(
 )
 _HEAD = re.compile(r"^(?:\w+ )*Error: |^\[[A-Z_.]+\] ")
 _FAILED = re.compile(r"Could not convert string '(.*)' to BOOL$", re.DOTALL)
+# What DuckDB neither casts nor reads as a time, nor knows as a zone.
+_MEANT_OTHERWISE = re.compile(
+    "Unimplemented type for cast|invalid (timestamp|date) field format|Unknown TimeZone|extract specifier"
+)
 # What a message names: in quotes, of which a function has its arguments' types too, or without.
 _NAMED = re.compile(
     r"(?<!\w)(?P<quoted>([\"'`])(?P<inner>(?P<first>\w*).*?)\2)|(?:name|source column) (?P<name>\w+)"
@@ -95,6 +99,11 @@ def nearest(name: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"Did you mean {' or '.join(near)}?" if near else otherwise
 
 
+def runs_on_spark(message: str) -> bool:
+    """Whether DuckDB says by an error that it has no answer where Spark may have one."""
+    return FOR_SPARK in message or bool(_MEANT_OTHERWISE.search(message))
+
+
 def of_engine(sql: str, error: object, *, unbound: bool = False) -> UsageProblem:
     """What an engine has against a SELECT, at its place in the person's own text.
 
@@ -109,7 +118,7 @@ def of_engine(sql: str, error: object, *, unbound: bool = False) -> UsageProblem
     if span is None and "convert" in message and (cast := _CAST.search(sql)):
         span = cast.start(), cast.end() - 1
     span = span or whole(sql)
-    if unbound or FOR_SPARK in message:
+    if unbound or runs_on_spark(message):
         message = message.replace(FOR_SPARK, "it needs Spark")
         return wrong(sql, span, f"The query cannot run on DuckDB: {message}", ON_SPARK, kind=NeedsSpark)
     return wrong(sql, span, f"The query cannot run: {message}")

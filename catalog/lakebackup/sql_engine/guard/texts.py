@@ -11,7 +11,10 @@ from lakebackup.sql_engine.guard.characters import NAME
 from lakebackup.sql_engine.guard.place import nearest, span_of, word, wrong
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlglot import exp
+    from sqlglot.tokenizer_core import Token
 
 
 def texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
@@ -20,6 +23,7 @@ def texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
     Raises UsageProblem for a function that is refused or that neither has, UnsupportedError for what each
     engine alone knows.
     """
+    import sqlglot
     from sqlglot import exp
     from sqlglot.errors import UnsupportedError
 
@@ -35,19 +39,20 @@ def texts(tree: exp.Expr, sql: str) -> tuple[str, str, dict[str, str]]:
     except UnsupportedError:
         foreign["duckdb"] = _unsupported(tree, sql)
     own = _written(tree, sql)
-    called = _called(spark, "spark") | _called(duckdb, "duckdb") | own
-    for name in sorted(called | _unquoted(duckdb) & BARE):
+    words = sqlglot.tokenize(duckdb, dialect="duckdb")
+    by_spark, by_duckdb = _called(sqlglot.tokenize(spark, dialect="spark")), _called(words)
+    for name in sorted(by_spark | by_duckdb | own | _unquoted(words) & BARE):
         if refused(name):
             raise wrong(
                 sql, word(sql, name), f"The function {name[:60]} is not allowed here.", _near_function(name)
             )
-    for name in sorted((_called(spark, "spark") | own) - SPARK):
+    for name in sorted((by_spark | own) - SPARK):
         if name not in _of_duckdb():
             raise wrong(sql, word(sql, name), f"There is no function {name[:60]}.", _near_function(name))
         foreign["spark"] = name
     if foreign.get("spark") and not duckdb:
         raise UnsupportedError
-    for name in sorted(_called(duckdb, "duckdb") & ONLY_SPARK | own & ONLY_SPARK):
+    for name in sorted((by_duckdb | own) & ONLY_SPARK):
         foreign["duckdb"] = name
     for view in tree.find_all(exp.Lateral):
         if view.args.get("outer") and not is_explode(view):
@@ -70,11 +75,10 @@ def _unsupported(tree: exp.Expr, sql: str) -> str:
     return "This SQL"
 
 
-def _called(text: str, dialect: str) -> set[str]:
+def _called(tokens: Sequence[Token]) -> set[str]:
     """The names that stand before a parenthesis: functions, whatever a parser makes of them."""
     import sqlglot
 
-    tokens = sqlglot.tokenize(text, dialect=dialect)
     kinds = sqlglot.TokenType
     named = {
         token.text.lower()
@@ -86,16 +90,12 @@ def _called(text: str, dialect: str) -> set[str]:
     return named - WORDS
 
 
-def _unquoted(text: str) -> set[str]:
-    """All words of a text for DuckDB that are not quoted."""
+def _unquoted(tokens: Sequence[Token]) -> set[str]:
+    """All words that are not quoted."""
     import sqlglot
 
     quoted = (sqlglot.TokenType.IDENTIFIER, sqlglot.TokenType.STRING)
-    return {
-        token.text.lower()
-        for token in sqlglot.tokenize(text, dialect="duckdb")
-        if token.token_type not in quoted
-    }
+    return {token.text.lower() for token in tokens if token.token_type not in quoted}
 
 
 def _written(tree: exp.Expr, sql: str) -> set[str]:
