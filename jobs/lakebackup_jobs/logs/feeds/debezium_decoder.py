@@ -72,7 +72,7 @@ class DebeziumDecoder:
         self._unread = of.end < outlook.ends.get(f"{of.topic}/{of.partition}", of.end)
         self._last_sent: int | None = None
         self._topic = of.topic
-        self._where, self._place = f"{of.topic}[{of.partition}]", f"{of.topic}/{of.partition}"
+        self._origin, self._place = f"{of.topic}[{of.partition}]", f"{of.topic}/{of.partition}"
         self._region = region_of(of.topic, of.partition)
         self._ends = known.rows
         self._index = index
@@ -98,12 +98,12 @@ class DebeziumDecoder:
         if len(messages):
             self._last_sent = messages["timestamp"][-1].as_py()
         try:
-            events = ask(EVENTS, messages, self._where)
-            events = own_changes(events, messages, self._topic, self._where, self._connector)
+            events = ask(EVENTS, messages, self._origin)
+            events = own_changes(events, messages, self._topic, self._origin, self._connector)
             # A logical message that was written outside of a transaction is no part of one.
-            alone = pc.and_(pc.equal(events["op"], "m"), events["transaction"].is_null())
-            events = _without(events, alone)
-            check_form(events, self._where, self._hint())
+            untied = pc.and_(pc.equal(events["op"], "m"), events["transaction"].is_null())
+            events = _without(events, untied)
+            check_form(events, self._origin, self._hint())
         except Damaged as error:
             error.hint = error.hint or self._hint()
             raise
@@ -118,14 +118,14 @@ class DebeziumDecoder:
         events = _without(events, events["done"])  # they are sent again
         self._count(events)
         changed = _without(events, pc.equal(events["op"], "m"))
-        check_rows(changed, self._where, self._placeholder)
+        check_rows(changed, self._origin, self._placeholder)
         return Decoded(self._records(self._with_digests(changed, messages)), self._marks(events), upto)
 
     def skip(self, records: pa.RecordBatch) -> None:
         """See Decoder: events that name their transaction count among its events."""
         for index in range(len(records)):
             with suppress(Damaged, EnvironmentProblem):  # it is no event, and so counted by none
-                events = self._tied(ask(EVENTS, records.slice(index, 1), self._where))
+                events = self._tied(ask(EVENTS, records.slice(index, 1), self._origin))
                 counted = pc.and_(events["seq"].is_valid(), events["sub"].is_valid())
                 self._count(events.filter(counted))
                 self._any = True
@@ -162,16 +162,16 @@ class DebeziumDecoder:
 
     def _tied(self, events: pa.Table) -> pa.Table:
         """With what is known of the transactions, null where one is not known; `number`: that within it."""
-        known: pa.Array | None = None
+        ends: pa.Array | None = None
         for column in ("transaction", "transaction_db"):
-            if known is not None and events[column].null_count == len(events):
+            if ends is not None and events[column].null_count == len(events):
                 continue
             keys = _flat(events[column], pa.string()).dictionary_encode()
             rows = pa.array([self._index.get(key) for key in keys.dictionary.to_pylist()], pa.int64())
             rows = rows.take(keys.indices)
-            known = rows if known is None else pc.coalesce(rows, known)
+            ends = rows if ends is None else pc.coalesce(rows, ends)
         for name in ("seq", "ts", "done", "count", "begun_again"):
-            events = events.append_column(name, self._ends[name].take(known))
+            events = events.append_column(name, self._ends[name].take(ends))
         return events.append_column("number", events["sub"])
 
     def _whole(self, events: pa.Table) -> tuple[pa.Table, int | None]:
@@ -228,13 +228,13 @@ class DebeziumDecoder:
         if not len(at):
             return number
         own, numbers = seq[at], number[at]
-        same = own[1:] == own[:-1]
+        continues = own[1:] == own[:-1]
         highest = self._highest.get(int(own[0]), 0)
-        if (same & (numbers[1:] <= numbers[:-1])).any() or numbers[0] <= highest:
+        if (continues & (numbers[1:] <= numbers[:-1])).any() or numbers[0] <= highest:
             numbers = numbers.copy()
             for i in range(len(at)):
-                before = numbers[i - 1] if i and same[i - 1] else highest if i == 0 else 0
-                numbers[i] = max(numbers[i], before + 1)
+                previous = numbers[i - 1] if i and continues[i - 1] else highest if i == 0 else 0
+                numbers[i] = max(numbers[i], previous + 1)
             number = number.copy()
             number[at] = numbers
         self._highest = {int(own[-1]): int(numbers[-1])}
@@ -254,7 +254,7 @@ class DebeziumDecoder:
         again = np.flatnonzero(rows & (deletable | starts))
         if len(again):
             raise Refused(
-                f"{self._where} offset {events['offset'][again[0]]}: the connector started a new snapshot, "
+                f"{self._origin} offset {events['offset'][again[0]]}: the connector started a new snapshot, "
                 "which does not show the rows that were deleted before it.",
                 hint="Start a new task on a connector with a new topic.prefix.",
             )
@@ -284,7 +284,7 @@ class DebeziumDecoder:
         column = pa.chunked_array([pa.nulls(len(events), pa.string())])
         if pc.any(keyless).as_py():
             offsets = events["offset"].filter(keyless).combine_chunks()
-            digests = ask(DIGESTS, messages.filter(pc.is_in(messages["offset"], offsets)), self._where)
+            digests = ask(DIGESTS, messages.filter(pc.is_in(messages["offset"], offsets)), self._origin)
             at = pc.index_in(events["offset"], digests["offset"].combine_chunks())
             column = digests["digest"].combine_chunks().take(at.combine_chunks())
         return events.append_column("digest", column)
@@ -324,7 +324,7 @@ class DebeziumDecoder:
         """The number of the table of each event. Raises Refused for a table that got another key."""
         structures = key_structures(events["key"], self._key_structure)
         columns = [events[name] for name in ("store", "kind", "db", "schema", "name")]
-        kinds = _alike([*columns, structures, pc.equal(events["op"], "t")])
+        kinds = _row_numbers([*columns, structures, pc.equal(events["op"], "t")])
         ts, indices = events["commit_ts"].to_numpy(), kinds.indices.to_numpy()
         ids = []
         for i in range(len(kinds.dictionary)):
@@ -334,8 +334,10 @@ class DebeziumDecoder:
             number = self._known_tables.number(first["store"], name)
             self._key_structure = structures[int(rows[0])].as_py() or self._key_structure
             key = None if first["op"] == "t" else key_form(structures[int(rows[0])].as_py())
-            where = f"{self._where} offset {first['offset']}"
-            self._known_tables = self._known_tables.with_tables([(number, CapturedTable(name, key))], where)
+            message_name = f"{self._origin} offset {first['offset']}"
+            self._known_tables = self._known_tables.with_tables(
+                [(number, CapturedTable(name, key))], message_name
+            )
             self._met[number] = self._known_tables.by_number[number]
             database, least = self._known_tables.database(first["kind"], name), int(ts[rows].min())
             row = self._tables.setdefault(number, [database, name.table, least])
@@ -371,7 +373,7 @@ def _without(events: pa.Table, excluded: Any) -> pa.Table:
     return events.filter(pc.invert(pc.fill_null(excluded, fill_value=False))) if some else events
 
 
-def _alike(columns: list[Any]) -> pa.DictionaryArray:
+def _row_numbers(columns: list[Any]) -> pa.DictionaryArray:
     """Numbers of rows, the same for those that are equal in all columns, as a dictionary."""
     numbers = pa.array(np.zeros(len(columns[0]), np.int64)).dictionary_encode()
     for column in columns:

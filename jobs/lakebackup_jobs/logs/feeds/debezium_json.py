@@ -90,20 +90,20 @@ _WRAPPED = r"""
 _BAD = "SELECT NOT json_valid(value) OR NOT coalesce(json_valid(key), true) AS bad FROM records"
 
 
-def ask(query: str, records: pa.RecordBatch, where: str) -> pa.Table:
+def ask(query: str, records: pa.RecordBatch, origin: str) -> pa.Table:
     """The answer over records (offset, timestamp, key, value) of JSON text, in their order.
 
     Raises Damaged, naming the offset of one that is none, or that no answer can be given about.
     """
     numbers = {name: records[name] for name in ("offset", "timestamp")}
-    texts = pa.table({**numbers, **{name: _text(records, name, where) for name in ("key", "value")}})
-    wrapped = _wrapped(texts, where)
+    texts = pa.table({**numbers, **{name: _text(records, name, origin) for name in ("key", "value")}})
+    wrapped = _wrapped(texts, origin)
     if not pc.any(wrapped).as_py():
-        return _answer(query, texts, where)
-    inside = _answer(_INSIDE.sub("'/payload/", query), texts.filter(wrapped), where)
+        return _answer(query, texts, origin)
+    inside = _answer(_INSIDE.sub("'/payload/", query), texts.filter(wrapped), origin)
     if pc.all(wrapped).as_py():
         return inside
-    return pa.concat_tables([inside, _answer(query, texts.filter(pc.invert(wrapped)), where)]).sort_by(
+    return pa.concat_tables([inside, _answer(query, texts.filter(pc.invert(wrapped)), origin)]).sort_by(
         "offset"
     )
 
@@ -160,32 +160,32 @@ def _expression(structure: str) -> str:
     return r"^\{" + ",".join(parts) + r"\}$"
 
 
-def _wrapped(texts: pa.Table, where: str) -> pa.ChunkedArray:
+def _wrapped(texts: pa.Table, origin: str) -> pa.ChunkedArray:
     """Which messages bring their schema."""
     begins = pc.fill_null(pc.match_substring_regex(texts["value"], _BEGINS_WITH_SCHEMA), fill_value=False)
     if not pc.any(begins).as_py():
         return begins
-    found = _answer(_WRAPPED, texts.filter(begins), where)["wrapped"]
+    values = _answer(_WRAPPED, texts.filter(begins), origin)["wrapped"]
     return pc.replace_with_mask(
-        begins.combine_chunks(), begins.combine_chunks(), pc.fill_null(found, False).combine_chunks()
+        begins.combine_chunks(), begins.combine_chunks(), pc.fill_null(values, False).combine_chunks()
     )
 
 
-def _answer(query: str, texts: pa.Table, where: str) -> pa.Table:
+def _answer(query: str, texts: pa.Table, origin: str) -> pa.Table:
     try:
         return _run(query, texts)
     except duckdb.OutOfMemoryException as problem:
-        raise EnvironmentProblem(f"{where}: DuckDB cannot read the events: {_words(problem)}") from problem
+        raise EnvironmentProblem(f"{origin}: DuckDB cannot read the events: {_words(problem)}") from problem
     except duckdb.Error as problem:
-        for at in range(len(texts)):
+        for index in range(len(texts)):
             try:
-                _run(query, texts.slice(at, 1))
+                _run(query, texts.slice(index, 1))
             except duckdb.Error as cause:
-                offset = texts["offset"][at].as_py()
-                if _run(_BAD, texts.slice(at, 1))["bad"][0].as_py():
-                    raise Damaged(f"{where} offset {offset} is not JSON.") from None
-                raise Damaged(f"{where} offset {offset} cannot be read: {_words(cause)}") from cause
-        raise EnvironmentProblem(f"{where}: DuckDB cannot read the events: {_words(problem)}") from problem
+                offset = texts["offset"][index].as_py()
+                if _run(_BAD, texts.slice(index, 1))["bad"][0].as_py():
+                    raise Damaged(f"{origin} offset {offset} is not JSON.") from None
+                raise Damaged(f"{origin} offset {offset} cannot be read: {_words(cause)}") from cause
+        raise EnvironmentProblem(f"{origin}: DuckDB cannot read the events: {_words(problem)}") from problem
 
 
 def _run(query: str, texts: pa.Table) -> pa.Table:
@@ -203,13 +203,13 @@ def _base() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"threads": 1, "python_enable_replacements": False})
 
 
-def _text(records: pa.RecordBatch, name: str, where: str) -> pa.Array:
+def _text(records: pa.RecordBatch, name: str, origin: str) -> pa.Array:
     try:
         return records[name].cast(pa.string())
     except pa.ArrowInvalid:
-        found = zip(records["offset"].to_pylist(), records[name].to_pylist(), strict=True)
-        bad = next(offset for offset, value in found if value is not None and not _is_text(value))
-        raise Damaged(f"{where} offset {bad}: its {name} is not UTF-8 text.") from None
+        values = zip(records["offset"].to_pylist(), records[name].to_pylist(), strict=True)
+        bad = next(offset for offset, value in values if value is not None and not _is_text(value))
+        raise Damaged(f"{origin} offset {bad}: its {name} is not UTF-8 text.") from None
 
 
 def _is_text(value: bytes) -> bool:

@@ -53,21 +53,21 @@ class CapturedTable:
     name: TableName
     key: Any = None
 
-    def with_events(self, other: CapturedTable, where: str) -> CapturedTable:
+    def with_events(self, table: CapturedTable, origin: str) -> CapturedTable:
         """With events of the same number. Raises Refused for another table or another key.
 
-        `where`: the message or partition, with which the error begins.
+        `origin`: the message or partition, with which the error begins.
         """
-        if other.name != self.name:
+        if table.name != self.name:
             raise Refused(
-                f"{where} is of table {other.name.text}. An earlier version started the log, and did not "
+                f"{origin} is of table {table.name.text}. An earlier version started the log, and did not "
                 f"tell that table from {self.name.text}.",
                 hint="Start a new task; what this one captured stays restorable.",
             )
-        key = common_form(self.key, other.key)
-        if key is None and self.key is not None and other.key is not None:
+        key = common_form(self.key, table.key)
+        if key is None and self.key is not None and table.key is not None:
             raise Refused(
-                f"{where} has the key {_columns(other.key)}, and earlier events of table {self.name.text} "
+                f"{origin} has the key {_columns(table.key)}, and earlier events of table {self.name.text} "
                 f"have {_columns(self.key)}: the table got another key, and its rows would stay under the "
                 "earlier one.",
                 hint=NEW_TASK,
@@ -98,12 +98,12 @@ class Tables:
         own = name.db if name.schema is None else name.schema
         return quoted(own or "") if self.by_parts else own or ""
 
-    def with_tables(self, tables: Iterable[tuple[int, CapturedTable]], where: str) -> Tables:
+    def with_tables(self, tables: Iterable[tuple[int, CapturedTable]], origin: str) -> Tables:
         """With those that a flush met. Raises Refused as `CapturedTable.with_events`."""
         by_number = dict(self.by_number)
         for number, table in tables:
-            known = by_number.get(number)
-            by_number[number] = known.with_events(table, where) if known else table
+            known_table = by_number.get(number)
+            by_number[number] = known_table.with_events(table, origin) if known_table else table
         return replace(self, by_number=by_number)
 
 
@@ -117,20 +117,20 @@ def key_form(structure: str | None) -> Any:
     return KEYLESS if structure is None else _form(structure)
 
 
-def common_form(one: Any, other: Any) -> Any:
+def common_form(left: Any, right: Any) -> Any:
     """The form that keys of both forms have; None when they differ. A type that is not known fits any."""
-    if one is None or one == _UNKNOWN:
-        return other
-    if other is None or other == _UNKNOWN:
-        return one
-    if isinstance(one, dict) and isinstance(other, dict):
-        if list(one) != list(other):  # the text of a key has its columns in their order
+    if left is None or left == _UNKNOWN:
+        return right
+    if right is None or right == _UNKNOWN:
+        return left
+    if isinstance(left, dict) and isinstance(right, dict):
+        if list(left) != list(right):  # the text of a key has its columns in their order
             return None
-        merged = {name: common_form(one[name], other[name]) for name in one}
+        merged = {name: common_form(left[name], right[name]) for name in left}
         return None if None in merged.values() else merged
-    if isinstance(one, list) and isinstance(other, list):
-        return one or other if not (one and other) else [common_form(one[0], other[0])]
-    return one if one == other else None
+    if isinstance(left, list) and isinstance(right, list):
+        return left or right if not (left and right) else [common_form(left[0], right[0])]
+    return left if left == right else None
 
 
 def _without_sizes(structure: Any) -> Any:

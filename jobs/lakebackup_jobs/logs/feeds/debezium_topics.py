@@ -104,7 +104,7 @@ def _prefix(names: Sequence[str], topic_names: Sequence[str], prefixes: Sequence
 
 
 def own_changes(
-    events: pa.Table, records: pa.RecordBatch, topic: str, where: str, connector: Connector | None
+    events: pa.Table, records: pa.RecordBatch, topic: str, origin: str, connector: Connector | None
 ) -> pa.Table:
     """Without what Debezium writes beside changes, and without changes of other connectors.
 
@@ -119,7 +119,7 @@ def own_changes(
         return events
     unknown = events.filter(events["op"].is_null())["offset"].combine_chunks()
     messages = records.filter(pc.is_in(records["offset"], unknown))
-    beside = ask(_BESIDE_CHANGES, messages, where)["offset"].combine_chunks()
+    beside = ask(_BESIDE_CHANGES, messages, origin)["offset"].combine_chunks()
     return events.filter(pc.invert(pc.is_in(events["offset"], beside)))
 
 

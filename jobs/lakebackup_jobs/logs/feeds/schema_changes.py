@@ -117,9 +117,9 @@ class SchemaChanges:
         number = self.tables.number(topic, name)
         if number in self.tables.by_number:
             return number
-        for known, table in self.tables.by_number.items():
+        for number, table in self.tables.by_number.items():
             if _is_same(table.name, name):
-                return known
+                return number
         parts = [part for part in name if part is not None]
         names = {
             _ILLEGAL.sub("_", f"{topic}.{'.'.join(parts[start:])}").casefold()
@@ -240,9 +240,9 @@ def as_sent(rows: pa.Table, ends: pa.Table | None) -> pa.Table:
     )
 
 
-def _is_same(one: TableName, other: TableName) -> bool:
+def _is_same(left: TableName, right: TableName) -> bool:
     """Whether two names mean one table: statements write names in other cases, and leave out parts."""
-    parts = zip(one, other, strict=True)
+    parts = zip(left, right, strict=True)
     return all(a is None or b is None or a.casefold() == b.casefold() for a, b in parts)
 
 

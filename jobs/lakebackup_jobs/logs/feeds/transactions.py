@@ -97,16 +97,18 @@ class Transactions:
         keys, counts = (self.rows[name].to_pylist() for name in ("key", "count"))
         ended = set(keys)
         # An earlier version did not know the databases of transactions.
-        alike = {key for key, count in zip(keys, counts, strict=True) if count and _DATABASE not in key}
+        databaseless = {
+            key for key, count in zip(keys, counts, strict=True) if count and _DATABASE not in key
+        }
         fresh, times, again_ms = [], [], []
         columns = (found[name].to_pylist() for name in ("status", "key", "own", "ts", "sent"))
-        for status, key, own, ts, sent in zip(*columns, strict=True):
+        for status, key, own, ts, sent_ms in zip(*columns, strict=True):
             if status == "BEGIN":
                 if key in begun and key not in ended:
-                    restarted[key] = sent
+                    restarted[key] = sent_ms
                 begun[key] = begun.get(key, 0) if ts is None else ts
                 continue
-            fresh.append(key not in ended and key.partition(_DATABASE)[0] not in alike)
+            fresh.append(key not in ended and key.partition(_DATABASE)[0] not in databaseless)
             ended.add(key)
             times.append(begun.get(key) or ts if own else ts)
             again_ms.append(restarted.get(key))
@@ -176,8 +178,8 @@ class Transactions:
         captured = np.zeros(len(seqs), np.int64)
         np.add.at(captured, index, news)
         complete = captured >= counts
-        if any(one.get("unread") for one in reports):
-            beyond = [seq for one in reports for seq in one.get("beyond", ())]
+        if any(report.get("unread") for report in reports):
+            beyond = [seq for report in reports for seq in report.get("beyond", ())]
             uncounted = self.rows["begun_again"].is_valid().to_numpy() | np.isin(seqs, beyond)
             complete &= ~uncounted
         done = self.rows["done"].to_numpy() | complete

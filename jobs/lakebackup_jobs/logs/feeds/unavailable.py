@@ -75,7 +75,7 @@ class Placeholder:
         """The positions of the rows (JSON texts) in which a value was left out."""
         suspects = pc.fill_null(pc.match_substring_regex(rows, self._suspect), fill_value=False)
         positions = np.flatnonzero(suspects.to_numpy()).tolist()
-        return [at for at in positions if self._is_in(rows[at].as_py())]
+        return [index for index in positions if self._is_in(rows[index].as_py())]
 
     def _is_in(self, text: str) -> bool:
         # Only the connector makes these texts: not deeper than the columns of a table.
