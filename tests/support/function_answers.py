@@ -166,9 +166,12 @@ def _spark_name(kind: Any) -> str:
 
 
 def _kind(name: str) -> str:
+    """A type without what is not shown: a DECIMAL's precision says no more of a value than the value does, while
+    its scale is the number of digits that stand behind the point."""
+    name = re.sub(r"decimal\(\d+", "decimal(", name.lower())
     return re.sub(
         "interval.*", "interval", name.replace("timestamp_ntz", "timestamp").replace("hugeint", "bigint")
-    ).lower()
+    )
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -40,6 +40,16 @@ def macro(name: str, *given: exp.Expr) -> exp.Expr:
     return exp.func(f"{OTHER}{name}", *given)
 
 
+def ending(node: exp.Expr) -> str:
+    """The end of a macro's name: a column's type is known, so that an error can name it.
+
+    That of an alias may be an aggregate's.
+    """
+    select = node.find_ancestor(exp.Select)
+    aliases = {one.alias.lower() for one in select.expressions} if select else set()
+    return "_of" if isinstance(node, exp.Column) and node.name.lower() not in aliases else ""
+
+
 def _called(name: str, *given: exp.Expr) -> exp.Expr:
     """A call by a name that is DuckDB's, which sqlglot is not to read."""
     return exp.Anonymous(this=name, expressions=list(given))
@@ -144,7 +154,7 @@ def _located(given: list[exp.Expr]) -> exp.Expr:
 
 
 def _sign(given: list[exp.Expr]) -> exp.Expr:
-    return exp.cast(exp.func("sign", macro("no_decimal", *given)), "double")
+    return macro("sign", *given)
 
 
 def _sequence(given: list[exp.Expr]) -> exp.Expr | None:

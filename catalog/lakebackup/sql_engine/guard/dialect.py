@@ -16,7 +16,8 @@ from sqlglot.errors import UnsupportedError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.transforms import eliminate_qualify
 
-from lakebackup.sql_engine.guard.calls import NAMES, macro, units_between
+from lakebackup.sql_engine.guard.arithmetic import number, with_scale
+from lakebackup.sql_engine.guard.calls import NAMES, ending, macro, units_between
 from lakebackup.sql_engine.guard.calls import call as emulated
 from lakebackup.sql_engine.guard.macros import MACROS, OTHER
 
@@ -194,7 +195,7 @@ def for_duckdb(tree: exp.Expr) -> exp.Expr:
     for call in reversed(list(tree.find_all(exp.ArrayAgg, exp.ArrayUniqueAgg))):
         _collect(call)
     for node in reversed(list(tree.walk())):
-        made = _with_type(node) or _counted(node) or _on_duckdb(node)
+        made = _with_type(node) or _counted(node) or number(node) or _on_duckdb(node)
         if made is not None:
             node.replace(made)
     return tree
@@ -253,7 +254,7 @@ def _with_days(node: exp.Add | exp.Sub) -> exp.Expr | None:
     if not _is_of_days(days) or _is_time(time) or isinstance(time, (exp.Interval, exp.Literal)):
         return None
     name = "add_days" if isinstance(node, exp.Add) else "subtract_days"
-    return macro(f"{name}{_of(time)}", time.copy(), days.copy())
+    return macro(f"{name}{ending(time)}", time.copy(), days.copy())
 
 
 def _is_of_days(node: exp.Expr) -> bool:
@@ -316,6 +317,8 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:  # noqa: C901 - one line a ki
         return exp.cast(part, "int")
     if isinstance(node, exp.Div):
         return _quotient(node)
+    if isinstance(node, (exp.Add, exp.Mul)):
+        return with_scale(node)
     if isinstance(node, exp.Sub) and not (
         _is_number(node.expression) or isinstance(node.expression, exp.Interval)
     ):
@@ -376,9 +379,9 @@ def _difference(node: exp.Sub) -> exp.Expr | None:
     if _is_date(node.this) and _is_date(node.expression):
         days = exp.Sub(this=node.this.copy(), expression=node.expression.copy())
         return exp.func("to_days", exp.cast(days, "int"))
-    if node.find(exp.AggFunc, exp.Window, exp.Subquery) or not all(map(_of, node.find_all(exp.Column))):
+    if node.find(exp.AggFunc, exp.Window, exp.Subquery) or not all(map(ending, node.find_all(exp.Column))):
         return None
-    return macro("minus", node.this, node.expression)
+    return with_scale(node, macro("minus", node.this, node.expression))
 
 
 def _cut(node: exp.Cast) -> None:
@@ -388,7 +391,7 @@ def _cut(node: exp.Cast) -> None:
     tried = "try_" if isinstance(node, exp.TryCast) else ""
     operand = node.this.this if isinstance(node.this, exp.Neg) else node.this
     if node.to.is_type(*_WHOLE) and not (isinstance(operand, exp.Literal) and operand.name.isdigit()):
-        node.set("this", exp.func(f"{OTHER}whole{_of(node.this)}", node.this.copy()))
+        node.set("this", exp.func(f"{OTHER}whole{ending(node.this)}", node.this.copy()))
     elif node.to.is_type(*_TEXTS):
         if not _is_text(node.this):
             node.set("this", macro("text", node.this.copy()))
@@ -409,16 +412,6 @@ def _is_plain_time(node: exp.Expr) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _of(node: exp.Expr) -> str:
-    """The end of a macro's name: a column's type is known, so that an error can name it.
-
-    That of an alias may be an aggregate's.
-    """
-    select = node.find_ancestor(exp.Select)
-    aliases = {one.alias.lower() for one in select.expressions} if select else set()
-    return "_of" if isinstance(node, exp.Column) and node.name.lower() not in aliases else ""
 
 
 def _count_from_zero(node: exp.Lambda) -> None:
@@ -485,7 +478,7 @@ def _instant(node: exp.Literal) -> exp.Expr | None:
         and node.name[:4].isdigit()
     ):
         return exp.cast(node.copy(), "timestamptz")
-    return exp.func(f"{OTHER}instant{_of(other)}", other.copy(), node.copy())
+    return exp.func(f"{OTHER}instant{ending(other)}", other.copy(), node.copy())
 
 
 def _is_number(node: exp.Expr) -> bool:

@@ -40,8 +40,31 @@ _MACROS = r"""
         list_filter(a, lambda spark_x: spark_x IS DISTINCT FROM x) END
     arrays_overlap(a once, b once) AS CASE WHEN list_has_any(a, b) OR len(a) = 0 OR len(b) = 0 OR
         (list_position(a, NULL) IS NULL AND list_position(b, NULL) IS NULL) THEN list_has_any(a, b) END
-    bit_get(x, i) AS CAST((x >> i) & 1 AS TINYINT)
-    bround(x) AS round_even(x, 0), (x, n) AS round_even(x, n)
+    spark_asinh(x once) AS CASE WHEN isinf(CAST(x AS DOUBLE)) THEN CAST(x AS DOUBLE) WHEN x + sqrt(x * x + 1) = 0 THEN CAST('-Infinity' AS DOUBLE)
+        ELSE ln(x + sqrt(x * x + 1)) END
+    spark_beside_text(x once) AS spark_beside_text_of(x)
+    spark_beside_text_of(x BIGINT) AS CASE WHEN spark_fails(true, 'runs on Spark only') THEN NULL ELSE x END,
+        (x HUGEINT) AS CASE WHEN spark_fails(true, 'runs on Spark only') THEN NULL ELSE x END,
+        (x DOUBLE) AS x, (x VARCHAR) AS x, (x) AS x
+    spark_beside_whole(x once) AS spark_beside_whole_of(x)
+    spark_beside_whole_of(x VARCHAR) AS CAST(spark_whole_of(x) AS BIGINT), (x BOOLEAN) AS CASE WHEN
+        spark_fails(true, 'runs on Spark only') THEN NULL ELSE CAST(x AS INTEGER) END, (x INTEGER) AS x, (x BIGINT) AS x, (x) AS x
+    spark_beside_point(x once) AS spark_beside_point_of(x)
+    spark_beside_point_of(x VARCHAR) AS CAST(x AS DOUBLE), (x BOOLEAN) AS CASE WHEN
+        spark_fails(true, 'runs on Spark only') THEN NULL ELSE CAST(x AS INTEGER) END, (x INTEGER) AS x, (x BIGINT) AS x, (x) AS x
+    spark_beside(x VARCHAR, y VARCHAR) AS x, (x VARCHAR, y INTEGER) AS CAST(spark_whole_of(x) AS BIGINT),
+        (x VARCHAR, y BIGINT) AS CAST(spark_whole_of(x) AS BIGINT),
+        (x VARCHAR, y HUGEINT) AS CAST(spark_whole_of(x) AS BIGINT), (x VARCHAR, y DOUBLE) AS CAST(x AS DOUBLE),
+        (x VARCHAR, y DATE) AS spark_date(x), (x VARCHAR, y TIMESTAMP) AS spark_time(x),
+        (x VARCHAR, y TIMESTAMPTZ) AS CAST(spark_time(x) AS TIMESTAMPTZ),
+        (x BOOLEAN, y BIGINT) AS CASE WHEN spark_fails(true, 'runs on Spark only') THEN NULL ELSE CAST(x AS INTEGER) END,
+        (x BOOLEAN, y DOUBLE) AS CASE WHEN spark_fails(true, 'runs on Spark only') THEN NULL ELSE CAST(x AS INTEGER) END,
+        (x, y) AS x
+    spark_bit_count(x) AS CAST(bit_count(CAST(x AS BIGINT)) AS INTEGER)
+    bit_get(x once, i once) AS CASE WHEN spark_fails(i < 0 OR i >= CASE typeof(x) WHEN 'TINYINT' THEN 8 WHEN 'SMALLINT' THEN 16
+        WHEN 'INTEGER' THEN 32 ELSE 64 END, 'The position is not one of the number''s bits.') THEN NULL
+        ELSE CAST((x >> i) & 1 AS TINYINT) END
+    bround(x) AS round_even(x, 0), (x, n) AS spark_even(x, n)
     btrim(x) AS trim(x), (x, y) AS trim(x, y)
     current_timezone() AS 'UTC'
     spark_date_add(d, n) AS spark_date(d) + CAST(n AS INTEGER)
@@ -87,7 +110,21 @@ _MACROS = r"""
         cardinality(c) || ' elements.') THEN NULL ELSE c[k] END
     spark_try_element_at(c, k VARCHAR) AS c[k], (c, k) AS CASE WHEN spark_fails(typeof(c) NOT LIKE
         'MAP%' AND k = 0, 'The index 0 is invalid.') THEN NULL ELSE c[k] END
-    expm1(x) AS exp(x) - 1
+    spark_ceil(x once) AS spark_ceil_of(x)
+    spark_ceil_of(x BIGINT) AS x, (x HUGEINT) AS x, (x DECIMAL(38, 18)) AS ceil(x), (x DOUBLE) AS spark_to_long(ceil(x))
+    spark_floored(x once) AS spark_floored_of(x)
+    spark_floored_of(x BIGINT) AS x, (x HUGEINT) AS x, (x DECIMAL(38, 18)) AS floor(x), (x DOUBLE) AS spark_to_long(floor(x))
+    spark_to_long(x once) AS CASE WHEN isnan(x) THEN 0 WHEN x >= 9.2233720368547758e18 THEN 9223372036854775807
+        WHEN x <= -9.2233720368547758e18 THEN CAST('-9223372036854775808' AS BIGINT) ELSE CAST(x AS BIGINT) END
+    spark_digits(x once) AS spark_digits_of(x)
+    spark_digits_of(x BIGINT) AS x, (x HUGEINT) AS x, (x VARCHAR) AS x, (x BOOLEAN) AS x, (x) AS CASE
+        WHEN typeof(x) NOT IN ('DOUBLE', 'FLOAT') THEN CAST(x AS VARCHAR)
+        WHEN isfinite(CAST(x AS DOUBLE)) THEN CAST(CAST(x AS DOUBLE) AS VARCHAR) END
+    spark_dividend(x once) AS spark_dividend_of(x)
+    spark_dividend_of(x BIGINT) AS x, (x HUGEINT) AS x, (x DOUBLE) AS CASE WHEN spark_fails(true, 'runs on Spark only') THEN NULL
+        ELSE 0 END
+    expm1(x once) AS CASE WHEN abs(x) < 1 THEN 2 * exp(x / 2) * sinh(x / 2) ELSE exp(x) - 1 END
+    spark_factorial(x once) AS CAST(factorial(CASE WHEN x BETWEEN 0 AND 20 THEN CAST(x AS INTEGER) END) AS BIGINT)
     spark_flatten(a once) AS CASE WHEN list_position(a, NULL) IS NULL THEN flatten(a) END
     find_in_set(x once, y once) AS CASE WHEN x IS NOT NULL AND y IS NOT NULL THEN
         coalesce(list_position(string_split(y, ','), x), 0) END
@@ -114,7 +151,30 @@ _MACROS = r"""
     spark_last_day(d) AS last_day(spark_date(d))
     spark_left(x, n once) AS left(x, CASE WHEN n < 0 THEN 0 ELSE n END)
     localtimestamp() AS CAST(now() AS TIMESTAMP)
-    log1p(x once) AS ln(CASE WHEN x > -1 THEN 1 + x END)
+    log1p(x once) AS CASE WHEN abs(x) < 0.5 THEN 2 * atanh(x / (2 + x)) ELSE ln(CASE WHEN x > -1 THEN 1 + x END) END
+    spark_isnan(x) AS coalesce(isnan(x), false)
+    spark_long_of(x INTEGER) AS CAST(x AS BIGINT), (x) AS x
+    spark_mod(x once, y once) AS CASE WHEN spark_fails(y = 0 AND x IS NOT NULL, 'Division by zero.') THEN NULL ELSE x % y END
+    spark_round(x once, n) AS spark_round_of(x, n)
+    spark_round_of(x BIGINT, n) AS round(x, n), (x HUGEINT, n) AS round(x, n), (x) AS x, (x, n) AS cast_to_type(CASE
+        WHEN spark_fails(typeof(x) = 'FLOAT', 'runs on Spark only') THEN NULL
+        WHEN typeof(x) <> 'DOUBLE' THEN CAST(round(x, n) AS VARCHAR) WHEN abs(CAST(x AS DOUBLE)) < 1e15
+        THEN CAST(round(CAST(CAST(x AS VARCHAR) AS DECIMAL(38, 22)), n) AS VARCHAR) ELSE CAST(x AS VARCHAR) END, round(x, n))
+    spark_even(x once, n) AS CASE WHEN spark_fails(n > 0 AND typeof(x) IN ('DOUBLE', 'FLOAT'), 'runs on Spark only') THEN NULL
+        ELSE round_even(x, n) END
+    spark_shiftleft(x once, n) AS spark_shiftleft_of(x, n)
+    spark_shiftleft_of(x INTEGER, n) AS spark_wrapped(CAST(x AS BIGINT) * (CAST(1 AS BIGINT) << (n & 31))),
+        (x BIGINT, n) AS spark_wrapped_long(x * (CAST(1 AS HUGEINT) << (n & 63)))
+    spark_wrapped(x once) AS CAST(((x + 2147483648) & 4294967295) - 2147483648 AS INTEGER)
+    spark_wrapped_long(x once) AS CAST(((x + 9223372036854775808) & 18446744073709551615) - 9223372036854775808 AS BIGINT)
+    spark_shiftright(x once, n) AS spark_shiftright_of(x, n)
+    spark_shiftright_of(x INTEGER, n) AS x >> (n & 31), (x BIGINT, n) AS x >> (n & 63)
+    spark_sign(x once) AS CASE WHEN isnan(CAST(x AS DOUBLE)) THEN CAST(x AS DOUBLE)
+        ELSE CAST(sign(spark_no_decimal(x)) AS DOUBLE) END
+    spark_try_divide(x once, y once) AS CASE WHEN spark_fails(typeof(x) LIKE 'DECIMAL%' AND typeof(y) NOT IN ('DOUBLE', 'FLOAT') OR
+        typeof(y) LIKE 'DECIMAL%' AND typeof(x) NOT IN ('DOUBLE', 'FLOAT'), 'runs on Spark only') THEN NULL
+        WHEN y <> 0 THEN x / y END
+    spark_wide(x) AS CASE WHEN spark_fails(typeof(x) LIKE 'DECIMAL(38,%', 'runs on Spark only') THEN NULL ELSE x END
     spark_logged(x once) AS CASE WHEN x > 0 THEN x END
     spark_levenshtein(x once, y once) AS CASE WHEN spark_fails(strlen(x) > length(x) OR strlen(y) > length(y),
         'runs on Spark only') THEN NULL ELSE CAST(levenshtein(x, y) AS INTEGER) END
@@ -172,7 +232,8 @@ _MACROS = r"""
     negative(x) AS -x
     nullifzero(x) AS nullif(x, 0)
     octet_length(x) AS CAST(strlen(x) AS INTEGER)
-    pmod(x once, y once) AS CASE WHEN x % y < 0 THEN (x % y + y) % y ELSE x % y END
+    pmod(x once, y once) AS CASE WHEN spark_fails(y = 0 AND x IS NOT NULL, 'Division by zero.') THEN NULL
+        WHEN x % y < 0 THEN (x % y + y) % y ELSE x % y END
     positive(x) AS x
     spark_text_parsed(x once, r, f) AS CASE WHEN regexp_full_match(x, r) THEN try_strptime(x, f) END
     spark_try_parsed_of(x VARCHAR, r, f) AS spark_text_parsed(x, r, f), (x, r, f) AS TRY_CAST(x AS TIMESTAMP)
@@ -223,10 +284,13 @@ _MACROS = r"""
         'runs on Spark only') THEN NULL WHEN typeof(x) LIKE 'STRUCT%' THEN json_merge_patch('{}', to_json(x)) ELSE
         to_json(x) END AS VARCHAR)
     spark_trunc(d, u) AS CAST(date_trunc(u, spark_date(d)) AS DATE)
-    try_add(x, y) AS TRY(x + y)
+    try_add(x once, y once) AS CASE WHEN spark_fails(typeof(x + y) LIKE 'DECIMAL(38,%', 'runs on Spark only') THEN NULL
+        ELSE TRY(x + y) END
     try_avg(x) AS avg(x)
-    try_multiply(x, y) AS TRY(x * y)
-    try_subtract(x, y) AS TRY(x - y)
+    try_multiply(x once, y once) AS CASE WHEN spark_fails(typeof(x * y) LIKE 'DECIMAL(38,%', 'runs on Spark only') THEN NULL
+        ELSE TRY(x * y) END
+    try_subtract(x once, y once) AS CASE WHEN spark_fails(typeof(x - y) LIKE 'DECIMAL(38,%', 'runs on Spark only') THEN NULL
+        ELSE TRY(x - y) END
     unix_seconds(x) AS spark_floor(epoch_us(spark_time(x)), 1000000)
     spark_epoch_seconds(x) AS epoch_us(x) // 1000000
     spark_unix_millis(x) AS spark_floor(epoch_us(spark_time(x)), 1000)
@@ -240,14 +304,14 @@ _MACROS = r"""
         THEN NULL ELSE upper(replace(x, 'ß', 'SS')) END
     spark_whole_number(x once) AS CASE WHEN spark_fails(typeof(x) NOT IN ('TINYINT', 'SMALLINT', 'INTEGER', 'BIGINT', 'HUGEINT'), 'runs on Spark only') THEN NULL ELSE x END
     spark_whole_of(x DOUBLE) AS trunc(x), (x FLOAT) AS trunc(x), (x DECIMAL(38, 18)) AS trunc(x),
-        (x VARCHAR) AS CASE WHEN regexp_full_match(x, '\s*[-+]?\d*[.eE_][-+.eE_\d]*\s*')
+        (x VARCHAR) AS CASE WHEN regexp_full_match(x, '\s*[-+]?(\d*[.eE_][-+.eE_\d]*|0[xXbB]\w+)\s*')
             THEN x || ' is no whole number' ELSE x END,
         (x BIGINT) AS x, (x HUGEINT) AS x, (x BOOLEAN) AS x, (x BLOB) AS x,
         (x DATE) AS CASE WHEN spark_fails(true, 'A date is no number.') THEN NULL ELSE 0 END,
         (x INTERVAL) AS x, (x TIMESTAMP) AS floor(epoch(x)), (x TIMESTAMPTZ) AS floor(epoch(x))
     spark_whole(x) AS list_transform([x], lambda spark_x: spark_whole_of(spark_x))[1]
     width_bucket(x once, a once, b once, n once) AS CASE WHEN spark_fails(a >= b OR n <= 0, 'runs on Spark only')
-        THEN NULL WHEN x < a THEN 0 WHEN x >= b THEN CAST(n AS BIGINT) + 1
+        THEN NULL WHEN isnan(CAST(x AS DOUBLE)) THEN NULL WHEN x < a THEN 0 WHEN x >= b THEN CAST(n AS BIGINT) + 1
         ELSE CAST(floor((x - a) / (b - a) * n) AS BIGINT) + 1 END
     zeroifnull(x) AS coalesce(x, 0)
 """

@@ -25,9 +25,10 @@ _TAIL = re.compile(
 )
 _HEAD = re.compile(r"^(?:\w+ )*Error: |^\[[A-Z_.]+\] ")
 _FAILED = re.compile(r"Could not convert string '(.*)' to BOOL$", re.DOTALL)
-# What DuckDB neither casts nor reads as a time, nor knows as a zone.
+# What DuckDB neither casts nor reads as a time, nor knows as a zone, and decimals that it has no digits for.
 _MEANT_OTHERWISE = re.compile(
-    "Unimplemented type for cast|invalid (timestamp|date) field format|Unknown TimeZone|extract specifier"
+    r"Unimplemented type for cast|invalid (timestamp|date) field format|Unknown TimeZone|extract specifier|"
+    r"Overflow in \w+ of DECIMAL"
 )
 # What a message names: in quotes, of which a function has its arguments' types too, or without.
 _NAMED = re.compile(
