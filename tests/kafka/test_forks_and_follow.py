@@ -145,7 +145,7 @@ def test_following_goes_on_beside_a_hanging_transaction_and_catches_up_when_it_i
     assert sum(row.value == b"behind" for row in truth.contents(lab.bootstrap, name)[0]) == 5
     result = run.join()
     assert isinstance(result, dict), result
-    assert result["entries"] == 20 + 2 + 5
+    assert result["entries"] == 2 * 20 + 2 + 5
 
 
 TOPIC = "orders"

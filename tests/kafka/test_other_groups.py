@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from tests.support import consumers
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab, now_ms
 
 from lakebackup.errors import Incomplete
+from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.kafka.admin.groups import Groups
 from lakebackup_jobs.runtime.java.home import java_home
 from lakebackup_jobs.runtime.java.jars import class_path
@@ -27,8 +29,16 @@ def run_group(kind: str, *arguments: str) -> None:
     subprocess.run(command, check=True, timeout=300, capture_output=True)
 
 
-def test_streams_groups_are_restored_and_share_groups_are_named(lab: Lab, topic: Callable[..., str]) -> None:
-    name = topic("read")
+@pytest.fixture
+def lab(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Iterator[Lab]:
+    """On a broker of its own: every backup of all groups of a cluster ends with 4 beside a share group."""
+    with Broker(tmp_path / "broker") as broker:
+        yield Lab(spark, broker.bootstrap, tmp_path / "backups", empty_catalog)
+
+
+def test_streams_groups_are_restored_and_share_groups_are_named(lab: Lab) -> None:
+    name = "read"
+    truth.create_topic(lab.bootstrap, name)
     truth.produce(lab.bootstrap, name, [Record(0, b"k", b"v%d" % i, (), now_ms()) for i in range(10)])
     share, streams, classic = f"{name}-share", f"{name}-streams", f"{name}-classic"
     run_group("share", lab.bootstrap, name, share)

@@ -47,7 +47,9 @@ class Item:
 
     @property
     def usable(self) -> bool:
-        return all(item.state == "complete" for item in self.chain)
+        """Whether it is restored from: it may continue a backup of a history that was left."""
+        ancestors = self.chain[:-1]
+        return self.state == "complete" and all(item.state != "deleted" for item in ancestors)
 
     def row(self) -> dict[str, Any]:
         parent = self.parent
@@ -142,15 +144,15 @@ def require_agreement(sources: list[list[Item]], redundancy: int) -> None:
         intervals = [row for row in coverage if row["source"] == source and row["status"] == "restorable"]
         covered = {ts for row in intervals for ts in range((row["from_ts"] or 0) + 1, row["to_ts"] + 1)}
         assert covered == reached, some
-        assert {item.backup_id for path in expected.values() for item in path} <= points
+        steps_taken = {item for path in expected.values() for item in path}
+        assert {item.backup_id for item in steps_taken if item.state == "complete"} <= points
         assert restorable.get(source) == max(reached, default=None)
         assert (newest[source] is None) == (not reached)
-        steps_taken = {item.backup_id for path in expected.values() for item in path}
         for item in some:
             is_unusable = item.backup_id in unusable
             if item.is_log and item.state == "complete":
                 times = reached & set(range(item.begin_ts + 1, item.end_ts + 1))
-                needed = item.backup_id in steps_taken or any(expected[ts][-1].is_log for ts in times)
+                needed = item in steps_taken or any(expected[ts][-1].is_log for ts in times)
                 assert not (is_unusable and needed), (item, some)
                 assert is_unusable or times, (item, some)
             else:
