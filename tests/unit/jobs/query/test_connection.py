@@ -71,7 +71,7 @@ def test_a_difference_of_times_is_a_duration(made: MadeBackups) -> None:
     assert answer.rows() == [{"took": timedelta(days=1, hours=12)}]
     assert [*answer.df()["took"]] == [timedelta(days=1, hours=12)]
     with pytest.raises(UsageProblem, match="months"):
-        con.sql("SELECT INTERVAL 1 MONTH AS m").rows()
+        con.sql("SELECT make_interval(0, 1) AS m").rows()
 
 
 def test_a_time_that_python_has_no_value_for(made: MadeBackups) -> None:
