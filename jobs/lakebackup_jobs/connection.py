@@ -259,9 +259,9 @@ class Connection:
 
     def _record(self, request: RestoreRequest, result: Mapping[str, Any], error: Exception | None) -> None:
         """Leave an entry in the audit log, or say why there is none: what was restored is restored."""
-        from lakebackup_jobs.lifecycle.audit import NOTHING_DONE, append_outcome
+        from lakebackup_jobs.lifecycle.audit import append_outcome
 
-        if request.dry_run or isinstance(error, NOTHING_DONE) or result.get("done_before"):
+        if request.dry_run:
             return
         try:
             append_outcome(

@@ -103,6 +103,11 @@ def test_a_restore_to_any_ts_is_what_the_database_held(
         before = {"start_ts": ts}
 
 
+def wait_until_streaming(lab: Lab, database: str) -> None:
+    cluster = Cluster({"bootstrap.servers": lab.bootstrap})
+    truth.until(lambda: f"{database}.transaction" in cluster.topic_names(), "the connector streams")
+
+
 def capture(
     lab: Lab,
     postgres: Postgres,
@@ -120,8 +125,7 @@ def capture(
     moments = Moments(postgres, database)
     # Whatever comes last, a heartbeat after it shows that it was all.
     with Debezium(folder / "connect", lab.bootstrap, postgres, database, **how) as debezium:
-        cluster = Cluster({"bootstrap.servers": lab.bootstrap})
-        truth.until(lambda: f"{database}.transaction" in cluster.topic_names(), "the connector streams")
+        wait_until_streaming(lab, database)
         task = LogTask(lab, debezium.prefix, feed="debezium", filters=("public.*", "!*.lakebackup_heartbeat"))
         task.begin()
         with task.run(), moments:
@@ -203,10 +207,7 @@ def test_a_value_that_the_database_left_out_pauses_the_task(
     task = LogTask(lab, database, feed="debezium", filters=("public.a",))
     topic = f"{database}.public.a"
     with Debezium(tmp_path / "connect", lab.bootstrap, postgres, database):
-        truth.until(
-            lambda: f"{database}.transaction" in Cluster({"bootstrap.servers": lab.bootstrap}).topic_names(),
-            "the connector streams",
-        )
+        wait_until_streaming(lab, database)
         with postgres.connect(database) as connection:
             connection.execute("UPDATE a SET note = 'changed' WHERE id = 2")
         truth.until(lambda: truth.end_offset(lab.bootstrap, topic) == 4, "the change is sent")
@@ -261,7 +262,7 @@ def test_a_table_that_enters_the_connector_later_has_no_rows_before(
         )
 
     with worker(tables):
-        truth.until(lambda: f"{database}.transaction" in names(), "the connector streams")
+        wait_until_streaming(lab, database)
         task.begin()
         with task.run():
             before = now()

@@ -30,15 +30,11 @@ def record(call: Call, verb: str, error: Exception | None) -> None:
 
     Nothing is recorded of a dry run, of what changed nothing, and where there is no catalog.
     """
-    if not _matches(verb, AUDITED) or call.dry_run:
-        return
-    from lakebackup_jobs.lifecycle.audit import NOTHING_DONE
-
-    if isinstance(error, (*NOTHING_DONE, typer.TyperException)):
+    if not _matches(verb, AUDITED) or call.dry_run or isinstance(error, typer.TyperException):
         return
     if call.own.get("delete") is False or call.own.get("run") is False:  # it only reports
         return
-    if error is None and (_matches(verb, _RECORD_THEMSELVES) or call.outcome.get("done_before")):
+    if error is None and _matches(verb, _RECORD_THEMSELVES):
         return
     try:
         _append(call, verb, error)

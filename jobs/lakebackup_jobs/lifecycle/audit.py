@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from lakebackup.config import Settings
 
-#: What the caller got wrong, or what another run was at work on: nothing was done.
-NOTHING_DONE = (UsageProblem, NotFound, Busy)
+# What the caller got wrong, or what another run was at work on: nothing was done.
+_NOTHING_DONE = (UsageProblem, NotFound, Busy)
 _WAIT_S = 10.0
 _MOST_TEXT = 2_000
 
@@ -32,10 +32,13 @@ def append_outcome(
     result: Mapping[str, Any],
     error: Exception | None,
 ) -> None:
-    """Record an action that ended, with `error` or without one. Nothing where there is no catalog.
+    """Record an action that ended, with `error` or without one. Nothing where nothing was done, or there is
+    no catalog.
 
     Raises what the catalog's tables and the storage raise.
     """
+    if isinstance(error, _NOTHING_DONE) or (error is None and result.get("done_before")):
+        return
     if CatalogReader.open(destination, settings.catalog) is None:
         return
     secrets = secrets_of(settings)

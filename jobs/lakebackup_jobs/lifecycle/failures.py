@@ -96,7 +96,7 @@ def _is_mistake(work: Workspace, run: FailedRun, error: Exception, catalog: Cata
         json.loads(row["origin"] or "{}") for row in catalog.rows("backup_origins", source=work.source)
     ]
     if isinstance(error, EnvironmentProblem):
-        servers = {one_origin["servers"] for one_origin in origins if "servers" in one_origin}
+        servers = {saved["servers"] for saved in origins if "servers" in saved}
         return bool(servers) and request_origin.get("servers") not in servers
     topics = {row["scope"] for row in catalog.rows("sources_known") if row["source"] == work.source}
     return request_origin not in origins and topics.isdisjoint(request_origin.get("topics", ()))

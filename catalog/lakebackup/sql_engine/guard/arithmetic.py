@@ -22,7 +22,8 @@ _TYPES = exp.DataType.Type
 _BIGGEST = 2**63 - 1
 _MOST_DIGITS = 38
 _MOST_PLACES = 15  # of a DOUBLE that rounding its digits cannot change otherwise
-_COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ)
+#: What compares two operands.
+COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ)
 # Texts that DuckDB reads as a number where the other side is one; of digits alone both engines do.
 _NUMBER = re.compile(r"\s*[-+]?(0[xXbB]\w+|[\d_]*[.]?[\d_]*([eE][-+]?\d+)?)\s*", re.ASCII)
 _DIGITS = re.compile(r"\s*[-+]?\d+\s*", re.ASCII)
@@ -124,10 +125,14 @@ def _literal(node: exp.Literal) -> exp.Expr | None:
     return exp.cast(node.copy(), f"decimal({len(node.name)}, 0)")
 
 
+def _without_sign(node: exp.Expr) -> exp.Expr:
+    node = node.unnest()
+    return node.this if isinstance(node, exp.Neg) else node
+
+
 def _value(node: exp.Expr) -> float:
     """The number that is written out, 0 for what else there is."""
-    node = node.unnest()
-    node = node.this if isinstance(node, exp.Neg) else node
+    node = _without_sign(node)
     node = node.this if isinstance(node, exp.Cast) else node
     return float(node.name) if isinstance(node, exp.Literal) and not node.is_string else 0
 
@@ -137,16 +142,14 @@ def _is_written(node: exp.Expr) -> bool:
 
 
 def _is_literal(node: exp.Expr, *, text: bool) -> bool:
-    node = node.unnest()
-    node = node.this if isinstance(node, exp.Neg) else node
+    node = _without_sign(node)
     if isinstance(node, exp.Cast) and node.to.is_type(*exp.DataType.NUMERIC_TYPES) and not text:
         node = node.this
     return isinstance(node, exp.Literal) and bool(node.is_string) == text
 
 
 def _is_whole(node: exp.Expr) -> bool:
-    node = node.unnest()
-    node = node.this if isinstance(node, exp.Neg) else node
+    node = _without_sign(node)
     if isinstance(node, exp.Cast):
         return bool(node.to.is_type(*exp.DataType.INTEGER_TYPES))
     return node.name.isdigit()
@@ -299,7 +302,7 @@ def _round(node: exp.Round) -> exp.Expr | None:
 
 
 _CHANGES: tuple[tuple[tuple[type[exp.Expr], ...], Callable[[exp.Expr], None]], ...] = (
-    ((exp.Case, exp.In, exp.Between, *_COMPARED), _compare),
+    ((exp.Case, exp.In, exp.Between, *COMPARED), _compare),
     ((exp.Coalesce, exp.If), _choose),
     ((exp.Cast,), _cast),
     ((exp.Neg, exp.Negative, exp.Abs, exp.BitwiseNot, exp.Anonymous), _check_operand),

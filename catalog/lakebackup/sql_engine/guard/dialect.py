@@ -16,7 +16,7 @@ from sqlglot.errors import UnsupportedError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.transforms import eliminate_qualify
 
-from lakebackup.sql_engine.guard.arithmetic import number, with_scale
+from lakebackup.sql_engine.guard.arithmetic import COMPARED, number, with_scale
 from lakebackup.sql_engine.guard.calls import NAMES, ending, macro, units_between
 from lakebackup.sql_engine.guard.calls import call as emulated
 from lakebackup.sql_engine.guard.macros import MACROS, OTHER
@@ -38,7 +38,7 @@ _NAMED = (exp.Alias, exp.Aliases, exp.Column, exp.Dot)
 #: Functions that make several columns or name them.
 _SEVERAL = (exp.UDTF, exp.Explode, exp.Inline, exp.Columns)
 _LONGEST_NAME = 60
-_COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Between, exp.In)
+_COMPARED = (*COMPARED, exp.Between, exp.In)
 _INSTANT = re.compile(
     r"\d{4}-\d{1,2}$|\d{1,3}-\d{1,2}-\d{1,2}$|"
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*([+-]\d\d(:?\d\d)?| ?[A-Z]\w+/[\w/]+)$"
