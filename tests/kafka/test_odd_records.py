@@ -113,6 +113,7 @@ def test_odd_records_come_back_under_another_name(lab: Lab, broker: Broker, topi
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_odd_records_come_through_a_select_a_merge_a_prune_and_a_compaction(
     lab: Lab, broker: Broker, topic: Make
 ) -> None:

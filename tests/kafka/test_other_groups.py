@@ -19,7 +19,8 @@ from lakebackup_jobs.kafka.admin.groups import Groups
 from lakebackup_jobs.runtime.java.home import java_home
 from lakebackup_jobs.runtime.java.jars import class_path
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+# A broker of its own: groups of any kind would be part of the backups of other tests.
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 JAVA = Path(__file__).parents[1] / "support/OtherGroups.java"
 

@@ -115,14 +115,19 @@ def typed(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Ask:
 
 @pytest.fixture(scope="module")
 def by_source(session: SparkSession, place: Path) -> Iterator[Ask]:
-    """The data source: the views that the questions name as temporary views, each read once."""
+    """The data source: the views that a question names as temporary views, each read once."""
     own = session.newSession()
-    words = set(re.findall(r"\w+", " ".join(questions().values())))
-    for view in sorted(words & set(shown_views())):
-        own.sql(f"CREATE TEMPORARY VIEW {view} USING lakebackup OPTIONS (path '{place}', view '{view}')")
-        own.sql(f"CACHE TABLE {view}")
-    yield lambda sql: [row.asDict(recursive=True) for row in own.sql(sql).collect()]
-    for view in words & set(shown_views()):
+    cached: set[str] = set()
+
+    def ask(sql: str) -> list[dict[str, Any]]:
+        for view in sorted(set(re.findall(r"\w+", sql)) & set(shown_views()) - cached):
+            own.sql(f"CREATE TEMPORARY VIEW {view} USING lakebackup OPTIONS (path '{place}', view '{view}')")
+            own.sql(f"CACHE TABLE {view}")
+            cached.add(view)
+        return [row.asDict(recursive=True) for row in own.sql(sql).collect()]
+
+    yield ask
+    for view in cached:
         own.sql(f"UNCACHE TABLE {view}")
 
 
@@ -155,7 +160,13 @@ def test_the_shell_answers_alike(question: str, typed: Ask, answers: dict[str, A
     same(sql, told(typed(sql)), answers[question])
 
 
-@each_question
+@pytest.mark.parametrize(
+    "question",
+    [
+        pytest.param(one, marks=[pytest.mark.long] if number > 1 else [])
+        for number, one in enumerate(questions())
+    ],
+)
 def test_the_data_source_answers_alike(question: str, by_source: Ask, answers: dict[str, Any]) -> None:
     sql = questions()[question]
     same(sql, told(by_source(sql)), answers[question])

@@ -108,6 +108,7 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
         own.catalog.dropTempView(name)
 
 
+@pytest.mark.long
 def test_a_function_gives_on_spark_what_is_noted(session: SparkSession) -> None:
     relations = {name: session.table(name).columns for name in VIEWS}
     found = {}

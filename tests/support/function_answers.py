@@ -117,9 +117,9 @@ def duckdb_answer(connection: duckdb.DuckDBPyConnection, select: str) -> Answer 
     except (duckdb.Error, UnicodeDecodeError) as error:
         return "spark" if runs_on_spark(str(error)) else None
     value = values[0][0]
-    if _spark_name(kind) in ("date", "timestamp") and isinstance(value, str):
+    if spark_name(kind) in ("date", "timestamp") and isinstance(value, str):
         return BEYOND_PYTHON
-    return [_spark_name(kind), plain(value)]
+    return [spark_name(kind), plain(value)]
 
 
 def same(one: Answer | str, other: Answer | str) -> bool:
@@ -153,12 +153,13 @@ def plain(value: Any) -> Any:
     return [plain(one) for one in value]
 
 
-def _spark_name(kind: Any) -> str:
+def spark_name(kind: Any) -> str:
+    """Spark's name of a type of DuckDB."""
     if kind.id == "list":
-        return f"array<{_spark_name(kind.child)}>"
+        return f"array<{spark_name(kind.child)}>"
     if kind.id in ("struct", "map"):
         parts = [
-            _spark_name(one) if kind.id == "map" else f"{name}:{_spark_name(one)}"
+            spark_name(one) if kind.id == "map" else f"{name}:{spark_name(one)}"
             for name, one in kind.children
         ]
         return f"{kind.id}<{','.join(parts)}>"

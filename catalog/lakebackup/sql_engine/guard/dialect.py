@@ -16,6 +16,7 @@ from sqlglot.errors import UnsupportedError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.transforms import eliminate_qualify
 
+from lakebackup.sql_engine.guard.aggregates import aggregate
 from lakebackup.sql_engine.guard.arithmetic import COMPARED, number, with_scale
 from lakebackup.sql_engine.guard.calls import NAMES, ending, macro, units_between
 from lakebackup.sql_engine.guard.calls import call as emulated
@@ -95,6 +96,8 @@ _AGGREGATES: dict[type[exp.Expr], str] = {
     exp.Skewness: f"{OTHER}skewness",
     exp.Kurtosis: "kurtosis_pop",
 }
+# What may be a date as well as a number.
+_OF_ANY_TYPE = (exp.Max, exp.Min, exp.AnyValue, exp.First, exp.Last, exp.Lag, exp.Lead, exp.Subquery)
 _OTHERS = frozenset(macro.partition("(")[0] for macro in MACROS)
 
 
@@ -185,6 +188,8 @@ def for_duckdb(tree: exp.Expr) -> exp.Expr:
             some = exp.GT(this=exp.func("len", rows.copy()), expression=exp.Literal.number(0))
             none = exp.Array(expressions=[exp.null()])
             rows.replace(exp.Case(ifs=[exp.If(this=some, true=rows.copy())], default=none))
+    for positions in list(tree.find_all(exp.Posexplode)):
+        _number_elements(positions)
     for group in tree.find_all(exp.Group):
         for key in ("rollup", "cube"):  # WITH ROLLUP is of all that stands before
             if any(not one.expressions for one in group.args.get(key) or ()):
@@ -195,10 +200,22 @@ def for_duckdb(tree: exp.Expr) -> exp.Expr:
     for call in reversed(list(tree.find_all(exp.ArrayAgg, exp.ArrayUniqueAgg))):
         _collect(call)
     for node in reversed(list(tree.walk())):
-        made = _with_type(node) or _counted(node) or number(node) or _on_duckdb(node)
+        made = _with_type(node) or aggregate(node) or _counted(node) or number(node) or _on_duckdb(node)
         if made is not None:
             node.replace(made)
     return tree
+
+
+def _number_elements(node: exp.Posexplode) -> None:
+    """In a SELECT it makes the columns `pos` and `col`; DuckDB's numbers are BIGINT."""
+    select = node.parent
+    if not isinstance(select, exp.Select):
+        return
+    subscript = exp.Anonymous(this="generate_subscripts", expressions=[node.this, exp.Literal.number(1)])
+    place = exp.cast(exp.Sub(this=subscript, expression=exp.Literal.number(1)), "int")
+    columns = [exp.alias_(place, "pos"), exp.alias_(exp.Explode(this=node.this.copy()), "col")]
+    at = select.expressions.index(node)
+    select.set("expressions", [*select.expressions[:at], *columns, *select.expressions[at + 1 :]])
 
 
 def _is_of_spark(node: exp.Expr) -> bool:
@@ -208,6 +225,10 @@ def _is_of_spark(node: exp.Expr) -> bool:
             len(node.expressions) == 1
             and isinstance(node.expressions[0], (exp.Sum, exp.Max, exp.Min, exp.Avg))
         )
+    if isinstance(node, exp.Window):
+        return isinstance(node.this, (exp.Filter, exp.Corr))
+    if isinstance(node, exp.All):
+        return isinstance(node.this.unnest(), exp.Query)
     return isinstance(node, (exp.IntervalSpan, exp.JSONPathWildcard))
 
 
@@ -323,9 +344,6 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:  # noqa: C901 - one line a ki
         _is_number(node.expression) or isinstance(node.expression, exp.Interval)
     ):
         return _difference(node)
-    if isinstance(node, exp.Avg):
-        node.set("this", macro("no_decimal", node.this))
-        return None
     if isinstance(node, exp.Bracket) and len(node.expressions) == 1:
         index = node.expressions[0]
         if isinstance(index, exp.Slice):
@@ -379,7 +397,9 @@ def _difference(node: exp.Sub) -> exp.Expr | None:
     if _is_date(node.this) and _is_date(node.expression):
         days = exp.Sub(this=node.this.copy(), expression=node.expression.copy())
         return exp.func("to_days", exp.cast(days, "int"))
-    if node.find(exp.AggFunc, exp.Window, exp.Subquery) or not all(map(ending, node.find_all(exp.Column))):
+    if node.find(*_OF_ANY_TYPE):
+        return macro("apart", node.this, node.expression)
+    if node.find(exp.AggFunc, exp.Window) or not all(map(ending, node.find_all(exp.Column))):
         return None
     return with_scale(node, macro("minus", node.this, node.expression))
 

@@ -66,6 +66,8 @@ _MACROS = r"""
         ELSE CAST((x >> i) & 1 AS TINYINT) END
     bround(x) AS round_even(x, 0), (x, n) AS spark_even(x, n)
     btrim(x) AS trim(x), (x, y) AS trim(x, y)
+    spark_corr(x, y) AS CASE WHEN spark_fails(var_pop(x) = 0 AND regr_count(x, y) > 1 OR var_pop(y) = 0 AND regr_count(x, y) > 1,
+        'runs on Spark only') THEN NULL WHEN regr_count(x, y) > 1 THEN corr(x, y) END
     current_timezone() AS 'UTC'
     spark_date_add(d, n) AS spark_date(d) + CAST(n AS INTEGER)
     spark_datediff(a, b) AS CAST(datediff('day', spark_date(b), spark_date(a)) AS INTEGER)
@@ -192,6 +194,7 @@ _MACROS = r"""
     spark_months_between(a, b) AS floor(spark_months_exact(spark_time(a), spark_time(b)) * 1e8 + 0.5e0) / 1e8,
         (a, b, r) AS CASE WHEN r THEN floor(spark_months_exact(spark_time(a), spark_time(b)) * 1e8 + 0.5e0) / 1e8
         ELSE spark_months_exact(spark_time(a), spark_time(b)) END
+    spark_apart(x once, y once) AS spark_minus(x, y)
     spark_minus(x DATE, y DATE) AS to_days(CAST(x - y AS INTEGER)), (x, y) AS x - y
     spark_no_decimal(x once) AS CASE WHEN spark_fails(typeof(x) LIKE 'DECIMAL%', 'runs on Spark only') THEN NULL
         ELSE x END
@@ -283,10 +286,16 @@ _MACROS = r"""
     spark_to_json(x once) AS CAST(CASE WHEN spark_fails(regexp_matches(typeof(x), 'TIME|DECIMAL|BLOB|DOUBLE|FLOAT|INTERVAL|DATE'),
         'runs on Spark only') THEN NULL WHEN typeof(x) LIKE 'STRUCT%' THEN json_merge_patch('{}', to_json(x)) ELSE
         to_json(x) END AS VARCHAR)
+    spark_text_alone(x once) AS spark_text_alone_of(x)
+    spark_text_alone_of(x VARCHAR) AS x, (x) AS CASE WHEN spark_fails(x IS NOT NULL, 'runs on Spark only') THEN NULL ELSE x END
+    spark_no_text(x once) AS spark_no_text_of(x)
+    spark_no_text_of(x VARCHAR) AS CASE WHEN spark_fails(x IS NOT NULL, 'runs on Spark only') THEN NULL ELSE x END, (x) AS x
+    spark_total(x once) AS spark_total_of(x)
+    spark_total_of(x HUGEINT) AS CAST(x AS BIGINT), (x) AS x
     spark_trunc(d, u) AS CAST(date_trunc(u, spark_date(d)) AS DATE)
     try_add(x once, y once) AS CASE WHEN spark_fails(typeof(x + y) LIKE 'DECIMAL(38,%', 'runs on Spark only') THEN NULL
         ELSE TRY(x + y) END
-    try_avg(x) AS avg(x)
+    try_avg(x) AS avg(spark_no_decimal(x))
     try_multiply(x once, y once) AS CASE WHEN spark_fails(typeof(x * y) LIKE 'DECIMAL(38,%', 'runs on Spark only') THEN NULL
         ELSE TRY(x * y) END
     try_subtract(x once, y once) AS CASE WHEN spark_fails(typeof(x - y) LIKE 'DECIMAL(38,%', 'runs on Spark only') THEN NULL

@@ -25,10 +25,11 @@ _TAIL = re.compile(
 )
 _HEAD = re.compile(r"^(?:\w+ )*Error: |^\[[A-Z_.]+\] ")
 _FAILED = re.compile(r"Could not convert string '(.*)' to BOOL$", re.DOTALL)
-# What DuckDB neither casts nor reads as a time, nor knows as a zone, and decimals that it has no digits for.
+# What DuckDB neither casts nor reads as a time, nor knows as a zone, decimals that it has no digits for, and
+# moments of what is infinite.
 _MEANT_OTHERWISE = re.compile(
     r"Unimplemented type for cast|invalid (timestamp|date) field format|Unknown TimeZone|extract specifier|"
-    r"Overflow in \w+ of DECIMAL"
+    r"Overflow in \w+ of DECIMAL|(SKEW|Kurtosis) is out of range"
 )
 # What a message names: in quotes, of which a function has its arguments' types too, or without.
 _NAMED = re.compile(

@@ -1,0 +1,110 @@
+"""What Spark answers to the SELECTs of tests/sql/selects/selects.yml, and the same asked of DuckDB.
+
+`TZ=UTC python -m tests.support.select_answers` asks Spark for all of them, and writes answers.json beside
+them: the columns and the rows of each SELECT, or null for an error.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from tests.support.function_answers import plain, same, spark_name
+
+from lakebackup.errors import UsageProblem
+from lakebackup.sql_engine.guard.check import check_select
+from lakebackup.sql_engine.guard.place import runs_on_spark
+from lakebackup.sql_engine.spark import streamed
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyspark.sql import SparkSession
+
+FOLDER = Path(__file__).parents[1] / "sql" / "selects"
+# The columns as [name, type], and the rows; None for an error.
+Answer = tuple[list[list[str]], list[list[Any]]] | None
+
+
+def selects() -> dict[str, str]:
+    """Each SELECT as a person writes it -> the same with the tables that it may read."""
+    page: dict[str, str] = yaml.safe_load((FOLDER / "selects.yml").read_text("utf-8"))
+    return {select: _with_tables(page["tables"].strip(), select) for select in page["selects"].splitlines()}
+
+
+def _with_tables(tables: str, select: str) -> str:
+    for start in ("WITH RECURSIVE ", "WITH "):
+        if select.startswith(start):
+            return f"{start}{tables}, {select.removeprefix(start)}"
+    return f"WITH {tables} {select}"
+
+
+def recorded() -> dict[str, Answer]:
+    """What Spark answered to each SELECT."""
+    answers: dict[str, Answer] = json.loads((FOLDER / "answers.json").read_text("utf-8"))
+    return answers
+
+
+def spark_answer(spark: SparkSession, select: str) -> Answer:
+    """The columns and rows of a SELECT on Spark; None for an error."""
+    try:
+        frame = spark.sql(check_select(select, {}).text("spark"))
+        rows = streamed(frame, select).read_all()
+        values = [column.to_pylist() for column in rows.columns]
+    except Exception:  # noqa: BLE001 - any failure is the answer
+        return None
+    columns = [[field.name, field.dataType.simpleString()] for field in frame.schema]
+    return columns, [plain(list(row)) for row in zip(*values, strict=True)]
+
+
+def duckdb_answer(connection: duckdb.DuckDBPyConnection, select: str) -> Answer | str:
+    """The columns and rows of a SELECT on DuckDB; None for an error, "spark" where it says that Spark can."""
+    import duckdb
+
+    try:
+        text = check_select(select, {}).text("duckdb")
+    except UsageProblem:
+        return "spark"
+    try:
+        rows = connection.execute(text).fetchall()
+    except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):
+        return "spark"
+    except duckdb.Error as error:
+        return "spark" if runs_on_spark(str(error)) else None
+    columns = [[name, spark_name(kind)] for name, kind, *_ in connection.description]
+    return columns, [plain(list(row)) for row in rows]
+
+
+def same_rows(select: str, one: Answer | str, other: Answer | str) -> bool:
+    """Whether two answers have the same columns and rows; in the same order where the SELECT names one."""
+    if one is None or other is None or isinstance(one, str) or isinstance(other, str):
+        return one is other
+    (columns, rows), (other_columns, other_rows) = one, other
+    if [name for name, _ in columns] != [name for name, _ in other_columns] or len(rows) != len(other_rows):
+        return False
+    if " ORDER BY " not in select.rpartition(")")[2]:
+        rows, other_rows = (sorted(table, key=json.dumps) for table in (rows, other_rows))
+    kinds = [[kind for _, kind in named] for named in (columns, other_columns)]
+    return all(
+        same([kind, value], [other_kind, other_value])
+        for row, other_row in zip(rows, other_rows, strict=True)
+        for kind, other_kind, value, other_value in zip(*kinds, row, other_row, strict=True)
+    )
+
+
+def main() -> None:
+    """Ask Spark, and write a line for each SELECT."""
+    from lakebackup_jobs.runtime.session import spark_session
+
+    spark = spark_session(app="select-answers")
+    lines = [
+        f"{json.dumps(select, ensure_ascii=False)}: "
+        f"{json.dumps(spark_answer(spark, text), ensure_ascii=False)}"
+        for select, text in selects().items()
+    ]
+    (FOLDER / "answers.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""What an analyst asks has on DuckDB the rows that Spark gave, which are recorded in tests/sql/selects; or
+DuckDB leaves it to Spark. Without a JVM, a few seconds in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+from tests.support.select_answers import duckdb_answer, recorded, same_rows, selects
+
+from lakebackup.sql_engine.guard.macros import all_macros
+
+SELECTS = selects()
+RECORDED = recorded()
+# Columns whose types only the engines know: Spark makes numbers of the texts, DuckDB texts of the numbers.
+DIFFERENT = {"SELECT id AS x FROM codes UNION ALL SELECT id FROM regions"}
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as connection:
+        connection.execute("; ".join(f"CREATE MACRO {macro}" for macro in all_macros()))
+        connection.execute("SET TimeZone = 'UTC'; SET enable_external_access = false")
+        yield connection
+
+
+@pytest.mark.parametrize("select", SELECTS)
+def test_duckdb_answers_as_spark_did_or_leaves_it_to_spark(
+    select: str, connection: duckdb.DuckDBPyConnection
+) -> None:
+    answer = duckdb_answer(connection, SELECTS[select])
+    assert (answer == "spark" or same_rows(select, answer, RECORDED[select])) != (select in DIFFERENT), answer
+
+
+def test_most_selects_need_no_spark(connection: duckdb.DuckDBPyConnection) -> None:
+    left_to_spark = [select for select in SELECTS if duckdb_answer(connection, SELECTS[select]) == "spark"]
+    assert len(left_to_spark) < len(SELECTS) / 3
