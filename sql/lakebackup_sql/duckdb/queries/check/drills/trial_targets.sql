@@ -1,11 +1,11 @@
--- cbae35086aae9ee6 chain_points raw_backups
+-- ff1dd1c74d2e145a chain_points raw_backups
 SELECT
   t.source,
   b.source_kind,
   t.destination,
   t.backup_id,
   MAX(t.kind) AS kind,
-  MAX(t.covers_to) AS to_ts,
+  t.covers_to AS to_ts,
   ARRAY_TO_STRING(
     LIST_SORT(ARRAY_AGG(t.scope) FILTER(WHERE t.scope IS NOT NULL), 'ASC', 'NULLS FIRST'),
     ','
@@ -22,7 +22,9 @@ GROUP BY
   t.source,
   b.source_kind,
   t.destination,
-  t.backup_id
+  t.backup_id,
+  t.covers_to
 ORDER BY
   t.source NULLS FIRST,
-  t.backup_id NULLS FIRST
+  t.backup_id NULLS FIRST,
+  t.covers_to NULLS FIRST
