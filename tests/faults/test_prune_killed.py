@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Those that leave states of their own, in their order.
+# Up to which step the long tests kill a prune; it has fewer.
+LAST_STEP = 59
 STATES = (
     "put prune.json", "commit floors", "commit backups", "commit removals", "put audit", "delete data",
     "put done",
@@ -96,7 +98,7 @@ def test_killed_again_and_again(session: SparkSession | None, made: Path, tmp_pa
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("at", range(1, 60))
+@pytest.mark.parametrize("at", range(1, LAST_STEP + 1))
 def test_killed_before_every_step(at: int, made: Path, tmp_path: Path) -> None:
     root = shutil.copytree(made, tmp_path / "killed")
     with watched(tmp_path / "steps", kill_at=at) as steps:
@@ -106,7 +108,7 @@ def test_killed_before_every_step(at: int, made: Path, tmp_path: Path) -> None:
             assert at > len(steps.taken())
             check_ended(root)
             return
-    assert at < 59, "there are more steps than this goes through"
+    assert at < LAST_STEP, "there are more steps than this goes through"
     *taken, last = steps.taken()
     assert listed(root) == counted(taken), last
     assert listed(root) <= data(root), last

@@ -26,7 +26,7 @@ from lakebackup.sql_engine.guard.place import runs_on_spark
 from lakebackup.sql_engine.spark import streamed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import duckdb
     from pyspark.sql import SparkSession
@@ -100,9 +100,11 @@ def _answers(spark: SparkSession, expressions: Sequence[str], source: str) -> li
     return [[kind, plain(value)] for kind, value in zip(kinds, values.values(), strict=True)]
 
 
-def duckdb_answer(connection: duckdb.DuckDBPyConnection, select: str) -> Answer | str:
-    """The type and the value of a SELECT of one column on DuckDB; None for an error, "spark" where it says
-    that Spark can."""
+def duckdb_rows(
+    connection: duckdb.DuckDBPyConnection, select: str
+) -> tuple[list[tuple[str, Any]], list[Any]] | str | None:
+    """The columns (name and type of DuckDB) and the rows of a SELECT; None for an error, "spark" where DuckDB
+    says that Spark can."""
     import duckdb
 
     try:
@@ -110,13 +112,21 @@ def duckdb_answer(connection: duckdb.DuckDBPyConnection, select: str) -> Answer 
     except UsageProblem:
         return "spark"
     try:
-        values = connection.execute(text).fetchall()  # bound once, where a relation is bound twice
-        kind = connection.description[0][1]
+        rows = connection.execute(text).fetchall()  # bound once, where a relation is bound twice
     except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):
         return "spark"
     except (duckdb.Error, UnicodeDecodeError) as error:
         return "spark" if runs_on_spark(str(error)) else None
-    value = values[0][0]
+    return [(name, kind) for name, kind, *_ in connection.description], rows
+
+
+def duckdb_answer(connection: duckdb.DuckDBPyConnection, select: str) -> Answer | str:
+    """The type and the value of a SELECT of one column on DuckDB; else as `duckdb_rows`."""
+    answer = duckdb_rows(connection, select)
+    if answer is None or isinstance(answer, str):
+        return answer
+    ((_, kind),), rows = answer
+    value = rows[0][0]
     if spark_name(kind) in ("date", "timestamp") and isinstance(value, str):
         return BEYOND_PYTHON
     return [spark_name(kind), plain(value)]
@@ -183,12 +193,13 @@ def _equal(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def write(area: str, answers: dict[str, list[Answer]]) -> None:
-    """A line for each template."""
+def write(file: Path, answers: Mapping[str, Any]) -> None:
+    """A JSON object with a line for each answer."""
     lines = [
-        f"{json.dumps(name)}: {json.dumps(given, ensure_ascii=False)}" for name, given in answers.items()
+        f"{json.dumps(name, ensure_ascii=False)}: {json.dumps(answer, ensure_ascii=False)}"
+        for name, answer in answers.items()
     ]
-    (FOLDER / f"{area}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
 
 
 def spark_answers_of(spark: SparkSession, lines: Sequence[str]) -> dict[str, list[Answer]]:
@@ -207,7 +218,7 @@ def main() -> None:
     spark = spark_session(app="function-answers")
     areas = templates()
     for area in sys.argv[1:] or areas:
-        write(area, spark_answers_of(spark, areas[area]))
+        write(FOLDER / f"{area}.json", spark_answers_of(spark, areas[area]))
 
 
 if __name__ == "__main__":

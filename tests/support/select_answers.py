@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from tests.support.function_answers import plain, same, spark_name
+from tests.support.function_answers import duckdb_rows, plain, same, spark_name, write
 
-from lakebackup.errors import UsageProblem
 from lakebackup.sql_engine.guard.check import check_select
-from lakebackup.sql_engine.guard.place import runs_on_spark
 from lakebackup.sql_engine.spark import streamed
 
 if TYPE_CHECKING:
@@ -60,20 +58,11 @@ def spark_answer(spark: SparkSession, select: str) -> Answer:
 
 def duckdb_answer(connection: duckdb.DuckDBPyConnection, select: str) -> Answer | str:
     """The columns and rows of a SELECT on DuckDB; None for an error, "spark" where it says that Spark can."""
-    import duckdb
-
-    try:
-        text = check_select(select, {}).text("duckdb")
-    except UsageProblem:
-        return "spark"
-    try:
-        rows = connection.execute(text).fetchall()
-    except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):
-        return "spark"
-    except duckdb.Error as error:
-        return "spark" if runs_on_spark(str(error)) else None
-    columns = [[name, spark_name(kind)] for name, kind, *_ in connection.description]
-    return columns, [plain(list(row)) for row in rows]
+    answer = duckdb_rows(connection, select)
+    if answer is None or isinstance(answer, str):
+        return answer
+    columns, rows = answer
+    return [[name, spark_name(kind)] for name, kind in columns], [plain(list(row)) for row in rows]
 
 
 def same_rows(select: str, one: Answer | str, other: Answer | str) -> bool:
@@ -98,12 +87,10 @@ def main() -> None:
     from lakebackup_jobs.runtime.session import spark_session
 
     spark = spark_session(app="select-answers")
-    lines = [
-        f"{json.dumps(select, ensure_ascii=False)}: "
-        f"{json.dumps(spark_answer(spark, text), ensure_ascii=False)}"
-        for select, text in selects().items()
-    ]
-    (FOLDER / "answers.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+    write(
+        FOLDER / "answers.json",
+        {select: spark_answer(spark, text) for select, text in selects().items()},
+    )
 
 
 if __name__ == "__main__":

@@ -101,12 +101,12 @@ def _first_select(node: exp.Expr) -> exp.Expr:
 _CHANGES: dict[type[exp.Expr], Callable[[exp.Expr], None]] = {
     exp.Avg: _check_average,
     exp.Except: _unite,
-    exp.Grouping: _around(lambda whole: exp.cast(whole, "tinyint")),
+    exp.Grouping: _around(lambda call: exp.cast(call, "tinyint")),
     exp.Intersect: _unite,
     exp.Median: _of_double,
     exp.Quantile: _of_double,
-    exp.RegrCount: _around(lambda whole: exp.cast(whole, "bigint")),
-    exp.Sum: _around(lambda whole: macro("total", whole)),  # DuckDB's is wider than a BIGINT
+    exp.RegrCount: _around(lambda call: exp.cast(call, "bigint")),
+    exp.Sum: _around(lambda call: macro("total", call)),  # DuckDB's is wider than a BIGINT
     exp.Union: _unite,
     exp.WithinGroup: _of_doubles_in_order,
 }

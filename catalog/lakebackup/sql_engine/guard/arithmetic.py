@@ -125,14 +125,15 @@ def _literal(node: exp.Literal) -> exp.Expr | None:
     return exp.cast(node.copy(), f"decimal({len(node.name)}, 0)")
 
 
-def _without_sign(node: exp.Expr) -> exp.Expr:
+def without_sign(node: exp.Expr) -> exp.Expr:
+    """An operand without its parentheses and its minus."""
     node = node.unnest()
     return node.this if isinstance(node, exp.Neg) else node
 
 
 def _value(node: exp.Expr) -> float:
     """The number that is written out, 0 for what else there is."""
-    node = _without_sign(node)
+    node = without_sign(node)
     node = node.this if isinstance(node, exp.Cast) else node
     return float(node.name) if isinstance(node, exp.Literal) and not node.is_string else 0
 
@@ -142,14 +143,14 @@ def _is_written(node: exp.Expr) -> bool:
 
 
 def _is_literal(node: exp.Expr, *, text: bool) -> bool:
-    node = _without_sign(node)
+    node = without_sign(node)
     if isinstance(node, exp.Cast) and node.to.is_type(*exp.DataType.NUMERIC_TYPES) and not text:
         node = node.this
     return isinstance(node, exp.Literal) and bool(node.is_string) == text
 
 
 def _is_whole(node: exp.Expr) -> bool:
-    node = _without_sign(node)
+    node = without_sign(node)
     if isinstance(node, exp.Cast):
         return bool(node.to.is_type(*exp.DataType.INTEGER_TYPES))
     return node.name.isdigit()

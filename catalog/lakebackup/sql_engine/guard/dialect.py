@@ -17,7 +17,7 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.transforms import eliminate_qualify
 
 from lakebackup.sql_engine.guard.aggregates import aggregate
-from lakebackup.sql_engine.guard.arithmetic import COMPARED, number, with_scale
+from lakebackup.sql_engine.guard.arithmetic import COMPARED, number, with_scale, without_sign
 from lakebackup.sql_engine.guard.calls import NAMES, ending, macro, units_between
 from lakebackup.sql_engine.guard.calls import call as emulated
 from lakebackup.sql_engine.guard.macros import MACROS, OTHER
@@ -212,10 +212,10 @@ def _number_elements(node: exp.Posexplode) -> None:
     if not isinstance(select, exp.Select):
         return
     subscript = exp.Anonymous(this="generate_subscripts", expressions=[node.this, exp.Literal.number(1)])
-    place = exp.cast(exp.Sub(this=subscript, expression=exp.Literal.number(1)), "int")
-    columns = [exp.alias_(place, "pos"), exp.alias_(exp.Explode(this=node.this.copy()), "col")]
-    at = select.expressions.index(node)
-    select.set("expressions", [*select.expressions[:at], *columns, *select.expressions[at + 1 :]])
+    position = exp.cast(exp.Sub(this=subscript, expression=exp.Literal.number(1)), "int")
+    columns = [exp.alias_(position, "pos"), exp.alias_(exp.Explode(this=node.this.copy()), "col")]
+    index = select.expressions.index(node)
+    select.set("expressions", [*select.expressions[:index], *columns, *select.expressions[index + 1 :]])
 
 
 def _is_of_spark(node: exp.Expr) -> bool:
@@ -367,8 +367,7 @@ def _on_duckdb(node: exp.Expr) -> exp.Expr | None:  # noqa: C901 - one line a ki
 
 def _quotient(node: exp.Div) -> exp.Expr:
     """A whole number divided by a decimal that is written out is a decimal on Spark, rounded half up."""
-    divisor, dividend = node.expression, node.this.unnest()
-    operand = dividend.this if isinstance(dividend, exp.Neg) else dividend
+    divisor, operand = node.expression, without_sign(node.this)
     if isinstance(operand, exp.Literal) or not (
         isinstance(divisor, exp.Literal) and not divisor.is_string and _DECIMAL.fullmatch(divisor.name)
     ):

@@ -5,26 +5,15 @@ Spark."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import duckdb
 import pytest
 from tests.support.edge_arguments import calls
 from tests.support.function_answers import DIFFERENCES, FOLDER, duckdb_answer, recorded, same
 
-from lakebackup.sql_engine.guard.macros import all_macros
-
 RECORDED = recorded()
 # SELECTs that are known to differ, by template.
 DIFFERENT: dict[str, list[str]] = json.loads((FOLDER / DIFFERENCES).read_text("utf-8"))
-
-
-@pytest.fixture(scope="module")
-def connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect() as connection:
-        connection.execute("; ".join(f"CREATE MACRO {macro}" for macro in all_macros()))
-        connection.execute("SET TimeZone = 'UTC'; SET enable_external_access = false")
-        yield connection
 
 
 @pytest.mark.parametrize("template", RECORDED)

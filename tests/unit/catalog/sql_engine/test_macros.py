@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import duckdb
 import pytest
 
 from lakebackup.sql_engine.guard.check import check_select
-from lakebackup.sql_engine.guard.macros import all_macros
 
 _ROWS = (
     "(SELECT '2024-02-28' AS text, DATE '2024-02-29' AS day, TIMESTAMP '2024-02-29 13:14:15' AS time) AS t"
 )
 
 
-@pytest.fixture(scope="module")
-def connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect() as connection:
-        connection.execute("; ".join(f"CREATE MACRO {macro}" for macro in all_macros()))
-        connection.execute("SET TimeZone = 'UTC'; SET explain_output = 'all'")
-        yield connection
-
-
 def _plan(connection: duckdb.DuckDBPyConnection, call: str) -> str:
     """DuckDB's plans of a call, before and after it is optimized."""
+    connection.execute("SET explain_output = 'all'")
     text = check_select(f"SELECT {call} AS v FROM {_ROWS}", {}).text("duckdb")
     return "".join(plan for _, plan in connection.execute(f"EXPLAIN (FORMAT json) {text}").fetchall())
 

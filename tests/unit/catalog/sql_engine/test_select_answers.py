@@ -3,26 +3,14 @@ DuckDB leaves it to Spark. Without a JVM, a few seconds in all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import duckdb
 import pytest
 from tests.support.select_answers import duckdb_answer, recorded, same_rows, selects
-
-from lakebackup.sql_engine.guard.macros import all_macros
 
 SELECTS = selects()
 RECORDED = recorded()
 # Columns whose types only the engines know: Spark makes numbers of the texts, DuckDB texts of the numbers.
 DIFFERENT = {"SELECT id AS x FROM codes UNION ALL SELECT id FROM regions"}
-
-
-@pytest.fixture(scope="module")
-def connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect() as connection:
-        connection.execute("; ".join(f"CREATE MACRO {macro}" for macro in all_macros()))
-        connection.execute("SET TimeZone = 'UTC'; SET enable_external_access = false")
-        yield connection
 
 
 @pytest.mark.parametrize("select", SELECTS)
