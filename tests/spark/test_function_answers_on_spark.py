@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.function_answers import FOLDER, recorded, same, spark_answers_of, templates
+from tests.support.function_answers import recorded, same, spark_answers_of, templates
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
-@pytest.mark.parametrize("area", sorted(file.stem for file in FOLDER.glob("*.json")))
+@pytest.mark.parametrize("area", sorted(templates()))
 def test_spark_gives_the_recorded_answers(area: str, spark: SparkSession) -> None:
     by_template = recorded()
     lines = [line for line in templates()[area] if line in by_template]

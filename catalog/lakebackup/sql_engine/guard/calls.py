@@ -98,8 +98,6 @@ def _next_day(given: list[exp.Expr]) -> exp.Expr:
 def _parsed(given: list[exp.Expr], kind: str, *, tried: str = "") -> exp.Expr:
     if len(given) == 1:
         return macro(f"{tried}{kind}", given[0])
-    if kind == "date" and text_of(given[1]) == "yyyy-MM-dd":  # as without a format
-        return macro("date", given[0])
     pattern, written = time_format(text_of(given[1]))
     time = macro(f"{tried}parsed", given[0], exp.Literal.string(pattern), exp.Literal.string(written))
     return exp.cast(time, "date") if kind == "date" else time

@@ -283,7 +283,7 @@ _MACROS = r"""
         'runs on Spark only') THEN NULL ELSE make_timestamp(CAST(x * 1000000 AS BIGINT)) END
     spark_of_double(x once) AS CASE WHEN spark_fails(abs(x) > 9e12 AND isfinite(x), 'runs on Spark only') THEN NULL
         WHEN isfinite(x) THEN make_timestamp(CAST(trunc(CAST(x AS DOUBLE) * 1e6) AS BIGINT)) END
-    spark_to_json(x once) AS CAST(CASE WHEN spark_fails(regexp_matches(typeof(x), 'TIME|DECIMAL|BLOB|DOUBLE|FLOAT|INTERVAL|DATE'),
+    spark_to_json(x once) AS CAST(CASE WHEN spark_fails(regexp_matches(typeof(x), 'TIME|DECIMAL|BLOB|DOUBLE|FLOAT|INTERVAL|DATE|MAP.*STRUCT|STRUCT.*(MAP|[[])'),
         'runs on Spark only') THEN NULL WHEN typeof(x) LIKE 'STRUCT%' THEN json_merge_patch('{}', to_json(x)) ELSE
         to_json(x) END AS VARCHAR)
     spark_text_alone(x once) AS spark_text_alone_of(x)
