@@ -70,6 +70,10 @@ class EnvironmentProblem(LakebackupError):
     retryable = True
 
 
+class NoPermission(EnvironmentProblem):
+    """The storage knows this account and does not allow it what it tried."""
+
+
 class TooLarge(EnvironmentProblem):
     """A query needs more memory than its engine may use."""
 

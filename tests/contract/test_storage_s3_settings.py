@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -36,6 +37,26 @@ def test_encryption_is_asked_for(proxy: FaultProxy, bucket: str) -> None:
         headers = next(headers for method, _, headers in proxy.requests if method in ("PUT", "POST"))
         assert headers["x-amz-server-side-encryption"] == "aws:kms"
         assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == "alias/backups"
+
+
+def test_every_request_says_who_pays() -> None:
+    with FaultProxy(0, rights=frozenset()) as proxy:  # the server behind it would not know the header
+        _ask_everything(S3Storage("s3://bucket", options(endpoint=proxy.endpoint, requester_pays=True)))
+    assert {method for method, _, _ in proxy.requests} == {"GET", "HEAD", "PUT", "POST", "DELETE"}
+    assert {headers["x-amz-request-payer"] for _, _, headers in proxy.requests} == {"requester"}
+
+
+def _ask_everything(storage: S3Storage) -> None:
+    for send in (
+        lambda: storage.put("a", b"x"),
+        lambda: storage.upload("b", io.BytesIO(LARGE), if_absent=False),
+        lambda: storage.get("a"),
+        lambda: storage.stat("a"),
+        lambda: list(storage.list()),
+        lambda: storage.delete("a"),
+    ):
+        with suppress(EnvironmentProblem):
+            send()
 
 
 def test_no_faster_than_allowed(proxy: FaultProxy, bucket: str) -> None:

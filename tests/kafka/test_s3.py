@@ -16,9 +16,12 @@ from tests.support.following import following, until_stored
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab, now_ms
 from tests.support.s3 import put_catalog
+from tests.support.s3_faults import FaultProxy
+from tests.support.s3_roles import acting_as
 from tests.support.spark_cluster import SparkCluster
 
 from lakebackup.storage import open_storage
+from lakebackup_jobs.targets.settings_before import is_suspended
 from lakebackup_jobs.upkeep import rebuild
 
 if TYPE_CHECKING:
@@ -82,6 +85,23 @@ def test_topics_go_there_and_come_back(
         assert sent["lakebackup-max-ts"] == str(row["max_ts"])
     lab.restore(name, maps={name: copy})
     assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
+
+
+def test_a_role_that_deletes_nothing_backs_topics_up_and_leaves_none_suspended(
+    lab: S3Lab, s3: S3Proxy, topic: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, copy = topic("there"), topic("copy")
+    truth.produce(lab.bootstrap, name, records(0, 0, 300))
+    with FaultProxy(s3.port) as proxy, acting_as("append-only", proxy):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.endpoint)
+        first = lab.backup(name)
+        truth.produce(lab.bootstrap, name, records(0, 300, 100))
+        second = lab.backup(name)
+        assert (first["entries"], second["entries"]) == (300, 100)
+        lab.restore(name, maps={name: copy})
+        assert "DELETE" in proxy.methods()
+    assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
+    assert not is_suspended(truth.settings(lab.bootstrap, copy))
 
 
 @pytest.mark.long

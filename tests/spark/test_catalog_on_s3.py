@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 from tests.support.catalogs import APPEND_MANY, backup_id, manifest, publish
 from tests.support.s3 import put_catalog
+from tests.support.s3_faults import FaultProxy
 
-from lakebackup.errors import Damaged, EnvironmentProblem, Refused
+from lakebackup.errors import Damaged, EnvironmentProblem, NoPermission, Refused
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row, spark_columns
 from lakebackup.rows.upkeep import Audit
 from lakebackup.sql_engine.delta.dataset import rows_of
@@ -252,6 +253,20 @@ def test_a_checkpoint_that_cannot_be_put_does_not_fail_a_commit(
         assert append(catalog, "audit", [entry("a", number)], f"{number}")
     assert [name for name in log_of(catalog, "audit") if "checkpoint" in name]
     assert len(rows_of(f"{catalog.uri}/audit")) == 24
+
+
+def test_what_the_jvm_is_refused_ends_as_what_python_is_refused(
+    spark: SparkSession, s3: S3Proxy, place: str
+) -> None:
+    bucket = place.removeprefix("s3://").partition("/")[0]
+    settings = spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+    with FaultProxy(s3.port, rights=frozenset()) as proxy:
+        settings.set(f"fs.s3a.bucket.{bucket}.endpoint", proxy.endpoint)
+        with pytest.raises(NoPermission, match=f"in s3://{bucket}.* answers AccessDenied") as refused:
+            SparkEngine(spark, f"{place}/catalog").table("audit").count()
+    assert "s3:ListBucket" in refused.value.hint
+    with pytest.raises(EnvironmentProblem, match="There is no bucket no-such-bucket-of-mine at http"):
+        SparkEngine(spark, "s3://no-such-bucket-of-mine/catalog").table("audit").count()
 
 
 @pytest.mark.parametrize("engine", ["duck", "spark"])

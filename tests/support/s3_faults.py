@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -59,6 +59,7 @@ class FaultProxy:
     faults: list[Fault] = field(default_factory=list)
     requests: list[tuple[str, str, Message]] = field(default_factory=list)
     chance: Callable[[], Kind | None] | None = None  # what befalls a request for which nothing is planned
+    rights: Collection[str] | None = None  # what the role may do, such as s3:GetObject; None: everything
 
     @property
     def endpoint(self) -> str:
@@ -87,6 +88,8 @@ class FaultProxy:
                 if fault.times and fault.method == method and fault.part in path:
                     fault.times -= 1
                     return fault
+            if self.rights is not None and right_of(method, path) not in self.rights:
+                return Fault("403", method)
             kind = self.chance() if self.chance else None
         return Fault(kind, method) if kind else None
 
@@ -192,6 +195,16 @@ class _Handler(BaseHTTPRequestHandler):
             data = data[: len(data) // 2]
             self.close_connection = True
         self.wfile.write(data)
+
+
+def right_of(method: str, path: str) -> str:
+    """What Amazon's S3 asks a role for before it carries out a request in path style."""
+    bucket_and_key, _, query = path.partition("?")
+    if method == "DELETE":
+        return "s3:AbortMultipartUpload" if "uploadId=" in query else "s3:DeleteObject"
+    if method in ("PUT", "POST"):
+        return "s3:DeleteObject" if query.startswith("delete") else "s3:PutObject"
+    return "s3:GetObject" if "/" in bucket_and_key.strip("/") else "s3:ListBucket"
 
 
 def _flipped(data: bytes) -> bytes:

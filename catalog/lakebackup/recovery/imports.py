@@ -17,7 +17,7 @@ from lakebackup.rows.backups import Backup  # noqa: TC001 - read by pydantic
 from lakebackup.rows.tables import ARROW_SCHEMAS, OF_BACKUPS, spark_columns
 from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle, task_number
-from lakebackup.storage import open_storage
+from lakebackup.storage import open_storage, working
 from lakebackup.store.delta_append import ROWS_PER_FILE
 from lakebackup.store.manifest import get_whole, read_record, write_record
 
@@ -68,9 +68,8 @@ def read_import(storage: Storage, import_id: str) -> Import:
 def sweep(storage: Storage, made: Import) -> None:
     """Delete what an earlier run of the same import wrote that died before the import came to exist."""
     ours = {layout.import_path(made.import_id), *(chunk.path for chunk in made.chunks)}
-    for found in list(storage.list(layout.import_folder(made.import_id))):
-        if found.path not in ours:
-            storage.delete(found.path)
+    paths = [item.path for item in storage.list(layout.import_folder(made.import_id))]
+    working.delete(storage, (path for path in paths if path not in ours))
 
 
 def append(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lakebackup import errors
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, TooLarge
 from lakebackup.sql_engine.guard.place import of_engine
+from lakebackup.storage import s3a
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +53,8 @@ def task_errors() -> Iterator[None]:
             ) from None
         if found := error_in(error):
             raise found from None
+        if problem := s3a.problem_in(text):  # before a file that cannot be read is taken for a damaged one
+            raise problem from error
         if torn := _TORN.search(text):
             raise damaged_table("the catalog", torn[0]) from None
         raise

@@ -80,6 +80,9 @@ class S3Options(BaseModel):
     kms_key_id: str | None = Field(
         default=None, description="key of sse = aws:kms; the account's when absent"
     )
+    requester_pays: bool = Field(
+        default=False, description="this account pays for requests, in a bucket whose owner does not"
+    )
     object_lock_mode: Literal["GOVERNANCE", "COMPLIANCE"] | None = Field(
         default=None,
         description="locks the versions of data files and sidecars, in a bucket that has Object Lock",

@@ -226,6 +226,12 @@ def _split(uri: str) -> tuple[str, str]:
     scheme, _, rest = uri.partition("://")
     bucket, _, prefix = rest.partition("/")
     prefix = prefix.strip("/")
+    if bucket.startswith("arn:"):
+        raise UsageProblem(
+            "An ARN is not the name of a bucket.",
+            hint="Give an access point by its alias, which ends in -s3alias: s3://ALIAS/prefix. "
+            "`aws s3control get-access-point` prints it.",
+        )
     if "@" in bucket or ":" in bucket:
         raise UsageProblem(
             f"{scheme}://… holds more than a bucket's name before its path.",

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -22,7 +23,14 @@ from botocore.exceptions import (
 from s3transfer.bandwidth import BandwidthLimitedStream, LeakyBucket
 from s3transfer.utils import signal_not_transferring, signal_transferring
 
-from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
+from lakebackup.errors import (
+    Damaged,
+    EnvironmentProblem,
+    LakebackupError,
+    NoPermission,
+    NotFound,
+    UsageProblem,
+)
 from lakebackup.storage import AlreadyExists
 
 if TYPE_CHECKING:
@@ -53,6 +61,9 @@ _HINTS = {
     "SlowDown": "The server wants fewer requests: run the same command again later.",
 }
 
+# Of answers without text.
+_OF_STATUS = {"301": "PermanentRedirect", "401": "AccessDenied", "403": "AccessDenied", "503": "SlowDown"}
+
 
 @lru_cache(maxsize=16)
 def client(options: S3Options) -> S3Client:
@@ -69,10 +80,16 @@ def client(options: S3Options) -> S3Client:
     made: S3Client = boto3.session.Session().client(
         "s3", endpoint_url=options.endpoint, region_name=options.region, config=settings
     )
+    if options.requester_pays:  # not all operations of the SDK have it as an argument
+        made.meta.events.register("before-call.s3", _pay)
     if options.max_bandwidth:  # reading for a checksum is not sending
         made.meta.events.register_first("request-created.s3", signal_not_transferring)
         made.meta.events.register_last("request-created.s3", signal_transferring)
     return made
+
+
+def _pay(params: dict[str, Any], **_: object) -> None:
+    params["headers"]["x-amz-request-payer"] = "requester"
 
 
 @lru_cache(maxsize=1)
@@ -118,19 +135,47 @@ def explained(action: str, path: str, where: str, options: S3Options) -> Iterato
     except ParamValidationError as error:
         raise UsageProblem(f"S3 does not take this ({path} in {where}): {error}") from error
     except NoCredentialsError as error:
-        raise EnvironmentProblem(f"There are no credentials for {where}.", hint=_WHO) from error
+        raise no_credentials(where) from error
     except FlexibleChecksumError as error:
         raise Damaged(
             f"{path} in {where} did not arrive with the bytes its checksum was made of: {error}",
             hint="`lakebackup verify` shows whether the stored object is damaged.",
         ) from error
     except BotoCoreError as error:
-        raise EnvironmentProblem(
-            f"Cannot {action} {path or 'anything'} in {where} at {server_of(options)}: {error}",
-            hint="Name the authority of the server's certificate in AWS_CA_BUNDLE."
-            if isinstance(error, SSLError)
-            else "Check the network and the endpoint, then run the same command again.",
+        is_tls = isinstance(error, SSLError)
+        raise no_connection(
+            action, path, where, str(error), is_tls=is_tls, server=server_of(options)
         ) from error
+    except OSError as error:
+        if error.filename is None or error.filename != _token_file():
+            raise
+        raise EnvironmentProblem(
+            f"The file of the web identity's token cannot be read: {error.strerror}: {error.filename}.",
+            hint="Check AWS_WEB_IDENTITY_TOKEN_FILE, or web_identity_token_file of the profile.",
+        ) from error
+
+
+def _token_file() -> str | None:
+    file = os.environ.get("AWS_WEB_IDENTITY_TOKEN_FILE")
+    return file or botocore.session.Session().get_scoped_config().get("web_identity_token_file")
+
+
+def no_credentials(where: str) -> EnvironmentProblem:
+    """The error where no credentials are to be found."""
+    return EnvironmentProblem(f"There are no credentials for {where}.", hint=_WHO)
+
+
+def no_connection(
+    action: str, path: str, where: str, reason: str, *, is_tls: bool, server: str = ""
+) -> EnvironmentProblem:
+    """The error where no answer came; `is_tls`: since its certificate is not trusted. `server`: that of this
+    process's settings when absent."""
+    return EnvironmentProblem(
+        f"Cannot {action} {path or 'anything'} in {where} at {server or _usual_server()}: {reason}",
+        hint="Name the authority of its certificate in AWS_CA_BUNDLE, and for Spark's JVM in a trust store."
+        if is_tls
+        else "Check the network and the endpoint, then run the same command again.",
+    )
 
 
 def server_of(options: S3Options) -> str:
@@ -138,24 +183,41 @@ def server_of(options: S3Options) -> str:
     return options.endpoint or f"Amazon S3, {options.region}"
 
 
+def _usual_server() -> str:
+    from lakebackup.storage.options import S3Options
+
+    return server_of(S3Options.from_environment())
+
+
 def _answer(error: ClientError, action: str, path: str, where: str, server: str) -> LakebackupError:
     code, status = code_of(error), status_of(error)
-    bucket = where.removeprefix("s3://").partition("/")[0]
+    if code != "NoSuchBucket":
+        if status == 404 and action != "write":
+            return NotFound(f"There is no object {path} in {where}.")
+        if status == 412 and action == "write":
+            return AlreadyExists(f"{path} is there already, in {where}.")
+        if status == 412:
+            return EnvironmentProblem(f"{path} in {where} was replaced while it was read.", hint="Try again.")
+    message = str(error.response.get("Error", {}).get("Message", ""))
+    return refusal(code, message, action, path, where, server)
+
+
+def refusal(
+    code: str, message: str, action: str, path: str, where: str, server: str = ""
+) -> EnvironmentProblem:
+    """The error for S3's answer `code`, or the status of one without text. `server` as of `no_connection`."""
+    server = server or _usual_server()
     if code == "NoSuchBucket":
+        bucket = where.removeprefix("s3://").partition("/")[0]
         return EnvironmentProblem(
             f"There is no bucket {bucket} at {server}: cannot {action} {path or 'anything'} there.",
             hint=_HINTS[code],
         )
-    if status == 404 and action != "write":
-        return NotFound(f"There is no object {path} in {where}.")
-    if status == 412 and action == "write":
-        return AlreadyExists(f"{path} is there already, in {where}.")
-    if status == 412:
-        return EnvironmentProblem(f"{path} in {where} was replaced while it was read.", hint="Try again.")
-    code = {"403": "AccessDenied", "301": "PermanentRedirect"}.get(code, code)
-    message = str(error.response.get("Error", {}).get("Message", ""))
-    reason = f"{code} ({message})" if message and not code.isdigit() else code
-    return EnvironmentProblem(
+    has_text = bool(message) and not code.isdigit()
+    code = _OF_STATUS.get(code, code)
+    reason = f"{code} ({message})" if has_text else code
+    problem = NoPermission if code == "AccessDenied" else EnvironmentProblem
+    return problem(
         f"Cannot {action} {path or 'anything'} in {where}: {server} answers {reason}.",
         hint=_HINTS.get(
             code, "Run the same command again. The server must support conditional puts (If-None-Match: *)."

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound
 from lakebackup.rules import layout
-from lakebackup.storage import AlreadyExists
+from lakebackup.storage import AlreadyExists, working
 from lakebackup.store.manifest import from_json
 from lakebackup.store.proof import require_conditional_puts
 
@@ -171,7 +171,7 @@ class Lease:
             return False
         # The number may have been used and cleaned away since we looked: then a higher one is there.
         if highest != generation:
-            self._storage.delete(layout.lease_path(self.name, generation))
+            working.delete(self._storage, [layout.lease_path(self.name, generation)])
             return False
         self._generation, self._record = generation, record
         self._deadline = started + self._ttl_s * (1 - _MARGIN)
@@ -239,9 +239,8 @@ def _put(storage: Storage, name: str, generation: int, record: Record) -> int | 
         except NotFound:
             return None
     found = [_generation(one.path) for one in storage.list(layout.lease_folder(name))]
-    for old in found:
-        if 0 < old <= generation - _KEPT:
-            storage.delete(layout.lease_path(name, old))
+    old = [layout.lease_path(name, one) for one in found if 0 < one <= generation - _KEPT]
+    working.delete(storage, old)
     return max(found, default=0)
 
 

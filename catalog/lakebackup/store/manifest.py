@@ -23,7 +23,7 @@ from lakebackup.rows.tables import json_line
 from lakebackup.rows.topics import Group  # noqa: TC001 - read by pydantic
 from lakebackup.rules import layout
 from lakebackup.rules.layout import FORMAT
-from lakebackup.storage import AlreadyExists
+from lakebackup.storage import AlreadyExists, working
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -151,7 +151,7 @@ def put_sealed(storage: Storage, path: str, content: Mapping[str, object]) -> No
 
 def get_sealed(storage: Storage, path: str) -> dict[str, Any]:
     """What `put_sealed` put, without its format and its seal. Raises as `read_record` does."""
-    data = storage.get(path)
+    data = working.get(storage, path)
     body, seal = data[:-_SEAL_BYTES], _SEAL.fullmatch(data[-_SEAL_BYTES:])
     if not seal or hashlib.sha256(body).hexdigest().encode() != seal[1]:
         raise Damaged(f"{path}: its contents do not match the SHA-256 at its end.", hint=_RESTORE_HINT)
@@ -192,7 +192,7 @@ def get_record(storage: Storage, path: str, kind: TypeAdapter[T]) -> T | None:
     except NotFound:
         return None
     except (Damaged, UsageProblem, ValidationError):
-        storage.delete(path)
+        working.retire(storage, path)
         return None
 
 

@@ -20,7 +20,7 @@ from lakebackup.rows.backups import Floor, Removal
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle, task_number
-from lakebackup.storage import open_storage
+from lakebackup.storage import open_storage, working
 from lakebackup.store.manifest import from_json, get_whole, mark, read_record, write_record
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def discard_unrecorded(storage: Storage, source: str) -> None:
                 with storage.open(found.path) as lines:
                     first = json.loads(lines.readline())
                 if isinstance(first, dict) and first.get("source") == source:
-                    storage.delete(found.path)
+                    working.delete(storage, [found.path])
 
 
 def finish(storage: Storage, prune_id: str) -> None:

@@ -15,7 +15,7 @@ from lakebackup.errors import Damaged, LakebackupError, NotFound
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row
 from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import PerNumber
-from lakebackup.storage import open_storage
+from lakebackup.storage import open_storage, working
 from lakebackup.store.delta_append import grouped
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _read(storage: Storage, path: str) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    data = pa.BufferReader(storage.get(path))
+    data = pa.BufferReader(working.get(storage, path))
     try:
         table = pq.read_table(data, page_checksum_verification=True)
         if not table.schema.equals(ARROW_SCHEMAS[_TABLE]):

@@ -162,7 +162,8 @@ def _manifest(storage: Storage, planned: PlannedBackup) -> sidecar.Manifest:
     """The rows of a backup whose files are copied; puts its part."""
     backup = planned.backup
     part = layout.parts_path(backup.source, backup.backup_id, 0)
-    storage.delete(part)  # left by an interrupted import, perhaps for a backup with another number
+    if storage.exists(part):  # left by an interrupted import, perhaps for a backup with another number
+        storage.delete(part)
     sidecar.write_part(storage, part, planned.files)
     return sidecar.Manifest(backup=backup, positions=planned.positions, scopes=(), gaps=(), parts=1)
 

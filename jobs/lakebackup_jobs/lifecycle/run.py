@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from lakebackup.errors import Damaged, Refused
 from lakebackup.rows.backups import Backup
 from lakebackup.rules import layout
+from lakebackup.storage import working
 from lakebackup.store import manifest as sidecar
 from lakebackup_jobs.lifecycle.source import D
 
@@ -127,7 +128,7 @@ class Life(Generic[D]):
         try:
             return self.source.DRAFT.validate_python(found), discarding
         except ValidationError:  # of another version: what its run stored are orphans, which a prune finds
-            storage.delete(path)
+            working.retire(storage, path)
             return None
 
     def settle(self) -> dict[str, Any] | None:
@@ -183,7 +184,7 @@ class Life(Generic[D]):
         # From here on no run resumes it, even if this one is killed between a file and its part.
         self.record(draft, discarding=True)
         # The manifest first: without it no rebuilt catalog takes the backup for one.
-        storage.delete(layout.manifest_path(source, draft.backup_id))
+        working.delete(storage, [layout.manifest_path(source, draft.backup_id)])
         count = self.source.discard(draft)
         self.workspace.empty(layout.backup_folder(source, draft.backup_id))
         self._forget()
@@ -235,4 +236,4 @@ class Life(Generic[D]):
 
     def _forget(self) -> None:
         if self.source.DRAFT is not None:
-            self.workspace.storage.delete(self.source.record_path)
+            working.retire(self.workspace.storage, self.source.record_path)

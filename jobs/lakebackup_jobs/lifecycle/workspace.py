@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound
 from lakebackup.sql_engine.worker import limit, session_on
-from lakebackup.storage import open_storage
+from lakebackup.storage import open_storage, working
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
@@ -184,13 +184,8 @@ class Workspace:
         return TaskProgress(self.storage, folder)
 
     def empty(self, *folders: str) -> int:
-        """Delete all objects below some folders; returns how many."""
-        count = 0
-        for folder in folders:
-            for found in list(self.storage.list(folder)):
-                self.storage.delete(found.path)
-                count += 1
-        return count
+        """Delete the working objects below some folders; returns how many."""
+        return sum(working.empty(self.storage, folder) for folder in folders)
 
 
 def _start_spark(remote: str | None) -> Cluster:

@@ -19,7 +19,7 @@ from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.plan.logs.flush import physical_ms
 from lakebackup.rules import layout
 from lakebackup.rules.patterns import check_topic_name
-from lakebackup.storage import open_storage
+from lakebackup.storage import open_storage, working
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.client.produce import RestoreProducer
@@ -224,7 +224,7 @@ class ChangeTopics(Target):
 
     def _staged(self, folder: str) -> list[str] | None:
         try:
-            found: list[str] = json.loads(self._storage.get(f"{folder}staged.json"))
+            found: list[str] = json.loads(working.get(self._storage, f"{folder}staged.json"))
         except NotFound:
             return None
         return found
@@ -245,9 +245,8 @@ class ChangeTopics(Target):
 
     def _clear(self, folder: str, group: str, count: int) -> None:
         """The index first: without it nothing is resumed."""
-        self._storage.delete(f"{folder}staged.json")
-        for found in list(self._storage.list(f"{folder}changes/")):
-            self._storage.delete(found.path)
+        working.retire(self._storage, f"{folder}staged.json")
+        working.empty(self._storage, f"{folder}changes/")
         for number in range(count):
             self._cluster.delete_group(group_of(group, number))
 

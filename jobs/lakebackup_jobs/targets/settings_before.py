@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, NotFound
 from lakebackup.rules import layout
+from lakebackup.storage import working
 from lakebackup_jobs.targets.topics import LARGEST, RETENTION, SUSPENDED
 
 if TYPE_CHECKING:
@@ -44,12 +45,12 @@ class SettingsBefore:
     def forget(self, topic: TopicState) -> None:
         """Drop the record once the settings are final."""
         with suppress(EnvironmentProblem):
-            self._storage.delete(self._path(topic))
+            working.retire(self._storage, self._path(topic))
 
     def read(self, topic: TopicState) -> Mapping[str, str] | None:
         """What is recorded of the topic; None: nothing."""
         try:
-            settings: Mapping[str, str] = json.loads(self._storage.get(self._path(topic)))
+            settings: Mapping[str, str] = json.loads(working.get(self._storage, self._path(topic)))
         except NotFound:
             return None
         return settings

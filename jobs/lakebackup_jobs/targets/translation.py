@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from lakebackup.rows.base import UNKNOWN
+from lakebackup.storage import working
 from lakebackup.store.translations import aside_path, object_path, put_rows, read_rows, take_aside
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class Ledger:
             if not sure:
                 self._rows = self._known_before(path)
             put_rows(self._storage, path, self._identity, self._rows)
-            self._storage.delete(self._aside)
+            working.retire(self._storage, self._aside)
             self._last = int(self._rows[-1, 3])
 
     def _known_before(self, path: str) -> Longs:

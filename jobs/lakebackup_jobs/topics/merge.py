@@ -26,6 +26,7 @@ from lakebackup.rows.topics import Group
 from lakebackup.rules import layout, topic_settings
 from lakebackup.rules.kinds import require_kind_of
 from lakebackup.rules.retention import roll_ms
+from lakebackup.storage import working
 from lakebackup.store import manifest as sidecar
 from lakebackup.store import tombstones
 from lakebackup.store.behind import current_catalog
@@ -248,9 +249,8 @@ class TopicsMerge(Source[InProgress]):
         storage, source, count = self.workspace.storage, self.workspace.source, 0
         for task in sorted(tasks_done(self.workspace, draft.backup_id)):
             with suppress(Damaged):  # then its files are orphans, which a prune finds
-                for row in sidecar.read_part(storage, layout.parts_path(source, draft.backup_id, task)):
-                    storage.delete(row.path)
-                    count += 1
+                rows = sidecar.read_part(storage, layout.parts_path(source, draft.backup_id, task))
+                count += working.delete(storage, (row.path for row in rows))
         return count
 
     def finish(self, draft: InProgress) -> None:

@@ -13,6 +13,7 @@ from lakebackup import requests
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.plan.topics.backup import Prepared  # noqa: TC001 - read by pydantic
 from lakebackup.rules import layout
+from lakebackup.storage import working
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.lifecycle.tasks.numbers import latest_number
 from lakebackup_jobs.topics import forks
@@ -158,8 +159,7 @@ def discard_files(
             if seq is None or seq < known.get((topic, region), 0):
                 continue
             if _of(work.storage, at.path, backup_id):
-                work.storage.delete(at.path)
-                count += 1
+                count += working.delete(work.storage, [at.path])
     return count
 
 

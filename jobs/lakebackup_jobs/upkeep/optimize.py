@@ -13,6 +13,7 @@ from lakebackup.storage import open_storage
 from lakebackup.store.lease import held
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import FOLDED
+from lakebackup_jobs.lifecycle import leftovers
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.logs.restore import job as restore_log
 
@@ -40,8 +41,8 @@ class OptimizeRequest(Request):
 
 
 def run(request: OptimizeRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
-    """Compact each table and clean it, and delete plans that killed restores of a log left; returns files and
-    bytes before and after.
+    """Compact each table and clean it, and delete working files that ended runs left; returns files and bytes
+    before and after.
 
     Raises NotFound (no catalog), Refused (a retention that is too short), Busy (another process writes).
     """
@@ -54,6 +55,7 @@ def run(request: OptimizeRequest, *, spark: SparkSession | None = None, reporter
     if request.dry_run:
         return {"dry_run": True, "retain_ms": retain_ms, **_summary(before, before)}
     restore_log.sweep(work)
+    leftovers.sweep(work.storage, {row["source"] for row in reader.rows("sources_known")})
     writer = work.writer()
     reporter.start(len(TABLES), None, "optimize", "tables")
     for number, table in enumerate(TABLES, 1):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError
 from lakebackup.sql_engine.pace import spend
-from lakebackup.storage import open_storage
+from lakebackup.storage import open_storage, working
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,8 +71,7 @@ class TaskProgress:
     def clear(self) -> None:
         """Delete the objects when the job has finished."""
         with suppress(EnvironmentProblem):
-            for found in list(self._storage.list(self._prefix)):
-                self._storage.delete(found.path)
+            working.empty(self._storage, self._prefix)
 
     @contextmanager
     def watched(self, update: Callable[[int, int], None]) -> Iterator[None]:

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebackup.errors import NotFound
-from lakebackup.storage import open_storage
+from lakebackup.storage import open_storage, working
 from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 
@@ -70,7 +70,7 @@ class Splits:
     def clear(self) -> None:
         """Delete the splits, the index first: the restore is done."""
         storage = open_storage(self.uri)
-        storage.delete(f"{self.folder}{_INDEX}")
+        working.retire(storage, f"{self.folder}{_INDEX}")
         clear(storage, self.folder)
 
 
@@ -190,8 +190,9 @@ def read_lines(storage: Storage, path: str) -> Iterator[Any]:
 
 def clear(storage: Storage, folder: str) -> None:
     """Delete the splits below `folder`."""
-    for found in list(storage.list(f"{folder}plan/")):
-        storage.delete(found.path)
+    index = f"{folder}{_INDEX}"
+    working.delete(storage, [found.path for found in storage.list(f"{folder}plan/") if found.path != index])
+    working.retire(storage, index)
 
 
 def write_index(storage: Storage, folder: str, numbers: Sequence[int]) -> tuple[tuple[str, ...], ...]:
@@ -205,6 +206,6 @@ def write_index(storage: Storage, folder: str, numbers: Sequence[int]) -> tuple[
 def read_index(storage: Storage, folder: str) -> tuple[tuple[str, ...], ...] | None:
     """The paths of each task's splits; None when they were not all written."""
     try:
-        return tuple(tuple(paths) for paths in json.loads(storage.get(f"{folder}{_INDEX}")))
+        return tuple(tuple(paths) for paths in json.loads(working.get(storage, f"{folder}{_INDEX}")))
     except NotFound:
         return None

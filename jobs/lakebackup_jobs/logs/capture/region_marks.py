@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.rules import layout
+from lakebackup.storage import working
 from lakebackup_jobs.lifecycle.tasks.rows import read_table, write_rows
 
 if TYPE_CHECKING:
@@ -114,8 +115,7 @@ def get(storage: Storage, source: str, backup_id: str, task: int) -> tuple[pa.Ta
 
 def clear(storage: Storage, source: str, backup_id: str) -> None:
     """Delete those objects; they are of no use once the backup is committed."""
-    for found in list(storage.list(layout.marks_folder(source, backup_id))):
-        storage.delete(found.path)
+    working.empty(storage, layout.marks_folder(source, backup_id))
 
 
 def mappings(rows: pa.Table) -> Iterator[dict[str, Any]]:

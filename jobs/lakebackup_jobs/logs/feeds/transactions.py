@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebackup.errors import Damaged, NotFound, Refused
-from lakebackup.storage import open_storage
+from lakebackup.storage import open_storage, working
 from lakebackup_jobs.lifecycle.tasks.rows import read_table, write_rows
 
 if TYPE_CHECKING:
@@ -258,9 +258,10 @@ def prepared(folder: str) -> str:
 
 def tidy(storage: Storage, folder: str) -> None:
     """Delete what only the tasks of a committed flush needed."""
-    for found in list(storage.list(folder)):
-        if found.path.removeprefix(folder).startswith(("known-", "seen-")):
-            storage.delete(found.path)
+    paths = [item.path for item in storage.list(folder)]
+    working.delete(
+        storage, (path for path in paths if path.removeprefix(folder).startswith(("known-", "seen-")))
+    )
 
 
 def put_seen(storage: Storage, folder: str, runs: pa.Table) -> str:

@@ -21,6 +21,7 @@ from lakebackup.formats.logs.metafile import write_stream_meta
 from lakebackup.requests import Request
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
+from lakebackup.storage import working
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.lifecycle.run import Life
@@ -186,7 +187,7 @@ class LogCompaction(Derived):
         storage, source = self.workspace.storage, self.workspace.source
         for found in list(storage.list(layout.stream_metas_folder(source))):
             if draft.backup_id in found.path:
-                storage.delete(found.path)
+                working.delete(storage, [found.path])
         return self.workspace.empty(layout.log_folder(source, draft.backup_id))
 
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:

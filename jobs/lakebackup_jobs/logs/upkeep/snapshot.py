@@ -17,7 +17,7 @@ from lakebackup.errors import Refused
 from lakebackup.plan.logs.restore import gap_note, plan_restore, require_restorable
 from lakebackup.rows.base import CHANGES
 from lakebackup.rules import layout
-from lakebackup.storage import open_storage
+from lakebackup.storage import open_storage, working
 from lakebackup.store.lease import is_held
 from lakebackup_jobs.lifecycle.run import Life, mark_complete
 from lakebackup_jobs.lifecycle.tasks.part import parts_of
@@ -113,7 +113,7 @@ def sweep(work: Workspace) -> None:
             continue
         work.reporter.note(f"deleting what full {backup_id} left, which was interrupted")
         # The manifest first: without it no rebuilt catalog takes it for a full.
-        work.storage.delete(layout.manifest_path(source, backup_id))
+        working.delete(work.storage, [layout.manifest_path(source, backup_id)])
         work.empty(layout.full_folder(source, backup_id), layout.backup_folder(source, backup_id))
 
 

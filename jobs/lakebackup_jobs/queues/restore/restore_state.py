@@ -9,6 +9,7 @@ from lakebackup.errors import NotFound
 from lakebackup.formats.queues.headers import HeaderNames  # noqa: TC001 - read by pydantic
 from lakebackup.plan.queues.restore import EngineState
 from lakebackup.rules import layout
+from lakebackup.storage import working
 from lakebackup.store.manifest import read_record, write_record
 from lakebackup_jobs.targets.topics import group_of
 
@@ -102,11 +103,12 @@ class RestoreState:
         topics were before it is still needed. What the other objects are found by goes last."""
         last = [self._path(Done), self._path(Prepared)]
         spared = [*last, *([self._path(TopicsBefore)] if keep_settings else [])]
-        for found in list(self.storage.list(self.folder)):
-            if found.path not in spared:
-                self.storage.delete(found.path)
+        paths = [item.path for item in self.storage.list(self.folder) if item.path not in spared]
+        if not keep_settings:
+            working.retire(self.storage, self._path(TopicsBefore))
+        working.delete(self.storage, paths)
         for path in last:
-            self.storage.delete(path)
+            working.retire(self.storage, path)
 
     def _path(self, kind: type[Prepared | Done | TopicsBefore]) -> str:
         return f"{self.folder}{_NAMES[kind]}.json"

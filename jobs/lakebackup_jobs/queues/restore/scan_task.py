@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.formats.queues.headers import HeaderNames, Kind
 from lakebackup.plan.partitions import Partition
 from lakebackup.sql_engine.worker import PerNumber
-from lakebackup.storage import open_storage
+from lakebackup.storage import open_storage, working
 from lakebackup_jobs.kafka.format.records import TIMESTAMP
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
@@ -143,9 +143,7 @@ def write_open(
     try:
         return _write_open(plan, spark, uri, folder, path, names)
     finally:
-        storage = open_storage(uri)
-        for one in list(storage.list(folder)):
-            storage.delete(one.path)
+        working.empty(open_storage(uri), folder)
 
 
 def _write_open(

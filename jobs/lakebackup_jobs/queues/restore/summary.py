@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.rows.queues import QueueRestore
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
+from lakebackup.storage import working
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.queues.restore.restore_state import Done, TopicsBefore
 
@@ -51,8 +52,8 @@ def publish(
         for partition, base in enumerate(bases)
     ]
     if done.at is not None:
-        for number in range(len(rows)):
-            state.storage.delete(layout.audit_path(done.at, f"{name}-{number:06d}"))
+        audits = [layout.audit_path(done.at, f"{name}-{number:06d}") for number in range(len(rows))]
+        working.delete(state.storage, audits)
     state.write(replace(done, at=at))
     writer.record_once(rows, name)
 

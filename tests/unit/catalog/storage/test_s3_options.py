@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ByteSize
 
-from lakebackup.errors import UsageProblem
+from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup.storage import open_storage
 from lakebackup.storage.options import PREFIX, S3Options
 
@@ -159,6 +159,20 @@ def test_credentials_in_a_place_are_refused_and_not_shown(scheme: str) -> None:
     with pytest.raises(UsageProblem, match=r"Credentials come from|is not a storage") as refused:
         open_storage(f"{scheme}://key:hunter2@bucket/a")
     assert "hunter2" not in str(refused.value)
+
+
+def test_an_access_point_is_given_by_its_alias() -> None:
+    with pytest.raises(UsageProblem, match="by its alias"):
+        open_storage("s3://arn:aws:s3:eu-west-1:123456789012:accesspoint/backups/kafka")
+    assert open_storage("s3://backups-abc123-s3alias/kafka").uri == "s3://backups-abc123-s3alias/kafka"
+
+
+def test_a_token_of_a_web_identity_that_is_missing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = str(home / "token")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", token)
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/backups")
+    with pytest.raises(EnvironmentProblem, match=f"No such file or directory: {token}"):
+        open_storage("s3://bucket/a").get("b")
 
 
 def test_settings_are_documented() -> None:

@@ -18,6 +18,7 @@ def test_s3_is_set_as_storage_has_it_for_the_jvm_and_for_workers(monkeypatch: py
     monkeypatch.setenv("AWS_REGION", "eu-north-1")
     monkeypatch.setenv("LAKEBACKUP_S3__SSE", "aws:kms")
     monkeypatch.setenv("LAKEBACKUP_S3__KMS_KEY_ID", "a-key")
+    monkeypatch.setenv("LAKEBACKUP_S3__REQUESTER_PAYS", "true")
     monkeypatch.setenv("LAKEBACKUP_S3__CONNECT_TIMEOUT", "2.5")
     found = spark_settings()
     hadoop = {
@@ -28,6 +29,8 @@ def test_s3_is_set_as_storage_has_it_for_the_jvm_and_for_workers(monkeypatch: py
     assert hadoop["endpoint"] == "http://127.0.0.1:9"
     assert (hadoop["endpoint.region"], hadoop["path.style.access"]) == ("eu-north-1", "true")
     assert (hadoop["encryption.algorithm"], hadoop["encryption.key"]) == ("SSE-KMS", "a-key")
+    assert hadoop["requester.pays.enabled"] == "true"
+    assert found["spark.executorEnv.LAKEBACKUP_S3__REQUESTER_PAYS"] == "True"
     assert hadoop["connection.establish.timeout"] == "2500ms"
     assert found["spark.executorEnv.LAKEBACKUP_S3__ENDPOINT"] == "http://127.0.0.1:9"
     assert found["spark.executorEnv.LAKEBACKUP_S3__KMS_KEY_ID"] == "a-key"

@@ -1,0 +1,50 @@
+"""What Hadoop's S3A reports from the JVM, in the words that the SDK's errors have in Python."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lakebackup.errors import LakebackupError
+
+_S3A = re.compile(r"fs\.s3a\b|software\.amazon\.awssdk|\bs3a?://")
+_OBJECT = re.compile(r"\bs3a?://([^\s/:`'\",)]+)(?:/([^\s:`'\",)]*))?")
+# The SDK's text; behind it S3A writes S3's word for the error, or the status where the answer had none.
+_ANSWER = re.compile(
+    r"(?P<message>[^\n]{0,500}?)\s*\(Service: S3, Status Code: (?P<status>\d+)[^)\n]*\)"
+    r"(?: \(SDK Attempt Count: \d+\))?(?::(?P<code>\w+))?"
+)
+_NO_BUCKET = re.compile(r"NoSuchBucket|UnknownStoreException")
+_AUTHORITY = re.compile(r"PKIX path|SSLHandshakeException|SSLPeerUnverified|CertificateException")
+_NOBODY = re.compile(r"NoAuthWithAWSException|NoAwsCredentialsException|Unable to load credentials")
+_UNREACHABLE = re.compile(
+    r"(?:UnknownHostException|ConnectException|ConnectTimeoutException|SocketTimeoutException"
+    r"|Unable to execute HTTP request|ApiCallTimeoutException)[^\n]{0,300}"
+)
+# Of statuses: not those of a missing object, which the caller may expect.
+_REPORTED = {"301", "400", "401", "403", "429", "500", "501", "503"}
+
+
+def problem_in(text: str) -> LakebackupError | None:
+    """The error that a Java exception's text stands for; None when S3 is not to blame."""
+    if not _S3A.search(text):
+        return None
+    from lakebackup.storage import s3_client
+
+    uri = _OBJECT.search(text)
+    root, path = (f"s3://{uri[1]}", uri[2] or "") if uri else ("S3", "")
+    if _NO_BUCKET.search(text):
+        return s3_client.refusal("NoSuchBucket", "", "reach", path, root)
+    for answer in _ANSWER.finditer(text):
+        if answer["status"] in _REPORTED:
+            code = answer["code"] if answer["code"] and answer["code"] != "null" else answer["status"]
+            message = answer["message"].rpartition("Exception:")[2].strip()
+            return s3_client.refusal(code, message, "reach", path, root)
+    if _NOBODY.search(text):
+        return s3_client.no_credentials(root)
+    if _AUTHORITY.search(text):
+        return s3_client.no_connection("reach", path, root, "its certificate is not trusted", is_tls=True)
+    if unreachable := _UNREACHABLE.search(text):
+        return s3_client.no_connection("reach", path, root, unreachable[0].strip(), is_tls=False)
+    return None
