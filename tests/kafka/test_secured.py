@@ -22,20 +22,12 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli import main
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 PASSWORD = "correct-horse-battery-staple"
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
-    with SecuredBroker(tmp_path_factory.mktemp("secured")) as broker:
-        yield broker
 
 
 @pytest.fixture(scope="module")
@@ -52,22 +44,9 @@ def operator(secured: SecuredBroker) -> dict[str, str]:
     return client
 
 
-@pytest.fixture
-def plain(spark: SparkSession, secured: SecuredBroker, empty_catalog: Path, tmp_path: Path) -> Lab:
-    """What the plain listener shows."""
-    return Lab(spark, secured.bootstrap, tmp_path / "backups", empty_catalog)
-
-
-@pytest.fixture
-def orders(secured: SecuredBroker) -> str:
-    name = f"orders-{uuid4().hex[:8]}"
-    truth.create_topic(secured.bootstrap, name, 2, retention_ms="-1")
-    truth.produce(secured.bootstrap, name, rows_of(2, 50))
-    return name
-
-
 def file_of(client: dict[str, str], folder: Path) -> str:
     path = folder / "client.properties"
+    path.touch(0o600)  # it holds a password
     path.write_text("".join(f"{k}={v}\n" for k, v in client.items()))
     return str(path)
 

@@ -24,6 +24,7 @@ from lakebackup_jobs.upkeep import drill
 from lakebackup_jobs.upkeep.drill import DrillRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -96,9 +97,10 @@ def test_records_that_a_restore_lost_or_changed_are_found(
     forget = FolderTarget.forget
 
     def with_files(change: Any) -> dict[str, Any]:
-        def spoiled(target: FolderTarget) -> None:
-            forget(target)
+        def spoiled(target: FolderTarget) -> Sequence[str]:
+            notes = forget(target)
             change(sorted((made.folder.parent / "scratch").rglob("partition=1/*.data")))
+            return notes
 
         monkeypatch.setattr(FolderTarget, "forget", spoiled)
         return drilled(made, spark, to_ts=5000)

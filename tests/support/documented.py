@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.support import consumers
 from tests.support import kafka_truth as truth
 from tests.support.kafka_truth import Record
 
@@ -38,7 +39,7 @@ class Orders:
 
     @classmethod
     def on(cls, bootstrap: str) -> Orders:
-        """A new topic with some records of the last hour, which no retention deletes."""
+        """A new topic with a consumer group and records of the last hour, which no retention deletes."""
         now = time.time_ns()
         made = cls(f"orders-{now}", bootstrap, now // 1_000_000 - 3_600_000)
         rows = [
@@ -47,6 +48,7 @@ class Orders:
         ]
         truth.create_topic(bootstrap, made.name, 2)
         truth.produce(bootstrap, made.name, rows)
+        consumers.commit(bootstrap, f"{made.name}-app", {(made.name, 0): 5, (made.name, 1): 5})
         return made
 
     def steps(self, page: str) -> Iterator[Step]:

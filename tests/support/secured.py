@@ -1,4 +1,6 @@
-"""A broker with a SASL_SSL listener and access rights beside the plain one, whose user may do all."""
+"""A broker with access rights, and listeners for passwords (SASL_SSL) and for certificates (mutual TLS).
+
+The user of its plain listener may do all."""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -22,22 +25,32 @@ from lakebackup_jobs.runtime.child import free_port
 from lakebackup_jobs.runtime.java.home import java_home
 
 MECHANISM = "SCRAM-SHA-512"
+CERTIFIED = "certified"
 STORE_PASSWORD = "changeit"  # of the broker's key, which no client sees
 
 
 class SecuredBroker(Broker):
-    """`secured` is the address of the SASL_SSL listener, `certificate` what clients must trust."""
+    """`secured` is the address of the SASL_SSL listener, `mutual` that of mutual TLS, `certificate` what
+    clients must trust."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.secured = f"127.0.0.1:{free_port()}"
         self.certificate = self.folder / "ca.pem"
-        store = self.folder / "broker.p12"
+        self.mutual = f"127.0.0.1:{free_port()}"
+        store, trusted = self.folder / "broker.p12", self.folder / "trusted.p12"
         plain = f"PLAINTEXT://{self.bootstrap}"
         self._extra |= {
-            "listeners": f"{plain},CONTROLLER://127.0.0.1:{self._controller},SASL_SSL://{self.secured}",
-            "advertised.listeners": f"{plain},SASL_SSL://{self.secured}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL",
+            "listeners": f"{plain},CONTROLLER://127.0.0.1:{self._controller},"
+            f"SASL_SSL://{self.secured},MUTUAL://{self.mutual}",
+            "advertised.listeners": f"{plain},SASL_SSL://{self.secured},MUTUAL://{self.mutual}",
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL,MUTUAL:SSL"
+            ),
+            "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.mutual.ssl.truststore.type": "PKCS12",
+            "listener.name.mutual.ssl.truststore.location": str(trusted),
+            "listener.name.mutual.ssl.truststore.password": STORE_PASSWORD,
             "inter.broker.listener.name": "PLAINTEXT",
             "sasl.enabled.mechanisms": MECHANISM,
             f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config": (
@@ -56,6 +69,24 @@ class SecuredBroker(Broker):
             "-ext", "san=ip:127.0.0.1", "-validity", "2",
         )  # fmt: skip
         self.certificate.write_text(_keytool("-exportcert", "-rfc", *key))
+        self._client_store, client_certificate = self.folder / "client.p12", self.folder / "client.pem"
+        own = ["-alias", "client", "-keystore", str(self._client_store), "-storetype", "PKCS12"]
+        _keytool("-genkeypair", *own, "-keyalg", "RSA", "-dname", f"CN={CERTIFIED}", "-validity", "2")
+        client_certificate.write_text(_keytool("-exportcert", "-rfc", *own))
+        trust = ["-alias", "client", "-keystore", str(trusted), "-storetype", "PKCS12"]
+        _keytool("-importcert", "-noprompt", *trust, "-file", str(client_certificate))
+
+    def certified(self) -> dict[str, str]:
+        """The properties of clients of the user whose certificate is its password, by their names in Java."""
+        return {
+            "bootstrap.servers": self.mutual,
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.certificate),
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.location": str(self._client_store),
+            "ssl.keystore.password": STORE_PASSWORD,
+        }
 
     def add_user(self, name: str, password: str) -> dict[str, str]:
         """Have a user; returns the properties of its clients."""
@@ -74,14 +105,26 @@ class SecuredBroker(Broker):
         }
 
     def allow(
-        self, user: str, operation: AclOperation, name: str, kind: ResourceType = ResourceType.TOPIC
+        self,
+        user: str,
+        operation: AclOperation,
+        name: str,
+        kind: ResourceType = ResourceType.TOPIC,
+        pattern: ResourcePatternType = ResourcePatternType.LITERAL,
     ) -> None:
         """Let a user do something with a topic or a group; `*` stands for all."""
-        acl = AclBinding(
-            kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW
-        )
+        acl = AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for future in admin.create_acls([acl]).values():
+            future.result(30)
+
+    def revoke(self, user: str, operation: AclOperation, name: str, kind: ResourceType) -> None:
+        """Take a right back that `allow` gave."""
+        acl = AclBindingFilter(
+            kind, name, ResourcePatternType.ANY, f"User:{user}", "*", operation, AclPermissionType.ALLOW
+        )
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for future in admin.delete_acls([acl]).values():
             future.result(30)
 
 

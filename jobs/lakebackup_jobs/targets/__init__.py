@@ -188,8 +188,10 @@ class Target:
         """What a person must know of the target after a restore that did not finish; empty: nothing."""
         return ""
 
-    def forget(self) -> None:
-        """Drop what lets a restore be resumed; before it is on record as complete, it would start over."""
+    def forget(self) -> Sequence[str]:
+        """Drop what lets a restore be resumed; before it is on record as complete, it would start over.
+        Returns what could not be dropped."""
+        return []
 
 
 def open_target(

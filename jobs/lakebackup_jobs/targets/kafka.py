@@ -15,6 +15,8 @@ from lakebackup.rows.topics import IN_PART, Translation
 from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.storage import open_storage
 from lakebackup.store.translations import object_path, put_rows
+from lakebackup_jobs.kafka.admin.cluster import Denied
+from lakebackup_jobs.kafka.admin.rights import RestoreRights
 from lakebackup_jobs.targets import Target, open_target
 from lakebackup_jobs.targets.registries import Registries
 from lakebackup_jobs.targets.settings_before import SettingsBefore
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
     from lakebackup_jobs.targets.records import Records
+
+
+_GRANT = "Grant these rights (kafka-acls.sh), or name another user."
 
 
 def target_of(request: RestoreRequest, reader: CatalogReader) -> Target:
@@ -72,6 +77,8 @@ class KafkaTarget(Target):
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
         there = set(self._cluster.topic_names())
+        if missing := self._missing_rights(plan, there):
+            return {"refused_because": _lacks(missing), "refused_hint": _GRANT}
         return {
             "target_topics": [
                 {
@@ -101,6 +108,8 @@ class KafkaTarget(Target):
     def prepare(self, plan: RestorePlan, restore_id: str, *, resumed: bool) -> None:
         self._restore_id = restore_id
         there = set(self._cluster.topic_names())
+        if missing := self._missing_rights(plan, there):
+            raise Denied(f"Nothing is written: {_lacks(missing)}.", hint=_GRANT)
         if not resumed:
             misfits = [why for t in plan.topics if (why := self._misfit(plan, t, there))]
             if misfits:
@@ -131,10 +140,20 @@ class KafkaTarget(Target):
                 else:
                     self._notes += self._cluster.make(self._new(t))
                     created.append(t.target)
+            if missing := self._rights.of_topics(created):
+                raise Denied(f"No record is written: {_lacks(missing)}.", hint=_GRANT)
         except LakebackupError:
             if not resumed:
                 self._undo(created, existing)
             raise
+
+    def _missing_rights(self, plan: RestorePlan, there: Collection[str]) -> Sequence[str]:
+        targets = {t.target for t in plan.topics if not self._cluster.misfit(t.target)}
+        return self._rights.missing(targets & set(there), targets - set(there))
+
+    @cached_property
+    def _rights(self) -> RestoreRights:
+        return RestoreRights(self._client)
 
     def _undo(self, created: Sequence[str], existing: Mapping[str, TopicState]) -> None:
         """Delete the topics that were made, and put the settings of the others back, before anything was
@@ -273,10 +292,8 @@ class KafkaTarget(Target):
             "finished; set it yourself if you give up the restore."
         )
 
-    def forget(self) -> None:
-        self._cluster.delete_group(group_of(self._restore_id))
-        for name in self._own_groups:
-            self._cluster.delete_group(name)
+    def forget(self) -> Sequence[str]:
+        return self._cluster.forget_groups([group_of(self._restore_id), *self._own_groups])
 
     def _settle(self, plan: RestorePlan, topic: TopicPart) -> Sequence[str]:
         """Give a topic its final settings; retention last, and only when it does not eat what was restored. A
@@ -293,3 +310,7 @@ class KafkaTarget(Target):
         if own_before is None or request.settings == "suspended":
             return notes
         return [*notes, *self._cluster.changed(topic.target, own_before, notes)]
+
+
+def _lacks(rights: Sequence[str]) -> str:
+    return f"this user lacks the right{'s' if len(rights) > 1 else ''} {', '.join(rights)}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lakebackup.errors import Refused
+from lakebackup.errors import EnvironmentProblem, Refused
 from lakebackup.rules.retention import limits_passed
 from lakebackup_jobs.kafka.admin.cluster import MIN_IN_SYNC, Cluster, Denied
+from lakebackup_jobs.kafka.admin.groups import OWN_GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -66,9 +67,7 @@ class Topics(Cluster):
         that is there, in its own words; None: it does. Nothing is changed."""
         try:
             if isinstance(topic, NewTopic):
-                replication, settings, _ = self._fitted(topic)
-                create = partial(self.check_topic, topic.name, topic.regions, replication)
-                self._accepted(lambda changes: create({**settings, **changes}))
+                self._created(topic, self.check_topic)
             else:
                 self._accepted(lambda changes: self.alter_settings(topic, put=changes, validate_only=True))
         except Refused as error:
@@ -82,11 +81,24 @@ class Topics(Cluster):
     def make(self, new: NewTopic) -> Sequence[str]:
         """Make a topic with its saved settings, and suspend what would eat old records; returns `notes`.
         Raises Refused when the cluster does not accept it."""
-        replication, settings, notes = self._fitted(new)
-        self._accepted(
-            lambda changes: self.create_topic(new.name, new.regions, replication, {**settings, **changes})
-        )
-        return notes
+        return [*self._created(new, self.create_topic), *self._fitted(new)[2]]
+
+    def _created(self, new: NewTopic, create: Callable[..., None]) -> Sequence[str]:
+        """Create a topic, or ask whether it could be. A cluster that accepts no `max.message.bytes` of the
+        topic's own gives its default, which the records may fit in; returns a note of that."""
+        replication, settings, _ = self._fitted(new)
+
+        def attempt(own: Mapping[str, str]) -> None:
+            self._accepted(lambda changes: create(new.name, new.regions, replication, {**own, **changes}))
+
+        try:
+            attempt(settings)
+        except Refused:
+            if LARGEST not in settings:
+                raise
+            attempt({name: value for name, value in settings.items() if name != LARGEST})
+            return [_capped(new.name, settings[LARGEST])]
+        return []
 
     def suspend(self, topic: str) -> None:
         """Suspend what would eat old records of a topic that is there."""
@@ -134,9 +146,9 @@ class Topics(Cluster):
         """
         if mode == "suspended":
             return [f"topic {topic} keeps its retention suspended, as asked"]
-        self._put_back(topic, saved.own, [k for k in SUSPENDED if k not in RETENTION])
-        brokers = self._brokers
-        notes, retention = [], list(RETENTION)
+        notes = self._put_back_size(topic, saved.own)
+        self._put_back(topic, saved.own, [k for k in SUSPENDED if k not in (*RETENTION, LARGEST)])
+        brokers, retention = self._brokers, list(RETENTION)
         if mode == "auto" and oldest is not None:
             for name, why in _protected(saved.own, brokers, oldest, largest).items():
                 retention.remove(name)
@@ -162,6 +174,15 @@ class Topics(Cluster):
             if state.settings.get(name) != own.get(name) and not any(f"{name}=-1" in note for note in notes)
         ]
 
+    def _put_back_size(self, topic: str, own: Mapping[str, str]) -> list[str]:
+        """Give a topic the size of records back that was saved, where this cluster accepts it."""
+        try:
+            self._put_back(topic, own, [LARGEST])
+        except Refused:
+            self._put_back(topic, {}, [LARGEST])
+            return [_capped(topic, own[LARGEST])]
+        return []
+
     def _put_back(self, topic: str, own: Mapping[str, str], names: Collection[str]) -> None:
         self.alter_settings(
             topic,
@@ -176,6 +197,21 @@ class Topics(Cluster):
             return self.retention_of_brokers()
         except Denied:
             return None
+
+    def forget_groups(self, names: Sequence[str]) -> list[str]:
+        """Delete the consumer groups of a restore that is complete; returns what a person must know where
+        that fails."""
+        for name in names:
+            try:
+                self.delete_group(name)
+            except EnvironmentProblem as error:  # as of the others
+                note = (
+                    f"the restore is complete, but its consumer group {name} stays: {error.message} It has "
+                    "no members, and brokers drop it after offsets.retention.minutes. To delete it takes "
+                    f"the right Delete on groups {OWN_GROUPS}*"
+                )
+                return [note]
+        return []
 
     def hidden(self, topics: Collection[str]) -> Sequence[str]:
         """Wait until readers of committed records see all; notes on where somebody's transaction hides it."""
@@ -193,6 +229,10 @@ class Topics(Cluster):
             for (topic, partition), end in high.items()
             if seen[topic, partition].stable < end
         ]
+
+
+def _capped(topic: str, saved: str) -> str:
+    return f"topic {topic} has this cluster's {LARGEST}: it does not accept the saved {saved}"
 
 
 def _protected(

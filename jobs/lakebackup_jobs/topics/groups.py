@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from lakebackup.errors import EnvironmentProblem, Incomplete, UsageProblem
+from lakebackup.errors import EnvironmentProblem, Incomplete, NotFound, UsageProblem
 from lakebackup.plan.topics.groups import MEANINGS, Committed, GroupPlan, choose_targets, plan_groups
 from lakebackup.plan.topics.request import only_source, target_list
 from lakebackup.requests import Request
@@ -103,6 +103,12 @@ def _plan(request: GroupsRequest, reader: CatalogReader, source: str, target: Gr
     into, unclear = choose_targets(restored, {state.scope: state.epoch for state in states}, request.maps)
     rows = reader.rows("group_moves", source=source, cluster=cluster, targets=target_list(into))
     known = {row["group_id"] for row in rows}
+    if not known and not request.groups:
+        raise NotFound(
+            "The backups hold no position of a consumer group in these topics.",
+            hint="They were taken with --groups none or by a user without the right Describe on the groups, "
+            "or no group had committed there.",
+        )
     chosen = patterns.select(request.groups, request.patterns, known, kind=patterns.GROUP)
     names = patterns.target_names(chosen, request.group_maps, kind=patterns.GROUP)
     for row in rows:

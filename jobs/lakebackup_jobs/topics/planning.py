@@ -20,7 +20,7 @@ from lakebackup_jobs.lifecycle.tasks.numbers import next_backup
 from lakebackup_jobs.topics import forks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from lakebackup.plan.partitions import RegionState, TopicState
     from lakebackup.rows.topics import Group
@@ -47,10 +47,11 @@ def plan_next(
     *,
     contents: bool = True,
 ) -> BackupPlan:
-    names, denied = _topics(request, cluster)
+    names, denied = _topics(request, cluster, _earlier(reader, "topics_of_source", "scope", source))
     topics = cluster.describe(names)
     # Before the end positions, so that no group is beyond what is backed up.
-    groups, left_out = _groups(request, backup_id, source, cluster, topics)
+    saved_before = _earlier(reader, "groups_of_source", "group_id", source)
+    groups, left_out = _groups(request, backup_id, source, cluster, topics, saved_before)
     end_ts, positions = cluster.positions(topics, request.isolation)
     regions = _with_open_since(request, end_ts, positions)
     choice, covered, fork = Choice(None, None, "differential", 1), [], None
@@ -117,8 +118,16 @@ def _with_open_since(
     return [replace(r, open_since=open_since(r)) if r in hidden else r for r in regions]
 
 
-def _topics(request: BackupRequest, cluster: Cluster) -> tuple[list[str], tuple[str, ...]]:
-    """The topics to back up, and a warning for each that this user may not read."""
+def _earlier(reader: CatalogReader | None, query: str, column: str, source: str) -> set[str]:
+    """What the backups of a source hold by name, as a query lists it."""
+    return {str(row[column]) for row in reader.rows(query, source=source)} if reader else set()
+
+
+def _topics(
+    request: BackupRequest, cluster: Cluster, earlier: Collection[str]
+) -> tuple[list[str], tuple[str, ...]]:
+    """The topics to back up, and a warning for each that this user may not read. `earlier`: the topics that
+    backups have, of which rights may hide some by now."""
     existing = cluster.topic_names()
     # A topic that may not be seen is not listed, as one that is not there.
     denied = cluster.denied(set(request.topics) - set(existing))
@@ -127,6 +136,16 @@ def _topics(request: BackupRequest, cluster: Cluster) -> tuple[list[str], tuple[
         patterns.select(named, request.patterns, existing) if named or request.patterns or not denied else []
     )
     denied |= cluster.denied(names)
+    expressions = [patterns.compile_pattern(text, kind=patterns.TOPIC) for text in request.patterns]
+    absent = {
+        name
+        for name in set(earlier) - set(existing)
+        if not patterns.is_internal(name) and any(e.fullmatch(name) for e in expressions)
+    }
+    denied |= {
+        name: f"an earlier backup has it, and {why}; or it was deleted"
+        for name, why in cluster.denied(absent).items()
+    }
     left_out = tuple(f"topic {name} is left out: {why}" for name, why in sorted(denied.items()))
     names = [name for name in names if name not in denied]
     if denied and not names:
@@ -134,19 +153,28 @@ def _topics(request: BackupRequest, cluster: Cluster) -> tuple[list[str], tuple[
             f"There is nothing that this user may back up: {'; '.join(left_out)}.",
             hint="Give this user the rights Describe, DescribeConfigs and Read on the topics.",
         )
-    if request.groups == "all" and OFFSETS_TOPIC in existing and not cluster.denied([OFFSETS_TOPIC]):
-        names = sorted({*names, OFFSETS_TOPIC})
+    if request.groups == "all":
+        if why := cluster.denied([OFFSETS_TOPIC]).get(OFFSETS_TOPIC):
+            left_out += (f"topic {OFFSETS_TOPIC} is left out: {why}",)
+        elif OFFSETS_TOPIC in existing:
+            names = sorted({*names, OFFSETS_TOPIC})
     return names, left_out
 
 
 def _groups(
-    request: BackupRequest, backup_id: str, source: str, cluster: Groups, topics: Sequence[TopicState]
+    request: BackupRequest,
+    backup_id: str,
+    source: str,
+    cluster: Groups,
+    topics: Sequence[TopicState],
+    earlier: Collection[str],
 ) -> tuple[tuple[Group, ...], tuple[str, ...]]:
-    """Rows of the groups of some topics, and a warning for each group that cannot be read."""
+    """Rows of the groups of some topics, and a warning for each group that cannot be read. `earlier`: the
+    groups that backups have, of which rights may hide some by now."""
     if request.groups == "none":
         return (), ()
     ts = time.time_ns() // 1_000_000
-    read = cluster.read()
+    read = cluster.read(earlier=earlier)
     rows = group_rows(
         backup_id=backup_id,
         source=source,
@@ -162,4 +190,9 @@ def _groups(
     return rows, (
         *(f"consumer group {name} is not saved: {why}" for name, why in sorted(read.denied.items())),
         *(f"group {name} is not saved: {share}" for name in read.share_groups),
+        *(
+            [f"consumer groups are not saved that this user may not describe: {read.hidden}"]
+            if read.hidden
+            else []
+        ),
     )

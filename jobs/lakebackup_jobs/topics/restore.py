@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import LakebackupError, NotFound
+from lakebackup.errors import Incomplete, LakebackupError, NotFound
 from lakebackup.plan.topics import saved
 from lakebackup.plan.topics.request import (
     RestoreRequest,
@@ -29,8 +29,9 @@ from lakebackup.plan.topics.restore import RestorePlan, TopicPart, refusal, requ
 from lakebackup.rules import layout
 from lakebackup.rules.times import format_ts
 from lakebackup.storage.nesting import require_outside
-from lakebackup.store.roots import Roots, destination_id
+from lakebackup.store.roots import destination_id
 from lakebackup.store.translations import publish
+from lakebackup_jobs.kafka.admin.cluster import Denied
 from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.lifecycle.planning import planned
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebackup.plan.topics.groups import GroupPlan
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.targets import Target
@@ -157,7 +157,7 @@ def _carry_out(
     refuse_pruned_meanwhile(work, made.source, reader)
     if request.records:
         made = select.stage(scratch.storage, restore_id) if select else made
-        roots = Roots({**roots.uris, destination_id(scratch.storage): scratch.storage.uri})
+        roots = roots.including(destination_id(scratch.storage), scratch.storage.uri)
     splits = write_splits(scratch.storage, made, layout.restore_folder(restore_id))
     reporter.start(made.entries, made.bytes, "restore")
     from lakebackup_jobs.targets.records import Records
@@ -168,24 +168,24 @@ def _carry_out(
     reporter.wait("publishing")
     notes = target.finish(made)
     publish(writer, restore_id)
-    groups = _move_groups(request, made, reporter) if request.groups else None
+    groups, shortfall = _move_groups(request, made, reporter) if request.groups else ({}, None)
     log.finish(outcomes)
-    target.forget()
+    leftovers = target.forget()
     splits.clear()
-    for note in notes:
+    for note in (*notes, *leftovers):
         reporter.warning(note)
     result = work.timed(
         {
             "restore_id": restore_id,
             "resumed": resumed is not None,
             **_summary(made),
-            **({"outcomes": groups[0]["outcomes"], "groups": groups[0]["groups"]} if groups else {}),
+            **groups,
             "entries": sum(o.entries for o in outcomes),
         }
     )
-    if groups and groups[1].failed:
+    if shortfall:
         reporter.result(result)
-        raise short_of(groups[1])
+        raise shortfall
     return result
 
 
@@ -216,8 +216,9 @@ def _resumed_plan(
 
 def _move_groups(
     request: RestoreRequest, made: RestorePlan, reporter: Reporter
-) -> tuple[dict[str, Any], GroupPlan] | None:
-    """Set the groups to their offsets at the time that the topics are restored to."""
+) -> tuple[dict[str, Any], Incomplete | None]:
+    """Set the groups to their offsets at the time that the topics are restored to; returns what became of
+    them, and the error to end with where some could not be set."""
     asked = GroupsRequest(
         destination=request.destination,
         catalog=request.catalog,
@@ -229,10 +230,12 @@ def _move_groups(
         kafka=request.kafka,
     )
     try:
-        return move(asked, reporter)
-    except NotFound as error:  # no reason to take the records back
-        reporter.warning(error.message)
-        return None
+        moved, plan = move(asked, reporter)
+    except (NotFound, Denied) as error:  # no reason to take the records back
+        return {}, Incomplete(
+            f"The records are restored, and no consumer group is: {error.message}", hint=error.hint
+        )
+    return {name: moved[name] for name in ("outcomes", "groups")}, short_of(plan) if plan.failed else None
 
 
 def _summary(made: RestorePlan) -> dict[str, Any]:
@@ -269,7 +272,8 @@ def _refused(request: RestoreRequest, made: RestorePlan, described: Mapping[str,
     places = [described, *described.get("target_topics", ())]
     misfits = [place["refused_because"] for place in places if place.get("refused_because")]
     if misfits:
-        return {"refused": "; ".join(misfits) + ".", "hint": "Restore into another place."}
+        hint = described.get("refused_hint", "Restore into another place.")
+        return {"refused": "; ".join(misfits) + ".", "hint": hint}
     return {}
 
 

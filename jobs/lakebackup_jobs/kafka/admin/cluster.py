@@ -29,10 +29,12 @@ from tenacity import (
     wait_fixed,
 )
 
-from lakebackup.errors import EnvironmentProblem, NotFound, Refused
+from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
 from lakebackup.plan.partitions import RegionState, TopicState
+from lakebackup.rules.kafka_properties import require_usable
 from lakebackup_jobs.kafka.admin.committed import Ends
 from lakebackup_jobs.kafka.admin.problems import fatal_event, problem
+from lakebackup_jobs.kafka.admin.tls import tls_problem
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
 
 if TYPE_CHECKING:
@@ -79,8 +81,19 @@ _AT_BROKER = {
     "cleanup.policy": (("log.cleanup.policy", None),),
 }
 _CHECK = "Check --bootstrap-server, the credentials and the ACLs, and that a broker is up."
+_TLS = "Check security.protocol, ssl.ca.location and the other ssl.* settings, and the broker's certificate."
+_RIGHTS_HINT = "Give this user the rights that are missing, or name another user."
 # What a backup does with a topic, beside describing it.
 _RIGHTS = {"Read": AclOperation.READ, "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS}
+#: What brokers answer a user who lacks a right on the resource.
+DENIALS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
 # While a leader or a coordinator begins its work, or when one was lost.
 _PASSING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -141,7 +154,8 @@ class Cluster:
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
-        self._servers = config.get("bootstrap.servers", "")
+        require_usable(config)
+        self._servers, self._config = config.get("bootstrap.servers", ""), config
         self._events: list[KafkaError] = []
         self._connected = False
         self._id = ""
@@ -155,7 +169,7 @@ class Cluster:
         try:
             self._admin = AdminClient(quiet)
         except KafkaException as error:
-            raise EnvironmentProblem(
+            raise UsageProblem(
                 f"The Kafka client refuses its configuration: {error.args[0].str()}",
                 hint="Check the [kafka] table, --kafka-config and LAKEBACKUP_KAFKA__* settings.",
             ) from None
@@ -487,11 +501,10 @@ class Cluster:
             return Passing(
                 f"Kafka at {self._servers} could not {doing}: {reason.str()}", hint="Run it again."
             )
-        if reason.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
-            return Denied(
-                f"Kafka at {self._servers} does not allow this user to {doing}.",
-                hint="Give this user the rights Describe, DescribeConfigs and Read, or name another user.",
-            )
+        if reason.code() in DENIALS:
+            return Denied(f"Kafka at {self._servers} does not allow this user to {doing}.", hint=_RIGHTS_HINT)
+        if wrong := tls_problem(self._config):
+            return EnvironmentProblem(f"Kafka could not {doing}: {wrong}.", hint=_TLS)
         what = f"Kafka at {self._servers} could not {doing}: {reason.str()}"
         if reason.code() in _NO_ANSWER:
             what = f"No broker answers at {self._servers}: could not {doing} ({reason.str()})"

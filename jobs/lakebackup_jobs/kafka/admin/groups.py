@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import warnings
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -42,11 +43,14 @@ _HAS_MEMBERS = (
 @dataclass(frozen=True, slots=True)
 class GroupsRead:
     """What could be read, sorted by group; `denied` maps a group that could not be to the broker's words.
-    `share_groups`: those whose positions no client can read."""
+    `share_groups`: those whose positions no client can read. `hidden`: why there may be others that the
+    brokers leave out of their lists; None: there are none.
+    """
 
     groups: tuple[GroupState, ...]
     denied: Mapping[str, str]
     share_groups: tuple[str, ...] = ()
+    hidden: str | None = None
 
 
 class Groups(Cluster):
@@ -57,6 +61,7 @@ class Groups(Cluster):
         """Every group, sorted, of whatever protocol; those of our own restores left out."""
         answer = self._wait(self._admin.list_consumer_groups(), "list the consumer groups")
         for error in answer.errors:  # of one broker; its groups would be missing without a word
+            error = error if isinstance(error, KafkaException) else KafkaException(error)
             raise self._unreachable("list the consumer groups", error)
         names = {group.group_id for group in answer.valid} | self._listed()
         return sorted(name for name in names if not name.startswith(OWN_GROUPS))
@@ -72,15 +77,20 @@ class Groups(Cluster):
             raise self._unreachable("list the groups", error) from None
 
     @patiently
-    def read(self, names: Collection[str] | None = None) -> GroupsRead:
+    def read(self, names: Collection[str] | None = None, earlier: Collection[str] = ()) -> GroupsRead:
         """State and committed offsets of `names` (of all: None). A group that is not there is left out.
 
+        `earlier`: groups that there were. Those that lists leave out by now, since this user may not describe
+        them, are denied.
         Offsets of open transactions do not show: what was committed before counts.
         """
         ordered = self.names() if names is None else sorted(names)
-        if not ordered:
-            return GroupsRead((), {})
+        hidden = self._hidden() if names is None else None
         denied: dict[str, str] = {}
+        if absent := sorted(set(earlier) - set(ordered)):
+            self._asked(self._admin.describe_consumer_groups(absent), "describe consumer group", denied)
+        if not ordered:
+            return GroupsRead((), denied, hidden=hidden)
         described = self._asked(
             self._admin.describe_consumer_groups(ordered), "describe consumer group", denied
         )
@@ -104,7 +114,16 @@ class Groups(Cluster):
         # does not know; of those only streams groups commit offsets.
         groups = tuple(g for g in states if g.offsets or g.state != "dead")
         strange = {g.group_id for g in states} - {g.group_id for g in groups} if names is None else set()
-        return GroupsRead(groups, denied, tuple(sorted(strange & self._listed())) if strange else ())
+        unreadable = tuple(sorted(strange & self._listed())) if strange else ()
+        return GroupsRead(groups, denied, unreadable, hidden)
+
+    def _hidden(self) -> str | None:
+        """The broker's words where this user may not describe any group: lists then leave out those groups,
+        and say nothing. A group that nobody has tells."""
+        denied: dict[str, str] = {}
+        name = f"lakebackup-probe-{secrets.token_hex(8)}"
+        self._asked(self._admin.describe_consumer_groups([name]), "describe consumer group", denied)
+        return denied.get(name)
 
     def alter(self, offsets: Mapping[str, Sequence[Committed]]) -> set[str]:
         """Commit offsets for groups, which are created where they are missing; returns those with members.

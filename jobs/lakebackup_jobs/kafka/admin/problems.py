@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
 
@@ -20,6 +21,8 @@ UNKNOWN_TOPIC = frozenset({3, -188, -190, 100})
 # Reported by the client itself, not by a broker.
 _UNKNOWN_HERE = frozenset({-188, -190})
 ANSWER_S = 5.0
+#: A broker that has just come up may not know all topics for a moment.
+GONE_S = 3.0
 _AUTHENTICATION = frozenset({-169, 58, -181})
 #: Records that an abort threw away: a consequence, never a cause.
 CONSEQUENCES = frozenset({-151, -152})
@@ -96,6 +99,29 @@ def unknown(config: Mapping[str, str], code: int, text: str, where: str) -> Lake
                 hint="Nothing of this run is visible. Run it again when the brokers are back.",
             )
     return problem(code, text, where)
+
+
+def partition_missing(config: Mapping[str, str], topic: str, partition: int) -> bool:
+    """Whether brokers answer, and go on to answer for GONE_S, that a partition is not there.
+
+    While brokers are restarted none answers, and clients report unknown partitions by themselves.
+    """
+    admin = AdminClient({**config, "log_level": 0})
+
+    def missing() -> bool:
+        try:
+            topics = admin.list_topics(timeout=ANSWER_S).topics
+        except KafkaException:
+            return False
+        return topic not in topics or partition not in topics[topic].partitions
+
+    waiting = Retrying(
+        retry=retry_if_result(bool),
+        wait=wait_fixed(0.5),
+        stop=stop_after_delay(GONE_S),
+        retry_error_callback=lambda _: True,
+    )
+    return bool(waiting(missing))
 
 
 def stalled(seconds: float, last: tuple[int, str] | None, where: str) -> LakebackupError:

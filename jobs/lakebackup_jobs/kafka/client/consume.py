@@ -23,9 +23,9 @@ from lakebackup_jobs.kafka.admin.problems import (
     PASSING,
     UNKNOWN_TOPIC,
     fatal_event,
+    partition_missing,
     problem,
     stalled,
-    unknown,
 )
 from lakebackup_jobs.kafka.client import librdkafka
 from lakebackup_jobs.kafka.client.librdkafka import PATIENCE, READING, READING_TUNING
@@ -247,15 +247,20 @@ class Reader:
         code = self._library.rd_kafka_query_watermark_offsets(
             self._handle, topic.encode(), partition, low, high, 1000
         )
-        if code in UNKNOWN_TOPIC:
-            raise unknown(self._config, code, self._library.rd_kafka_err2str(code).decode(), where)
+        if code in UNKNOWN_TOPIC and partition_missing(self._config, topic, partition):
+            raise problem(code, self._library.rd_kafka_err2str(code).decode(), where)
 
     def _refuse(self, address: int, topic: str, partition: int, offset: int) -> None:
         code = librdkafka.Message.from_address(address).err
         text = (self._library.rd_kafka_message_errstr(address) or b"").decode(errors="replace")
-        self._word = (code, text)
-        if code not in PASSING:
-            raise unknown(self._config, code, text, f"{topic}[{partition}] at offset {offset}")
+        if code in UNKNOWN_TOPIC:
+            if not partition_missing(self._config, topic, partition):
+                return  # the client reads on when the brokers are back
+        else:
+            self._word = (code, text)
+            if code in PASSING:
+                return
+        raise problem(code, text, f"{topic}[{partition}] at offset {offset}")
 
 
 def _not_text(topic: str, partition: int, offset: int) -> Refused:

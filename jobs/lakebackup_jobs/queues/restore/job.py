@@ -133,9 +133,9 @@ class _Run:
         summary.publish(self.work.reader(), writer, state, made, done)
         self._folder.finish()
         log.finish(outcomes)
-        self._topics.delete_group(state.group)
+        leftovers = self._topics.forget_groups([state.group])
         state.clear()
-        for note in notes:
+        for note in (*notes, *leftovers):
             self.reporter.warning(note)
         return self.work.timed(
             {

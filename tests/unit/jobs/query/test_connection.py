@@ -236,3 +236,15 @@ def _with_absent_spark(made: MadeBackups, reasons: list[NeedsSpark]) -> Connecti
         raise EnvironmentProblem("No Java found.", hint="Install a JDK.")
 
     return Connection(lakebackup.connect(str(made.folder)).settings, fallback=session)
+
+
+def test_a_restore_takes_the_names_of_properties_that_java_has(made: MadeBackups) -> None:
+    """They are refused or translated as those of a file are, before anything is connected to."""
+    stores = {"security.protocol": "SSL", "ssl.truststore.location": "/trust.jks"}
+    with lakebackup.connect(str(made.folder)) as con:
+        with pytest.raises(UsageProblem, match="reads no truststore of the type JKS"):
+            con.plan_restore("orders", to="kafka://localhost:1", kafka=stores)
+        pem = {**stores, "ssl.truststore.type": "PEM"}
+        request = con._request(("orders",), "kafka://localhost:1", {"kafka": pem}, dry_run=True)
+    assert request.kafka["ssl.ca.location"] == "/trust.jks"
+    assert "ssl.truststore.location" not in request.kafka

@@ -184,10 +184,11 @@ def test_a_cluster_that_limits_the_size_of_records_takes_the_topic_without_it() 
     topics.make(NewTopic("t", 1, 1, {}))
     assert "max.message.bytes" not in topics.topics["t"][1]
     assert topics.topics["t"][1]["retention.ms"] == "-1"
-    assert (
-        topics.refusal(NewTopic("t", 1, 1, {"max.message.bytes": "2000000"}))
-        == "The policy allows records of 1 MB"
-    )
+    large = NewTopic("large", 1, 1, {"max.message.bytes": "2000000"})
+    assert topics.refusal(large) is None
+    (note,) = topics.make(large)
+    assert "max.message.bytes: it does not accept the saved 2000000" in note
+    assert "max.message.bytes" not in topics.topics["large"][1]
     assert topics.refusal(NewTopic("bad", 1, 1, {})) == "The name is bad"
 
 
