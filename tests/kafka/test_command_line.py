@@ -21,6 +21,7 @@ import pytest
 from tests.support import kafka_truth as truth
 from tests.support.command_line import Commands
 from tests.support.kafka_truth import Record
+from tests.support.private import private_file
 
 from lakebackup_jobs.cli import main
 
@@ -87,9 +88,9 @@ def shop(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathF
     name = f"shop-{folder.name}-{os.getpid()}"
     truth.create_topic(broker.bootstrap, name, 2, retention_ms="-1")
     truth.produce(broker.bootstrap, name, ROWS)
-    properties = folder / "client.properties"
     # Not asked for by this broker, so the client takes it along and the run goes through.
-    properties.write_text(f"bootstrap.servers={broker.bootstrap}\nsasl.password={SECRET}\n")
+    client = f"bootstrap.servers={broker.bootstrap}\nsasl.password={SECRET}\n"
+    properties = private_file(folder / "client.properties", client.encode())
     done = run(
         spark, "backup", "topics", name, "--repo", folder / "backups", "--kafka-config", properties, "--json",
         "--note", "the first", "--groups", "none",  # other tests' groups live on the same broker
@@ -239,3 +240,18 @@ def test_a_secret_on_the_command_line_is_refused(cli: Commands, tmp_path: Path) 
     )  # fmt: skip
     assert (code, out) == (2, "")
     assert SECRET not in err
+
+
+def test_a_first_backup_and_its_restore_need_no_java(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    commands, repo = Commands(capsys), ("--repo", str(tmp_path / "new"))
+    broker = ("--bootstrap-server", shop.bootstrap, "--groups", "none")
+    code, _, err = commands.run("backup", "topics", shop.topic, *broker, *repo)
+    assert code == 0, err
+    code, out, err = commands.run("sql", "SELECT runner, entries FROM backups", "--json", *repo)
+    assert (code, lists(out)) == (0, [{"runner": "local", "entries": len(ROWS)}]), err
+    code, _, err = commands.run("restore", "topics", shop.topic, "--to", f"dir:{tmp_path}/out", *repo)
+    assert code == 0, err

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import LakebackupError, UsageProblem
 from lakebackup.store.caller import calling
 from lakebackup_jobs.cli.extras import missing
-from lakebackup_jobs.cli.interrupt import end_spark, interruptible
+from lakebackup_jobs.cli.interrupt import EXIT_CODES, end_spark, interruptible
 from lakebackup_jobs.cli.interrupt import message as interruption
 from lakebackup_jobs.cli.output.errors import report, report_text
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-INTERRUPTED = 130
 # Before numpy is loaded, which else starts threads for computations that are not made here.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -40,7 +39,7 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
     with interruptible() as interrupted:
         try:
             code = _run(arguments, spark)
-            if code != INTERRUPTED:
+            if code not in EXIT_CODES:
                 return code
         except KeyboardInterrupt:
             pass
@@ -48,7 +47,9 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
             if not interrupted:
                 return report(error, as_json=as_json, debug=debug)
         except Exception as error:  # noqa: BLE001 - whatever it is, its exit code is 1
-            problem = missing(error) if isinstance(error, ModuleNotFoundError) else None
+            problem = (
+                missing(error) if isinstance(error, ModuleNotFoundError) else _lost_jvm() or _of_spark(error)
+            )
             if problem and not interrupted:
                 return report(problem, as_json=as_json, debug=debug)
             if not interrupted:
@@ -58,19 +59,45 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
                 )
                 return report_text(error, 1, "Unexpected", message, hint, as_json=as_json, debug=debug)
         message = interruption(arguments)
-        report_text(None, INTERRUPTED, "Interrupted", message, "", as_json=as_json, debug=debug)
+        code = interrupted.exit_code
+        report_text(None, code, "Interrupted", message, "", as_json=as_json, debug=debug)
         if spark is None:
             end_spark()
-    return INTERRUPTED
+    return code
+
+
+def _lost_jvm() -> LakebackupError | None:
+    """The error to report where the JVM died in the middle of a call; None: it did not."""
+    jvm = sys.modules.get("lakebackup_jobs.runtime.java.jvm")
+    return jvm.lost() if jvm is not None else None
+
+
+def _of_spark(error: Exception) -> LakebackupError | None:
+    """The error to report where Spark could not reach its object storage; None: it is something else."""
+    if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
+        return None
+    from lakebackup.storage import s3a
+
+    return s3a.problem_in(str(error))
 
 
 def command() -> None:
     """`lakebackup` as a process. Python does not take its objects apart at the end, which takes 70 ms."""
+    _require_utf8()
     leaving = _Leaving()
     # The first that is registered is called last, when threads, clients and databases have ended.
     atexit.register(leaving.leave)
     leaving.code = main()
     sys.exit(leaving.code)
+
+
+def _require_utf8() -> None:
+    """Begin anew in UTF-8 where the locale has 8 bits: there the names of files would be other ones in the
+    catalog, and come back as such."""
+    if sys.getfilesystemencoding() == "utf-8" or sys.flags.utf8_mode:
+        return
+    os.environ["PYTHONUTF8"] = "1"  # for processes that this one starts, too
+    os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the same command
 
 
 class _Leaving:

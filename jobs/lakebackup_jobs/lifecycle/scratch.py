@@ -1,16 +1,19 @@
-"""Where restores and checks write while they run: the destination, or a temporary folder if it is read-only.
+"""Where restores and checks write while they run: the destination, or a temporary folder if it is read-only
+or nearly full.
 
 In the second case a run takes no lease and leaves no row in the catalog.
 """
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem
+from lakebackup.sql_engine.delta.log import folder_of
 from lakebackup.storage import open_storage
 from lakebackup.store.writer import CatalogWriter
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from lakebackup.store.lease import Lease
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
+# Bytes that a restore needs in the destination to be recorded there.
+_RESERVE = 1 << 20
 _NO_LEASE = "no lease could be taken: a prune may delete what is read, and this run is not recorded"
 
 
@@ -88,7 +93,21 @@ def findings(work: Workspace) -> Iterator[tuple[CatalogWriter, bool]]:
         yield writer, False
 
 
+def _require_room(storage: Storage) -> None:
+    """EnvironmentProblem for a folder whose disk has less free than the rows and the plan of a restore take.
+
+    Without this it fails in the middle.
+    """
+    folder = folder_of(storage.uri)
+    if folder is None:
+        return
+    free = shutil.disk_usage(folder).free
+    if free < _RESERVE:
+        raise EnvironmentProblem(f"The disk of {folder} has {free // 1024:,} KiB free.")
+
+
 def _acquire(work: Workspace, name: str) -> Lease:
+    _require_room(work.storage)
     held = work.lease(name)
     try:
         if work.has_catalog_elsewhere:  # may be read-only although the destination is writable

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import typer
 
 from lakebackup.errors import Incomplete, UsageProblem, error_of
+from lakebackup.store.trust import HINT, Unapproved
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import switch
 from lakebackup_jobs.cli.verb import Call, verb
@@ -45,10 +46,14 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
         call.report.note("No backup is due.") if run else typer.echo("No backup is due.")
     rows = [asdict(one) | {"command": shlex.join(one.command)} for one in backups]
     call.report.result({"due": rows})
+    unapproved = list(dict.fromkeys(one.unapproved for one in backups if one.unapproved))
+    for text in unapproved:
+        call.warn(text)
     if not run:
-        _require_good([], unreadable)
+        _require_good([], unreadable, unapproved)
         return
-    from lakebackup_jobs.cli import INTERRUPTED, main
+    from lakebackup_jobs.cli import main
+    from lakebackup_jobs.cli.interrupt import EXIT_CODES
 
     shared = ["--repo", where, *call.passed_on("repo", "source", *_KAFKA)]
     kafka = call.passed_on(*(name for name in call.flags if name not in _KAFKA))
@@ -56,24 +61,32 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
     def taken(words: Sequence[str]) -> int:
         reads_kafka = words[:2] in (("backup", "topics"), ("backup", "queue"))
         code = main([*words, *shared, *(kafka if reads_kafka else ())], call.session)
-        if code == INTERRUPTED:
-            raise KeyboardInterrupt  # Ctrl-C means all that is due
+        if code in EXIT_CODES:
+            raise KeyboardInterrupt  # the signal means all that is due
         return code
 
-    codes = [(one.source, taken(one.command)) for one in backups]
-    _require_good([(source, code) for source, code in codes if code], unreadable)
+    codes = [(one.source, taken(one.command)) for one in backups if not one.unapproved]
+    _require_good([(source, code) for source, code in codes if code], unreadable, unapproved)
 
 
-def _require_good(failed: Sequence[tuple[str, int]], unreadable: Sequence[UsageProblem]) -> None:
-    """Raise for runs that failed, by their sources and exit codes, and for policies that cannot be read.
+def _require_good(
+    failed: Sequence[tuple[str, int]], unreadable: Sequence[UsageProblem], unapproved: Sequence[str]
+) -> None:
+    """Raise for runs that failed, by their sources and exit codes, for policies that cannot be read, and for
+    those that were not approved here.
 
     Raises Incomplete, or the error of their exit code when all have the same: a scheduler knows what is busy.
     """
     codes = {code for _, code in failed} | {problem.exit_code for problem in unreadable}
+    codes |= {Unapproved.exit_code} if unapproved else set()
     if not codes:
         return
     names = ", ".join(source for source, _ in failed)
     texts = [f"What was due of {names} failed."] if failed else []
-    hint = unreadable[0].hint if unreadable else "See the errors above. Backups stay due."
+    texts += [f"{len(unapproved)} policies were not approved here: what they schedule was not run."] * bool(
+        unapproved
+    )
+    hint = HINT if unapproved else "See the errors above. Backups stay due."
+    hint = unreadable[0].hint if unreadable else hint
     error = error_of(codes.pop()) if len(codes) == 1 else Incomplete
     raise error("\n".join([*texts, *dict.fromkeys(problem.message for problem in unreadable)]), hint=hint)

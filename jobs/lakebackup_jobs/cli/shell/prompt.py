@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from contextlib import contextmanager, suppress
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import typer
 from prompt_toolkit import PromptSession
@@ -20,12 +18,14 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
 from lakebackup.errors import LakebackupError
+from lakebackup.storage.private import state_folder
 from lakebackup_jobs.cli.output.errors import report
 from lakebackup_jobs.cli.shell.shell import COMMANDS, Left, Mode
 from lakebackup_jobs.cli.shell.statements import is_command, is_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from types import FrameType
 
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
@@ -144,8 +144,10 @@ def _columns(text: str) -> list[str]:
 def _history() -> History:
     """What was typed before, in the user's state folder, for the user alone; in memory where that cannot
     be."""
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    path = Path(base) / "lakebackup" / "sql_history"
+    folder = state_folder()
+    if folder is None:
+        return InMemoryHistory()
+    path = folder / "sql_history"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
@@ -157,9 +159,19 @@ def _history() -> History:
 @contextmanager
 def _every_interrupt_raises() -> Iterator[None]:
     """Ctrl-C ends a statement, however often: the command's own handler would end the process the second
-    time."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    time. SIGTERM and SIGHUP end the shell, which holds no lease."""
+    handlers: dict[int, Callable[[int, FrameType | None], Any] | signal.Handlers] = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {
+        number: signal.signal(number, handler)
+        for number, handler in handlers.items()
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

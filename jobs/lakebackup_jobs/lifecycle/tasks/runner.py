@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakebackup.requests import LOCAL_BELOW
 from lakebackup_jobs.runtime.java import jvm
+from lakebackup_jobs.runtime.java.home import is_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,12 +38,14 @@ def choose(asked: RunRequest, size: int | None, *, session: SparkSession | None)
     """The runner of a backup of `size` bytes of records; None: it is a full, or nobody knows.
 
     `auto` is Spark where it is there already (`session`, a Spark Connect server, spark-submit).
+    Without a Java to start Spark with it is threads of this process.
     """
     if asked.runner == "local":
         return "local"
-    if not by_size(asked, session) or size is None or size > asked.local_below:
+    if not by_size(asked, session):
         return "spark"
-    return "local"
+    is_little = size is not None and size <= asked.local_below
+    return "local" if is_little or not is_installed() else "spark"
 
 
 def by_size(asked: RunRequest, session: SparkSession | None) -> bool:

@@ -51,6 +51,15 @@ def java_home(env: Mapping[str, str] | None = None) -> Path:
     return _checked(program, asked.stdout + asked.stderr)
 
 
+def is_installed() -> bool:
+    """Whether there is a Java that can start Spark."""
+    try:
+        java_home()
+    except EnvironmentProblem:
+        return False
+    return True
+
+
 def _version_of(home: Path) -> int:
     """What the file `release` of a Java says, which is quicker than to run it; 0 where there is none."""
     with suppress(OSError):

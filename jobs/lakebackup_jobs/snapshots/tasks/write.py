@@ -48,6 +48,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FOLDERS = 64
 _OBJECT = attrgetter("destination", "path")
 _CHUNK = 1 << 20
+# So many zero bytes become a hole: a block of most file systems.
+_BLOCK = 4 << 10
+_ZEROS = bytes(_BLOCK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,10 +283,29 @@ def _copy(handle: int, file: File, chunks: Iterator[memoryview]) -> None:
     for chunk in chunks:
         sha256.update(chunk)
         size += len(chunk)
-        while chunk:
-            chunk = chunk[os.write(handle, chunk) :]
+        _write_sparse(handle, chunk)
+    os.ftruncate(handle, size)  # where it ends in a hole
     if sha256.hexdigest() != file.sha256:
         raise Damaged(f"its bytes at {file.position} of {file.path} are not as they were written (sha256)")
+
+
+def _write_sparse(handle: int, chunk: memoryview) -> None:
+    """Write a chunk where the file stands, with holes for its blocks of zeros: a disk image is as small again
+    as it was."""
+    start = 0
+    while start < len(chunk):
+        end = start
+        while bytes(chunk[end : end + _BLOCK]) == _ZEROS:
+            end += _BLOCK
+        if end > start:
+            os.lseek(handle, end - start, os.SEEK_CUR)
+            start = end
+        while end < len(chunk) and bytes(chunk[end : end + _BLOCK]) != _ZEROS:
+            end += _BLOCK
+        data = chunk[start:end]
+        start = min(end, len(chunk))
+        while data:
+            data = data[os.write(handle, data) :]
 
 
 def _sync_file_system(handle: int) -> None:

@@ -20,7 +20,7 @@ from tests.support.kafka_truth import Record
 from lakebackup import config, errors
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main, reference
-from lakebackup_jobs.cli.interrupt import stopped_by_signals
+from lakebackup_jobs.cli.interrupt import interruptible, stopped_by_signals
 from lakebackup_jobs.cli.verb import Call
 from lakebackup_jobs.runtime import session
 
@@ -125,6 +125,50 @@ def test_errors_that_follow_ctrl_c_are_the_interruption(
 
 
 @pytest.mark.usefixtures("_own_signals")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_other_signals_end_a_command_as_ctrl_c_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: signal.Signals, code: int
+) -> None:
+    monkeypatch.setattr("lakebackup_jobs.cli.end_spark", lambda: None)
+    monkeypatch.setattr(config, "load", lambda *_, **__: signal.raise_signal(number))
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        assert main(["config"]) == code
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+    assert capsys.readouterr().err == "error: Interrupted.\n"
+
+
+@pytest.mark.usefixtures("_own_signals")
+def test_a_signal_to_a_command_within_a_command_ends_both_with_its_code() -> None:
+    with interruptible() as outer:
+        with pytest.raises(KeyboardInterrupt), interruptible():
+            signal.raise_signal(signal.SIGTERM)
+        assert outer.exit_code == 143
+
+
+@pytest.mark.usefixtures("_own_signals")
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGHUP])
+def test_a_manager_that_asks_twice_cuts_no_clean_up_off(second: signal.Signals) -> None:
+    with interruptible() as interrupted:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(second)
+    assert interrupted.exit_code == 143
+
+
+def test_a_signal_that_the_process_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible() as interrupted:
+            signal.raise_signal(signal.SIGHUP)
+        assert not interrupted
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("_own_signals")
 def test_a_signal_lets_work_come_to_its_end_and_a_second_does_not() -> None:
     stop = threading.Event()
     with stopped_by_signals(stop):
@@ -203,7 +247,7 @@ FOLLOW = [*TOPICS, "a", "--repo", "x", "--bootstrap-server", "h:1", "--follow"]
 def test_flags_that_make_no_sense(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str, hint: str
 ) -> None:
-    (folder / "empty").touch()
+    (folder / "empty").touch(mode=0o600)
     code = main([*arguments, "--json"])
     shown = capsys.readouterr()
     told = json.loads(shown.err)
@@ -403,7 +447,8 @@ def test_exit_codes_are_documented() -> None:
     kinds = [k for k in errors.LakebackupError.__subclasses__() if k.__module__ == errors.__name__]
     own = {kind.exit_code: str(kind.__doc__) for kind in kinds}
     fixed = {0: "done", 1: "unexpected failure: a defect, please report it"}
-    codes = {**fixed, **own, 130: "interrupted"}
+    signals = {129: "SIGHUP", 130: "Ctrl-C (SIGINT)", 143: "SIGTERM"}
+    codes = {**fixed, **own, **{code: f"interrupted by {name}" for code, name in signals.items()}}
     rows = "".join(f"| {code} | {meaning} |\n" for code, meaning in codes.items())
     assert f"| code | meaning |\n| --- | --- |\n{rows}\n" in (ROOT / "docs/exit-codes.md").read_text()
 

@@ -45,6 +45,14 @@ def test_a_small_increment_runs_here(
     assert runner.choose(RunRequest("d", **asked), size, session=session) == found
 
 
+@pytest.mark.parametrize("size", [None, 1 << 40])
+def test_where_there_is_no_java_tasks_run_here(size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    assert runner.choose(RunRequest("d"), size, session=None) == "local"
+    assert runner.choose(RunRequest("d", runner="spark"), size, session=None) == "spark"
+
+
 def test_a_cluster_that_runs_the_command_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jvm, "SUBMITTED", True)
     assert runner.choose(RunRequest("d"), 0, session=None) == "spark"

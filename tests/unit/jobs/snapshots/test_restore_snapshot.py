@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.support.command_line import quiet
-from tests.support.disks import read_only
+from tests.support.disks import fill, read_only, small_disk
 from tests.support.given_snapshots import Given, GivenSnapshots
 from tests.support.rows import filled
 
@@ -122,6 +123,20 @@ def test_a_destination_that_is_read_only_is_restored(made: GivenSnapshots, tmp_p
     assert there(tmp_path / "out") == expected(SNAPSHOTS[-1])
     assert "warning: no lease could be taken" in said.getvalue()
     assert made.reader().select("SELECT * FROM restores").read_all().num_rows == 0
+
+
+@pytest.mark.parametrize("free", [8 << 10, 32 << 10])
+def test_a_destination_that_is_nearly_full_is_restored(
+    made: GivenSnapshots, tmp_path: Path, free: int
+) -> None:
+    """Room for the lease is none for the rows: the restore failed in the middle."""
+    said = io.StringIO()
+    with small_disk(tmp_path, "16m") as disk:
+        shutil.copytree(made.folder, disk / "backups")
+        fill(disk / "filler", free)
+        run(SnapshotRestoreRequest(str(disk / "backups"), str(tmp_path / "out")), reporter=quiet(said))
+    assert there(tmp_path / "out") == expected(SNAPSHOTS[-1])
+    assert "KiB free" in said.getvalue()
 
 
 def test_what_is_no_file_is_damaged_and_the_rest_is_restored(made: GivenSnapshots, tmp_path: Path) -> None:

@@ -73,6 +73,22 @@ def test_a_file_has_its_bytes_time_and_permissions(out: Path) -> None:
     assert not list((out / OWN / UNFINISHED).iterdir())
 
 
+@pytest.mark.parametrize(
+    ("data", "blocks"),
+    [
+        (bytes(8 << 20), 0),
+        (b"x" + bytes(8 << 20) + b"y", 16),
+        (bytes(1 << 20) + b"x" * 4096 + bytes(5000), 16),
+        (b"x" * 4096 + bytes(100), 16),
+        (b"", 0),
+    ],
+)
+def test_zero_blocks_become_holes_and_the_bytes_stay(out: Path, data: bytes, blocks: int) -> None:
+    assert write(out, file("a", data), data)
+    assert (out / "a").read_bytes() == data
+    assert (out / "a").stat().st_blocks <= blocks
+
+
 def test_nobody_becomes_another_user_through_a_restored_file(out: Path) -> None:
     write(out, file("x", mode=0o6755))
     assert (out / "x").stat().st_mode & 0o7777 == 0o755
