@@ -31,8 +31,10 @@ from pydantic import (
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.requests import LOCAL_BELOW
+from lakebackup.rules.kafka_properties import translate
 from lakebackup.rules.times import parse_duration
 from lakebackup.storage.options import S3Options, StorageOptions
+from lakebackup.storage.private import require_own
 
 FILE_NAME = "lakebackup.toml"
 MASK = "****"
@@ -129,14 +131,30 @@ PropertyTable = Annotated[
 ]
 
 
+KafkaProperties = Annotated[
+    Properties,
+    BeforeValidator(lambda table: Properties(translate(_flat(table)))),
+    PlainSerializer(lambda properties: properties.shown()),
+]
+
+
+def _expanded(path: str | None) -> str | None:
+    """A path with the home folder that `~` stands for: no shell has read what a file says."""
+    return str(Path(path).expanduser()) if path and path.startswith("~") else path
+
+
+# A path, or a URI.
+Location = Annotated[str | None, AfterValidator(_expanded)]
+
+
 class LogOptions(BaseModel):
     """How change feeds are kept."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    keys_file: str | None = Field(default=None, description="file of the keys that encrypt log files")
-    token_file: str | None = Field(default=None, description="file of the token that `serve http` asks for")
-    scratch: str | None = Field(default=None, description="folder of temporary files, on each machine")
+    keys_file: Location = Field(default=None, description="file of the keys that encrypt log files")
+    token_file: Location = Field(default=None, description="file of the token that `serve http` asks for")
+    scratch: Location = Field(default=None, description="folder of temporary files, on each machine")
     tries: int = Field(default=6, description="how often a job tries what failed before it pauses", ge=1)
 
 
@@ -158,6 +176,10 @@ def _words(command: str | tuple[str, ...] | None) -> str | tuple[str, ...] | Non
     return command
 
 
+def _split(command: Any) -> Any:
+    return shlex.split(command) if isinstance(command, str) else command
+
+
 Command = Annotated[str | tuple[str, ...] | None, AfterValidator(_words)]
 
 
@@ -172,7 +194,26 @@ class NotifyOptions(BaseModel):
         default=None, description="URL that events are posted to"
     )
     webhook_on: Literal["failure", "always"] = Field(default="failure", description="of which jobs")
-    key_file: str | None = Field(default=None, description="file of the key that signs what is posted")
+    key_file: Location = Field(default=None, description="file of the key that signs what is posted")
+
+
+class ApprovedOptions(BaseModel):
+    """What rows of a catalog may have this machine do; the rest a person approves (`lakebackup approve`)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    destinations: tuple[str, ...] = Field(
+        default=(), description="URIs of other destinations that backups may be read from"
+    )
+    delete_in: tuple[str, ...] = Field(
+        default=(), description="URIs of other destinations in which a prune may delete"
+    )
+    servers: tuple[str, ...] = Field(
+        default=(), description="bootstrap servers that log tasks may read from, beside those of [kafka]"
+    )
+    commands: Mapping[str, Annotated[tuple[str, ...], BeforeValidator(_split), Field(min_length=1)]] = Field(
+        default={}, description="source -> what a due run backs up, as `policy set --command` has it"
+    )
 
 
 def _named(value: str | None) -> str | None:
@@ -192,16 +233,16 @@ class Settings(BaseModel):
         validate_default=False,
     )
 
-    destination: str | None = Field(
+    destination: Location = Field(
         None, description="where backups are kept: a folder, a file:// URI or s3://bucket/prefix"
     )
-    catalog: str | None = Field(None, description="where the catalog is, when not <destination>/catalog")
+    catalog: Location = Field(None, description="where the catalog is, when not <destination>/catalog")
     source: Annotated[str | None, AfterValidator(_named)] = Field(
         None,
         description="the cluster's name in the catalog; its cluster id by default. "
         "`status` and `due` cover every source all the same",
     )
-    kafka: PropertyTable = Field(
+    kafka: KafkaProperties = Field(
         Properties(), description="librdkafka properties: bootstrap.servers, security.protocol, …"
     )
     codec: Literal["null", "deflate", "snappy", "zstandard"] = Field(
@@ -298,6 +339,10 @@ class Settings(BaseModel):
         NotifyOptions(),
         description="who hears how a job ended: on_failure, on_success; webhook, webhook_on, key_file",
     )
+    approved: ApprovedOptions = Field(
+        ApprovedOptions(),
+        description="what a catalog may have this machine do: destinations, delete_in, servers, commands",
+    )
     lease_ttl: Annotated[float, BeforeValidator(_seconds)] = Field(
         60.0, description="a run that is silent this long has lost its source: 60s, 2m", gt=0
     )
@@ -320,6 +365,8 @@ def load(flags: Mapping[str, Any], config: str | PathLike[str] | None = None) ->
     path = Path(named or FILE_NAME)
     if named and not path.is_file():
         raise NotFound(f"There is no configuration file {path}.", hint="Check --config or LAKEBACKUP_CONFIG.")
+    if not named:
+        require_own(path, "The configuration file of this folder")
     table = _read_toml(path) if path.is_file() else {}
     given = {name: value for name, value in flags.items() if value is not None}
     try:

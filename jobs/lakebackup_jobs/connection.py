@@ -12,6 +12,7 @@ from os import PathLike, environ
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
 from lakebackup.errors import EnvironmentProblem, NeedsSpark, UsageProblem
+from lakebackup.rules.kafka_properties import translate
 from lakebackup_jobs.query.answer import Answer, Result
 
 if TYPE_CHECKING:
@@ -237,7 +238,8 @@ class Connection:
         for name in ("patterns", "groups"):
             given[name] = tuple(given.get(name, ()))
         settings = self.settings
-        given["kafka"] = {**settings.kafka, **given.get("kafka", {})}
+        kafka = given.get("kafka")
+        given["kafka"] = translate({**settings.kafka, **kafka}) if kafka else settings.kafka
         given.setdefault("source", settings.source)
         given["bandwidth"] = settings.bandwidth and int(settings.bandwidth)
         given |= {"catalog": settings.catalog, "remote": settings.remote, "lease_ttl_s": settings.lease_ttl}
@@ -347,6 +349,19 @@ def use(settings: Settings) -> None:
     """Let whoever opens a place find its settings, Python processes that Spark starts included. No
     secrets."""
     environ.update({**settings.s3.variables(), **settings.storage.variables()})
+    from lakebackup.storage import open_storage
+    from lakebackup.store import trust
+
+    approved, servers = settings.approved, settings.kafka.get("bootstrap.servers")
+    trust.use(
+        trust.LocalNames(
+            destinations=frozenset(open_storage(uri).uri for uri in approved.destinations),
+            delete_in=frozenset(open_storage(uri).uri for uri in approved.delete_in),
+            servers=frozenset([*approved.servers, *([servers] if servers else [])]),
+            commands=approved.commands,
+            encrypts=settings.log.keys_file is not None,
+        )
+    )
 
 
 def milliseconds(moment: Moment) -> int:

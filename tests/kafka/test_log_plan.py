@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support import kafka_truth as truth
 from tests.support.change_feed import ChangeFeed, produce
-from tests.support.log_tasks import busy
+from tests.support.log_tasks import approve, busy
 from tests.support.made_backups import MadeBackups
 
 from lakebackup.errors import Refused
@@ -154,6 +154,7 @@ def test_tables_out_of_the_filter_are_left_out_once_their_names_are_known(lab: L
 def test_what_waits_is_told_by_topic(lab: Lab) -> None:
     def waits() -> dict[str, int] | None:
         task = Task("lab", "running", 0, "", lab.request().settings, None)
+        approve(lab.root, "lab", task.settings)
         return waiting(lab.root, None, task, {})
 
     assert waits() == {lab.topic: sum(len(events) for events in lab.feed.sent)}

@@ -24,6 +24,7 @@ from tests.support.faults import Killed, _InWorker, expire_leases, watched
 from tests.support.kafka_truth import contents, delete_topic
 from tests.support.log_tasks import LogTask, busy, captured, sent
 from tests.support.made_changes import MadeChanges, delete, named, put, truncated
+from tests.support.private import private_file
 
 from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError, NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.cipher import LogKeys
@@ -126,8 +127,7 @@ def test_tasks_side_by_side_with_filters_and_keys(lab: Lab, feed: ChangeFeed, tm
     other = feed.create_table("private", "notes")
     busy(feed, other, 5)
     send(lab, feed)
-    file = tmp_path / "keys.json"
-    file.write_text(json.dumps({"keys": {"k1": "A" * 43 + "="}}))
+    file = private_file(tmp_path / "keys.json", json.dumps({"keys": {"k1": "A" * 43 + "="}}).encode())
     keys = LogKeys.load(str(file))
     plain = LogTask(lab, feed.topic, name="plain", codec="lz4", filters=("*.*", "!private.*"))
     sealed = LogTask(lab, feed.topic, name="sealed", encrypt=True, keys_file=str(file))

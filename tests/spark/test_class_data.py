@@ -25,7 +25,7 @@ def archive() -> None:
 
 def shared_classes(log: Path, *, sql: bool) -> int:
     """How many classes a JVM with our settings takes from it. It starts, and says nothing of the archive."""
-    java, *words = jvm.command(spark_settings(), "--version", sql=sql)
+    java, *words = jvm.command(spark_settings(), "--version", sql=sql, folder=log.parent)
     done = subprocess.run(
         [java, f"-Xlog:class+load:file={log}", *words],
         env=jvm.environment(), capture_output=True, text=True, timeout=120, check=False,

@@ -16,6 +16,7 @@ from tests.support.disks import flip
 from tests.support.faults import expire_leases
 from tests.support.looks import seen
 from tests.support.made_changes import MadeChanges, commit, delete, named, prewrite, put, rollback, truncated
+from tests.support.private import private_file
 from tests.support.processes import Run
 
 from lakebackup.errors import Busy, Damaged, NotFound, Refused, UsageProblem
@@ -346,8 +347,8 @@ def test_what_is_encrypted_stays_encrypted_and_later_flushes_stay_as_they_are(
     made = MadeChanges(root, CatalogWriter(spark, str(root)), cipher=Cipher("k1", key))
     for ts in (10, 20, 30):
         made.flush([put(1, b"a", ts, b"secret")], ts)
-    keys = tmp_path / "keys.json"
-    keys.write_text(json.dumps({"keys": {"k1": base64.b64encode(key).decode()}}))
+    table = {"keys": {"k1": base64.b64encode(key).decode()}}
+    keys = private_file(tmp_path / "keys.json", json.dumps(table).encode())
     monkeypatch.setenv("LAKEBACKUP_LOG__KEYS_FILE", str(keys))
     command = ["log", "compact", "shop", "--endts", "20", "--codec", "lz4", "--repo", str(root)]
     done = cli.told(*command)

@@ -19,16 +19,23 @@ from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.rows.backups import DataFile
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
+from lakebackup.store.trust import Approvals
 from lakebackup_jobs.logs.capture.flush import LogRequest
 from lakebackup_jobs.logs.capture.job import run
 from lakebackup_jobs.logs.control.verbs import Place
 from lakebackup_jobs.logs.feeds import Range
 from lakebackup_jobs.logs.feeds.br import BrFeed
 from lakebackup_jobs.logs.restore import job as restore
-from lakebackup_jobs.logs.task import LastError, TaskSettings, record
+from lakebackup_jobs.logs.task import LastError, TaskSettings, claim_of, record
 
 #: (column family, operation, table id, and what a log file holds of a record)
 Captured = tuple[object, ...]
+
+
+def approve(root: str, name: str, settings: TaskSettings) -> None:
+    """As `log start` does on this machine."""
+    approvals = Approvals(CatalogReader.require(root).catalog_uri)
+    approvals.approve([claim_of(name, settings, approvals)])
 
 
 class LogTask:
@@ -54,6 +61,7 @@ class LogTask:
     def begin(self) -> None:
         """Record the task."""
         record(str(self.lab.folder), None, self.name, "running", self.settings)
+        approve(str(self.lab.folder), self.name, self.settings)
 
     def request(self) -> LogRequest:
         """What its job is asked for."""

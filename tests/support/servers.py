@@ -191,6 +191,8 @@ def attached_session() -> SparkSession:
     spark = SparkContext(gateway=gateway, jsc=context, conf=SparkConf(_jconf=context.getConf()))
     # The JVM ends before this process, whose server for accumulators would print that nobody speaks to it.
     spark._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign, union-attr]
+    # Workers import nothing from the current folder, and need the functions of tests.
+    spark.environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     return SparkSession(spark, java.org.apache.spark.sql.classic.SparkSession.active().newSession())
 
 

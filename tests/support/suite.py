@@ -43,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM:
         os.environ["TMPDIR"] = str(_MEMORY)
         tempfile.tempdir = None
+    # What commands approve is recorded for the run alone, and not in the account's own state.
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="lakebackup-test-state-")
     resume = config.getoption("--resume")
     progress = Progress(Path(resume)) if resume else None
     config.stash[_PASSED] = progress.passed if progress else frozenset()

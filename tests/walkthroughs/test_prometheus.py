@@ -16,6 +16,7 @@ import pytest
 import yaml
 from tests.support.kafka_truth import until
 from tests.support.monitored import put_monitored
+from tests.support.private import private_file
 from tests.support.programs import program
 from tests.support.prometheus import Prometheus, child, prometheus
 
@@ -49,7 +50,7 @@ def asked(tmp_path: Path) -> Iterator[Prometheus]:
     put_monitored(root)
     files.mkdir()
     main(["status", "--repo", str(root), "--metrics", str(files / "lakebackup.prom")])
-    token.write_text("s3cret")
+    private_file(token, b"s3cret")
     ours, node = free_port(), free_port()
     serve = [
         sys.executable, "-m", "lakebackup_jobs", "serve", "http", "--repo", root, "--port", f"{ours}",

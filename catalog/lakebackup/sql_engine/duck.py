@@ -52,6 +52,7 @@ from lakebackup.sql_engine.failures import damaged_table, error_in
 from lakebackup.sql_engine.guard.macros import OF_CATALOG, needed_macros
 from lakebackup.sql_engine.guard.place import of_engine
 from lakebackup.sql_engine.limits import Limits
+from lakebackup.storage.scratch_folder import FolderLock, swept
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
@@ -365,16 +366,22 @@ class DuckEngine(SqlEngine):
             raise UsageProblem(f"The query failed: {text}") from error
 
 
+_SPILL_PREFIX = "lakebackup-query-"
+
+
 class _Spilled:
     """A folder for rows that memory has no room for, which no other user reads; "" where none can be made."""
 
     def __init__(self) -> None:
         try:
-            self.folder = tempfile.mkdtemp(prefix="lakebackup-query-")
+            self.folder = tempfile.mkdtemp(prefix=_SPILL_PREFIX)
+            self.lock = FolderLock(self.folder)
         except OSError:  # a question needs nothing that can be written
             self.folder = ""
         else:  # at the end of the process too
             finalize(self, _remove_in, os.getpid(), self.folder)
+            for _ in swept(tempfile.gettempdir(), _SPILL_PREFIX):  # of queries whose process was killed
+                pass
 
 
 def _remove_in(process: int, folder: str) -> None:

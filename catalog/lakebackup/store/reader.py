@@ -12,6 +12,7 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.roots import Roots, destination_id
 from lakebackup.store.selection import Selection
+from lakebackup.store.trust import Approvals, Claim, destination_claim
 from lakebackup_sql import load, names
 
 if TYPE_CHECKING:
@@ -294,11 +295,23 @@ class CatalogReader(Catalog):
         return list(self._engine.columns(relation))
 
     def destinations(self) -> Roots:
-        """Where the destinations are. The one this was opened with is where it is now, moved or not."""
+        """Where the destinations are. The one this was opened with is where it is now, moved or not.
+
+        Others are read only if this machine's settings name them, or if they were approved here.
+        """
         from lakebackup.sql_engine.delta.dataset import rows_of
 
         rows = rows_of(f"{self.catalog_uri}/destinations").to_pylist()
-        found = {row["destination"]: self.root_of(row["uri"]) for row in rows}
+        uris = {row["destination"]: self.root_of(row["uri"]) for row in rows}
         with suppress(NotFound):
-            found[destination_id(self.home, create=False)] = self.home.uri
-        return Roots(found)
+            uris[destination_id(self.home, create=False)] = self.home.uri
+        approvals = Approvals(self.catalog_uri)
+        claims = self.destination_claims(uris)
+        refused = {claim.name: refusal for claim in claims if (refusal := approvals.refusal(claim))}
+        return Roots(uris, refused)
+
+    def destination_claims(self, uris: Mapping[str, str]) -> list[Claim]:
+        """The claims of destinations, by their ids, beside the one that this was opened with and the one that
+        the catalog lies in."""
+        own = {self.home.uri, self.root_of("")}
+        return [destination_claim(name, uri) for name, uri in sorted(uris.items()) if uri not in own]

@@ -23,20 +23,35 @@ class Roots:
 
     A row of the catalog may be wrong or forged, so nothing is read or deleted below a root before it has
     proved itself; `open` and `uri` see to that, once for each object of this class (a Spark task has one).
+    `refused`: destinations that this machine does not read, and why.
     """
 
-    def __init__(self, uris: Mapping[str, str]) -> None:
+    def __init__(self, uris: Mapping[str, str], refused: Mapping[str, Refused] | None = None) -> None:
         self.uris = dict(uris)
+        self.refused = dict(refused or {})
         self._proved: dict[str, Storage] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Roots, (self.uris,)
+        return Roots, (self.uris, self.refused)
+
+    @property
+    def readable(self) -> Mapping[str, str]:
+        """Those that this machine reads."""
+        return {name: uri for name, uri in self.uris.items() if name not in self.refused}
+
+    def including(self, destination: str, uri: str) -> Roots:
+        """These and one that the caller knows itself."""
+        refused = {name: refusal for name, refusal in self.refused.items() if name != destination}
+        return Roots({**self.uris, destination: uri}, refused)
 
     def open(self, destination: str) -> Storage:
         """The storage of a destination, whose lakebackup.json has its id.
 
-        Raises Refused (it has another or none, or the catalog does not know the destination), Damaged.
+        Raises Refused (it has another or none, the catalog does not know the destination, or it was not
+        approved on this machine), Damaged.
         """
+        if destination in self.refused:
+            raise self.refused[destination]
         if destination not in self._proved:
             self._proved[destination] = self._prove(destination)
         return self._proved[destination]

@@ -14,11 +14,11 @@ import socket
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import Busy
+from lakebackup.errors import Busy, EnvironmentProblem
 from lakebackup.rows.base import QUEUES, Row, State
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES, as_row, table_of
 from lakebackup.rows.upkeep import Audit, Destination, Drill, Hold, Migration, Policy, PolicyTopics
@@ -54,6 +54,7 @@ from lakebackup.store.manifest import mark
 from lakebackup.store.reader import Catalog, CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.tombstones import incomplete
+from lakebackup.store.trust import Approvals, destination_claim
 from lakebackup_sql import names
 
 if TYPE_CHECKING:
@@ -185,6 +186,9 @@ class CatalogWriter(Catalog):
         name = destination_id(storage)
         beside = storage.uri == self.catalog_uri.rpartition("/")[0]
         row = Destination(destination=name, uri="" if beside else storage.uri, created_at=_now())
+        if not beside:  # a person or a setting named it; where that cannot be recorded, it is asked again
+            with suppress(EnvironmentProblem):
+                Approvals(self.catalog_uri).approve([destination_claim(name, storage.uri)])
         append(self._storage, "destinations", [row], f"destination-{name}-{row.uri}")
         return name
 

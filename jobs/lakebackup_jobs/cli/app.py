@@ -125,7 +125,7 @@ _PANELS: Mapping[str, Mapping[str, str | Group]] = {
             dict.fromkeys(("set", "show", "remove"), "keep.policy"),
         ),
         "hold": "keep.policy",
-        **_verbs("keep", "due"),
+        **_verbs("keep", "due", "approve"),
         **_group(
             "archive",
             "Archives in cbbackup's format: take in, restore, write.",

@@ -82,10 +82,14 @@ class Call:
     @cached_property
     def settings(self) -> Settings:
         """The settings in force. Raises UsageProblem, NotFound."""
-        from lakebackup.config import load, parse_properties, read_properties
+        from lakebackup.config import is_secret, load, parse_properties, read_properties
+        from lakebackup.storage.private import require_own
 
         flags = self.flags
-        kafka = read_properties(flags["kafka_config"]) if flags.get("kafka_config") else {}
+        kafka: dict[str, str] = {}
+        if file := flags.get("kafka_config"):
+            kafka = read_properties(file)
+            require_own(file, "The file of --kafka-config", secret=any(map(is_secret, kafka)))
         kafka |= parse_properties(flags.get("kafka_property") or ())
         if flags.get("bootstrap_server"):
             kafka["bootstrap.servers"] = flags["bootstrap_server"]

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, with_config
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
-from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.rows.logs import LogTask
 from lakebackup.rules import layout
+from lakebackup.store import trust
 from lakebackup.store.lease import held_generation
 from lakebackup.store.reader import CatalogReader
+from lakebackup.store.trust import Approvals, Claim
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lakebackup.errors import LakebackupError
     from lakebackup.storage import Storage
@@ -91,8 +93,15 @@ def settings_text(settings: TaskSettings) -> str:
 
 
 def settings_of(text: str) -> TaskSettings:
-    """What `settings_text` made JSON text of."""
-    return _SETTINGS.validate_json(text)
+    """What `settings_text` made JSON text of. Raises Damaged for a text of another form."""
+    try:
+        return _SETTINGS.validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise Damaged(
+            f"The settings of a log task cannot be read: {'.'.join(map(str, first['loc']))} {first['msg']}.",
+            hint="Start the task again with its flags: lakebackup log start NAME …",
+        ) from None
 
 
 def lease_name(name: str) -> str:
@@ -114,6 +123,39 @@ def keys_of(name: str, keys_file: str | None) -> LogKeys:
             hint="Name it by LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml.",
         )
     return LogKeys.load(keys_file)
+
+
+def claim_of(name: str, settings: TaskSettings, approved: Approvals) -> Claim:
+    """What the row of a task would have its job do. The settings of this machine name it where they name its
+    servers, as long as no person approved another one under its name."""
+    value = {
+        "servers": settings.bootstrap,
+        "feed": settings.feed,
+        "topics": list(settings.topics),
+        "encrypt": settings.encrypt,
+    }
+    reason = "Its events would be captured, and the passwords of [kafka] sent to these servers."
+    is_in_clear = trust.local().encrypts and not settings.encrypt
+    if is_in_clear:
+        reason = "This machine has keys (keys_file under [log]), and events would be captured in clear."
+    claim = Claim("log task", name, value, reason)
+    is_known = settings.bootstrap in trust.local().servers and not is_in_clear
+    return replace(claim, is_named=is_known and approved.value(claim) is None)
+
+
+def client_of(
+    catalog_uri: str, name: str, settings: TaskSettings, kafka: Mapping[str, str]
+) -> dict[str, str]:
+    """librdkafka properties for the servers of a task. Raises Unapproved where this machine does not know
+    them."""
+    require_approved(catalog_uri, name, settings)
+    return {**kafka, "bootstrap.servers": settings.bootstrap}
+
+
+def require_approved(catalog_uri: str, name: str, settings: TaskSettings) -> None:
+    """Raise Unapproved unless this machine's settings name what a task does, or a person approved it here."""
+    approved = Approvals(catalog_uri)
+    approved.require(claim_of(name, settings, approved))
 
 
 def task_of(row: dict[str, Any]) -> Task:

@@ -69,7 +69,7 @@ def thrift_server(
                 os.chown(place, account.uid, account.gid)
         with log.open("ab") as output:
             process = subprocess.Popen(
-                jvm.command(settings, "pyspark-shell"),
+                jvm.command(settings, "pyspark-shell", folder=scratch),
                 stdin=subprocess.PIPE,  # it ends when this closes, also when this process is killed
                 stdout=output,
                 stderr=output,

@@ -46,7 +46,7 @@ def make() -> None:
             shutil.rmtree(left, ignore_errors=True)
         for sql in missing:  # each in a process of its own, which can start one JVM
             subprocess.run(
-                [sys.executable, "-m", f"{__package__}.class_data_maker", _SQL if sql else _TASKS],
+                [sys.executable, "-P", "-m", f"{__package__}.class_data_maker", _SQL if sql else _TASKS],
                 check=False,
             )
         for old in folder.glob(f"{paths[True].name.split('-')[0]}-*.jsa"):

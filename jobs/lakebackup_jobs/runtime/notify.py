@@ -24,6 +24,9 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
+from lakebackup.errors import Refused
+from lakebackup.storage.private import require_own
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -147,7 +150,10 @@ def _post(options: NotifyOptions, event: Event) -> None:
     headers = {"Content-Type": "application/json", "User-Agent": f"lakebackup/{event.version}"}
     if options.key_file:
         try:
+            require_own(options.key_file, "The key file", secret=True)
             key = Path(options.key_file).read_bytes().strip()
+        except Refused as refusal:
+            raise RuntimeError(f"not sent: {refusal.message}") from None
         except OSError as error:
             raise RuntimeError(f"not sent: key_file {options.key_file}: {error.strerror}") from None
         if not key:

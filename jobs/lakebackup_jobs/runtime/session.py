@@ -6,10 +6,12 @@ import atexit
 import logging
 import os
 import shlex
+import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +31,6 @@ from lakebackup_jobs.runtime.settings import RUNTIME, spark_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 #: Seconds in which a Spark Connect server must come up.
@@ -204,14 +205,14 @@ def connect_server(
         "spark.connect.grpc.binding.port": str(port),
         **(extra or {}),
     }
-    child = Child(
-        jvm.command(settings, "--class", _CONNECT_SERVER, "spark-internal"), log, env=jvm.environment()
-    )
-    try:
-        _wait_for_port(f"{host}:{port}", child, log)
-        yield f"sc://{host}:{port}"
-    finally:
-        child.stop()
+    with tempfile.TemporaryDirectory(prefix="lakebackup-connect-") as folder:
+        command = jvm.command(settings, "--class", _CONNECT_SERVER, "spark-internal", folder=Path(folder))
+        child = Child(command, log, env=jvm.environment())
+        try:
+            _wait_for_port(f"{host}:{port}", child, log)
+            yield f"sc://{host}:{port}"
+        finally:
+            child.stop()
 
 
 def _wait_for_port(address: str, child: Child, log: Path) -> None:

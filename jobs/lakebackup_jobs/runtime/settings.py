@@ -48,6 +48,8 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         # Tasks with and without SQL then have the same workers: Spark keeps those for each environment.
         "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
+        # Nothing is imported from the folder where a worker starts.
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.python.worker.faulthandler.enabled": "true",
         "spark.executorEnv.NUMBA_CACHE_DIR": str(work_folder() / "numba"),
         # A flipped bit in a Parquet page is otherwise not noticed.
@@ -99,6 +101,8 @@ def _object_storage() -> dict[str, str]:
         }
         if options.endpoint:
             settings["fs.s3a.endpoint"] = options.endpoint
+        if options.requester_pays:
+            settings["fs.s3a.requester.pays.enabled"] = "true"
         if options.sse:
             settings["fs.s3a.encryption.algorithm"] = {"AES256": "SSE-S3", "aws:kms": "SSE-KMS"}[options.sse]
         if options.kms_key_id:

@@ -24,7 +24,6 @@ from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
 from lakebackup.store.manifest import write_part
-from lakebackup.store.roots import Roots
 from lakebackup.store.tombstones import require_recorded
 from lakebackup_jobs.lifecycle.identity import audit_entry, micros
 from lakebackup_jobs.lifecycle.run import Life, mark_complete
@@ -108,7 +107,7 @@ class ManifestImport(Source[Imported]):
         self.newest = newest_of(self.reader, workspace.source)
         self.started_at = micros(datetime.now(UTC))
         self.home = workspace.destination
-        self.roots = Roots(self.reader.destinations().uris | {self.home: workspace.storage.uri})
+        self.roots = self.reader.destinations().including(self.home, workspace.storage.uri)
         self.files = self.bytes = self.unknown = self.latest = 0
         self.tables: dict[str, set[str]] = {}
         self.wrong: list[str] = []

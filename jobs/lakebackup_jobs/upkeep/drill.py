@@ -3,14 +3,12 @@ deleted again. A row of `drills` has the outcome."""
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import secrets
 import shutil
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, islice
@@ -34,6 +32,7 @@ from lakebackup.rules.kinds import no_source
 from lakebackup.sql_engine.limits import Limits
 from lakebackup.storage.local import writing_to
 from lakebackup.storage.nesting import require_outside
+from lakebackup.storage.scratch_folder import FolderLock, swept
 from lakebackup.store.lease import is_held
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.scratch import findings
@@ -255,30 +254,14 @@ def _scratch(request: DrillRequest) -> Iterator[str]:
         with writing_to(Path(_place(request))):
             made = tempfile.TemporaryDirectory(prefix=PREFIX, dir=_place(request))
             folder = stack.enter_context(made)
-            stack.enter_context(_locked(folder))
+            stack.callback(FolderLock(folder).release)
         yield folder
 
 
-@contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    """Hold the lock of a folder, which ends with the process. Raises OSError when another one has it."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _sweep(place: str, reporter: Reporter) -> None:
-    """Delete the folders of drills that were killed: they are locked by nobody, and not empty, as a folder is
-    before it is locked."""
-    for left in Path(place).glob(f"{PREFIX}*"):
-        with suppress(OSError):  # it is in use, or of another user
-            if any(left.iterdir()):
-                with _locked(str(left)):
-                    shutil.rmtree(left)
-                reporter.note(f"deleted {left}, which a killed drill had left")
+def _sweep(folder: str, reporter: Reporter) -> None:
+    """Delete the folders of drills that were killed."""
+    for path in swept(folder, PREFIX):
+        reporter.note(f"deleted {path}, which a killed drill had left")
 
 
 def _free(place: str) -> int:

@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import NotFound, Refused, UsageProblem
+from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProblem
 from lakebackup.recovery.exchange import EXCHANGED, read_index, require_whole
 from lakebackup.recovery.import_reader import MANIFESTS, ImportFile, import_files
 from lakebackup.recovery.imports import Import, append, read_import, sweep, write_import, write_rows
@@ -25,6 +25,7 @@ from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
 from lakebackup.store.roots import Roots, destination_id
+from lakebackup.store.trust import Approvals, destination_claim
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -187,7 +188,17 @@ class _Run:
             write_import(writer.home, made)
             sweep(writer.home, made)
             self._publish(writer, made)
+            self._approve_roots(writer.catalog_uri)
         return self._summary(backups, _counts(made), found.states)
+
+    def _approve_roots(self, catalog_uri: str) -> None:
+        """Who names a root with --trust-root approves it on this machine."""
+        roots = [open_storage(uri) for uri in self.request.trust_roots]
+        claims = [destination_claim(destination_id(root, create=False), root.uri) for root in roots]
+        try:
+            Approvals(catalog_uri).approve(claims)
+        except EnvironmentProblem as problem:
+            self.work.reporter.warning(f"what --trust-root names has to be approved again: {problem.message}")
 
     def _warn_of_orphans(self, plan: BackupsPlan) -> None:
         orphans = sorted(plan.orphans)

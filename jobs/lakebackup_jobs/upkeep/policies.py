@@ -18,9 +18,10 @@ from lakebackup.rules.layout import check_source
 from lakebackup.rules.patterns import compile_pattern, is_internal, owned_patterns
 from lakebackup.rules.times import format_ts
 from lakebackup.storage import open_storage
-from lakebackup.store import tombstones
+from lakebackup.store import tombstones, trust
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
+from lakebackup.store.trust import HINT, Approvals, Claim, Unapproved
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
 
@@ -31,6 +32,23 @@ Kind = Literal["differential", "cumulative"]
 _MODES: Mapping[str, str] = {"differential": "incr-diff", "cumulative": "incr-accu"}
 # What `backup queue` calls them.
 _QUEUE_MODES: Mapping[str, str] = {"differential": "incremental", "cumulative": "differential"}
+# Flags that a policy's command may have, of those that are not the verb's own: none that names what runs, or
+# where it reads and writes. This machine's settings say that.
+_SHARED_FLAGS = """
+    --note --bandwidth --codec --compression-level --target-size --lease-ttl --local-below
+"""
+_SNAPSHOT_FLAGS = """
+    --layout --snapshot --all --taken-at --sidecar --always --verify-unchanged --trust-mtime --find-same
+    --pack-below
+"""
+_QUEUE_FLAGS = """
+    --pattern --snapshot-folder --positions --engine-config --engine-schema --tid-header --tid-format
+    --transaction-header --kind-header --skip-message --parallelism
+"""
+_FLAGS = {
+    "snapshot": frozenset((_SNAPSHOT_FLAGS + _SHARED_FLAGS).split()),
+    "queue": frozenset((_QUEUE_FLAGS + _SHARED_FLAGS).split()),
+}
 # The schedules of a policy, and their flags.
 _SCHEDULES = {"full": "--full", "incremental": "--incr", "drill": "--drill"}
 
@@ -132,10 +150,71 @@ def _require_applies(reader: CatalogReader, made: Policy, patterns: Sequence[str
         )
 
 
+def require_schedulable(words: Sequence[str]) -> None:
+    """UsageProblem for a flag that a policy's command may not have."""
+    allowed = _FLAGS.get(words[0], frozenset())
+    for word in words[1:]:
+        flag = word.partition("=")[0]
+        if flag.startswith("-") and flag not in allowed:
+            raise UsageProblem(
+                f"--command has {flag}, which no policy may give.",
+                hint="A due run has it from the flags and settings of the machine where it runs.",
+            )
+
+
+def claim_of(reader: CatalogReader, source: str) -> Claim:
+    """What the policy of a source would have this machine run, and when."""
+    policy = _policy(reader, source)
+    words, patterns = _words(policy.command), owned_patterns(reader, source)
+    value = {
+        "command": words,
+        "patterns": patterns,
+        "topics": [] if words or patterns else sorted(_held_topics(reader, source)),
+        "full": policy.full_schedule,
+        "incr": policy.incremental_schedule,
+        "drill": policy.drill_schedule,
+    }
+    reason = "`lakebackup due --run` would take its backups with the rights of this account."
+    command = words or ["topics", *(text for pattern in patterns for text in ("--pattern", pattern))]
+    return Claim("policy", source, value, reason, trust.local().commands.get(source) == tuple(command))
+
+
+def approve(reader: CatalogReader, source: str) -> None:
+    """Record that the policy of a source counts on this machine. Raises EnvironmentProblem."""
+    Approvals(reader.catalog_uri).approve([claim_of(reader, source)])
+
+
+def approve_topics(reader: CatalogReader, source: str) -> None:
+    """Record that the policy of a source counts with the topics of its newest backup, which was taken from
+    here, where nothing but topics is new. Raises EnvironmentProblem, Refused."""
+    approvals = Approvals(reader.catalog_uri)
+    if approvals.value(Claim("policy", source, {}, "")) is None:
+        return
+    claim = claim_of(reader, source)
+    approved = approvals.value(claim)
+    known = {*approved["topics"], *(row["scope"] for row in reader.rows("newest_topics", source=source))}
+    if {**approved, "topics": 0} == {**claim.stored, "topics": 0} and known >= set(claim.value["topics"]):
+        approvals.approve([claim])
+
+
+def _held_topics(reader: CatalogReader, source: str) -> list[str]:
+    return [str(row["scope"]) for row in reader.rows("held_topics", source=source)]
+
+
 def _words(command: str | None) -> list[str]:
-    """Arguments of `lakebackup backup`, out of a policy's row."""
-    found: list[str] = json.loads(command) if command else []
-    return found
+    """Arguments of `lakebackup backup`, out of a policy's row. Raises UsageProblem for what are none."""
+    if not command:
+        return []
+    try:
+        words = json.loads(command)
+    except ValueError:
+        words = None
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        raise UsageProblem(
+            f"The command of a policy cannot be read: {command[:100]!r}.",
+            hint="Set it again: lakebackup policy set SOURCE --command 'snapshot FOLDER'; or none.",
+        )
+    return words
 
 
 def remove_policy(destination: str, catalog: str | None, name: str) -> dict[str, Any]:
@@ -202,7 +281,8 @@ def hold(
 @dataclass(frozen=True, slots=True)
 class Due:
     """A backup, or a restore drill, that should have run since `due_ts` (ms): the words of its command, and
-    what is lost when the source is lost now (`lag_ms`; None: everything, or it is a drill)."""
+    what is lost when the source is lost now (`lag_ms`; None: everything, or it is a drill). `unapproved`: why
+    this machine does not run it; None: it does."""
 
     source: str
     run: Literal["full", "incremental", "drill"]
@@ -211,6 +291,7 @@ class Due:
     missed: int
     lag_ms: int | None
     command: tuple[str, ...]
+    unapproved: str | None = None
 
 
 def due(
@@ -227,6 +308,7 @@ def due(
     """
     backups: dict[str, Due] = {}
     drills: list[Due] = []
+    approvals, refusals = Approvals(reader.catalog_uri), dict[str, Unapproved | None]()
     rows = reader.rows("policy_runs", source=source)
     if source is not None and not rows:
         _require_scheduled(reader, source)
@@ -242,19 +324,33 @@ def due(
             continue
         if run == "incremental" and row["backup_id"] is None:
             run = "full"
-        found = Due(
+        try:
+            if name not in refusals:
+                refusals[name] = approvals.refusal(claim_of(reader, name))
+        except UsageProblem as problem:
+            if unreadable is None:
+                raise
+            unreadable(problem)
+            continue
+        refusal = refusals[name]
+        try:
+            command = ("drill", name) if run == "drill" else _command(reader, row, run == "full")
+        except UsageProblem as problem:
+            command, refusal = (), refusal or Unapproved(f"policy {name}: {problem.message}", hint=HINT)
+        run_due = Due(
             source=name,
             run=run,
             schedule=row["schedule"],
             due_ts=row["due_ts"],
             missed=1 + (now - row["due_ts"]) // row["every_ms"],
             lag_ms=row["lag_ms"],
-            command=("drill", name) if run == "drill" else _command(reader, row, run == "full"),
+            command=command,
+            unapproved=None if refusal is None else refusal.message,
         )
         if run == "drill":
-            drills.append(found)
+            drills.append(run_due)
         else:
-            backups[name] = found
+            backups[name] = run_due
     return [*backups.values(), *drills]
 
 
@@ -306,6 +402,7 @@ def _command(reader: CatalogReader, row: Mapping[str, Any], full: bool) -> tuple
         mode = ["full"] if full else [_MODES[kind], "--level", str(row["level"])]
         return ("backup", "topics", *topics, "--source", source, "--mode", *mode)
     words = _words(row["command"])
+    require_schedulable(words)
     if words[0] == kind_of(QUEUES).scheduled:
         return ("backup", *words, "--mode", "full" if full else _QUEUE_MODES[kind])
     return ("backup", *words, "--source", source, "--mode", "full" if full else "auto")
@@ -321,8 +418,8 @@ def _topics(reader: CatalogReader, source: str, patterns: str | None) -> list[st
     newest = [row["scope"] for row in reader.rows("newest_topics", source=source)]
     internal = [topic for topic in newest if is_internal(topic) and topic != "__consumer_offsets"]
     if patterns is None:
-        held = [row["scope"] for row in reader.rows("held_topics", source=source)]
-        others = "|".join(re.escape(topic) for topic in held if not is_internal(topic))
+        topics = _held_topics(reader, source)
+        others = "|".join(re.escape(topic) for topic in topics if not is_internal(topic))
         expressions = [others] if others else []
     else:
         expressions = json.loads(patterns)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
+from lakebackup.storage.private import require_own
 
 #: Ends the name of an encrypted log file.
 SUFFIX = ".aes256gcm"
@@ -67,6 +68,7 @@ class LogKeys:
 
         Without `current` the last key encrypts. Raises NotFound, UsageProblem; messages never show a key.
         """
+        require_own(path, "The key file", secret=True)
         table = _table(path)
         given = table.get("keys")
         if table.keys() - {"keys", "current"} or not isinstance(given, Mapping) or not given:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from itertools import islice
 from threading import Lock
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.sql_engine.delta.log import per_process
 from lakebackup.sql_engine.delta.table import open_table
-from lakebackup.sql_engine.failures import damaged_table
+from lakebackup.sql_engine.failures import damaged_catalog, damaged_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 # A dataset of so little costs more to make and to load than its rows.
 _SMALL_BYTES = 4 << 20
 _SMALL_FILES = 64
+_SMALL_ROWS = 100_000  # of a file
+# Of a table that is read whole.
+_MOST_ROWS = 1_000_000
 # Files that a scan reads at once, each before its rows are asked for.
 _AHEAD = 4
 # Columns in which few values repeat, read as dictionaries: that takes half the time. Not those by which files
@@ -45,7 +49,8 @@ def small_or_dataset(uri: str, table: DeltaTable) -> pa.Table | ds.Dataset:
     sizes = files.column("size_bytes").to_pylist()
     plain = table.protocol().min_reader_version == 1
     if plain and len(sizes) <= _SMALL_FILES and sum(sizes) <= _SMALL_BYTES:
-        return _read(uri, table, list(files.column("path").to_pylist()))
+        with suppress(_TooMany):
+            return _read(uri, table, list(files.column("path").to_pylist()))
     return dataset(uri, table)
 
 
@@ -90,10 +95,16 @@ class _Kept:
         return rows
 
 
+class _TooMany(Exception):
+    """A small file has more rows than a small table: equal rows take next to no bytes."""
+
+
 def _read_file(verified: VerifiedFiles, path: str) -> pa.Table:
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(verified.open_input_file(path), page_checksum_verification=True)
+    if file.metadata.num_rows > _SMALL_ROWS:
+        raise _TooMany
     return file.read(use_threads=False)  # to deal out so little costs more
 
 
@@ -155,14 +166,20 @@ def _whole(uri: str, schema: pa.Schema) -> pa.Schema:
 
 def rows_of(uri: str, opened: DeltaTable | None = None) -> pa.Table:
     """All rows of the table at `uri` (`opened`: at that version), for a small one.
-    Raises NotFound, Damaged."""
+    Raises NotFound, Damaged, also for more rows than a backup of each minute of a year would have."""
     import pyarrow as pa
 
     found = small_or_dataset(uri, opened or open_table(uri))
     if isinstance(found, pa.Table):
         return found
     try:
-        return found.scanner().to_reader().read_all()
+        reader, batches, number = found.scanner().to_reader(), [], 0
+        for batch in reader:
+            batches.append(batch)
+            number += batch.num_rows
+            if number > _MOST_ROWS:
+                raise damaged_catalog(f"The table at {uri} has more than {_MOST_ROWS:,} rows.")
+        return pa.Table.from_batches(batches, reader.schema)
     except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
         raise damaged_table(uri, error) from error
 

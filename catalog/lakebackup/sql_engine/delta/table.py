@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 import time
 import uuid
@@ -58,6 +59,10 @@ _COMMITTED_BEFORE = (*OF_BACKUPS, "departures", "snapshot_departures")
 _VERSION_OF = "version of "
 
 
+# Absolute, through a parent folder, or of another place; as written, and as a URL has it.
+_ELSEWHERE = re.compile(r"^(/|%2f)|^[a-z][a-z0-9+.-]*:|(^|/|%2f)(\.|%2e){2}(/|%2f|$)", re.IGNORECASE)
+
+
 def open_table(uri: str, *, known: bool = False) -> DeltaTable:
     """The newest version of the Delta table at a URI (`known`: what this process saw of it last will do).
     Raises NotFound, and Damaged (its log)."""
@@ -70,7 +75,20 @@ def open_folder(uri: str, folder: str, *, history: bool = False) -> DeltaTable:
     table = _opened(uri, folder)
     if within := folder_of(uri):
         folder_entries(within, history=history)  # raises Damaged
+    _require_below(uri, table)
     return table
+
+
+def _require_below(uri: str, table: DeltaTable) -> None:
+    """Raise Damaged for a log that names files elsewhere, which the format allows.
+
+    This catalog has none, so a stranger wrote that.
+    """
+    for path in table.get_add_actions().column("path").to_pylist():
+        if _ELSEWHERE.search(path):
+            raise damaged_catalog(
+                f"The log of the table at {uri} names a file that is not below it: {path!r}."
+            )
 
 
 def _opened(uri: str, folder: str) -> DeltaTable:

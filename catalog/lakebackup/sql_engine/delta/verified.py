@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import stat
 import time
 from collections import OrderedDict
 from functools import lru_cache
@@ -77,7 +78,9 @@ class VerifiedFiles(fs.FileSystemHandler):  # type: ignore[misc]
         Raises OSError when it is gone."""
         if self._root is None:
             return ()
-        found = (self._root / path).stat()
+        found = (self._root / path).lstat()
+        if not stat.S_ISREG(found.st_mode):  # a pipe would never end, a link leads elsewhere
+            raise OSError(f"{self._root / path} is no regular file")
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def open_input_file(self, path: str) -> pa.NativeFile:

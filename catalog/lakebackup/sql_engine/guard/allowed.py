@@ -71,7 +71,8 @@ ONLY_SPARK = frozenset(_ONLY_SPARK.split())
 _REFUSED = """
     current_setting getenv getvariable set_config query query_table which_secret glob sniff_csv nextval
     currval setval setseed write_log add_parquet_key sleep_ms pg_sleep parse_duckdb_log_message checkpoint
-    force_checkpoint summary seq_scan truncate_duckdb_logs in_search_path json_execute_serialized_sql
+    force_checkpoint summary seq_scan truncate_duckdb_logs in_search_path json_contains
+    json_execute_serialized_sql
     json_serialize_sql json_deserialize_sql json_serialize_plan test_all_types test_vector_types
     repeat_row cast_to_type make_type get_type replace_type current_user session_user user current_role
     current_catalog current_database current_schema current_schemas current_query current_query_id

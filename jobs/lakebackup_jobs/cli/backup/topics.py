@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakebackup.errors import UsageProblem
+from lakebackup.errors import LakebackupError, UsageProblem
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import span
@@ -122,7 +122,20 @@ def topics(
     if follow:
         call.report.result(_follow(call, request, every))
     else:
-        call.run(run, request)
+        result = call.run(run, request)
+        if not call.dry_run:
+            _approve_topics(call, result["source"])
+
+
+def _approve_topics(call: Call, source: str) -> None:
+    """Who backs up further topics on this machine approves that its due backups take them too."""
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup_jobs.upkeep.policies import approve_topics
+
+    try:
+        approve_topics(CatalogReader.require(*call.places), source)
+    except LakebackupError as problem:  # the backup is taken
+        call.warn(f"`due --run` will not take further topics here: {problem.message} {problem.hint or ''}")
 
 
 def _follow(call: Call, request: BackupRequest, every: str) -> dict[str, Any]:

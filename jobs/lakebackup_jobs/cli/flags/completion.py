@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +12,7 @@ from typing import Any
 import typer
 
 _LONGEST_S = 3.0
+_PLAIN = re.compile(r"[\w.@%+,/][\w.@%+=:,/-]*", re.ASCII)
 
 
 def backups(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -37,7 +39,8 @@ def topics(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _beginning(incomplete: str, words: Iterable[str]) -> list[str]:
-    return [word for word in words if word.startswith(incomplete)]
+    """Those that begin so. None that a shell would read as more than a word: it inserts them as they are."""
+    return [word for word in words if word.startswith(incomplete) and _PLAIN.fullmatch(word)]
 
 
 def _asked(ctx: typer.Context, select: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import typer
 
-from lakebackup.errors import UsageProblem
+from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import instant, one_of, required, span
@@ -148,7 +148,9 @@ def set_(
         raise UsageProblem(
             "Nothing to change: no flag of the policy is given.", hint="See: lakebackup policy set --help"
         )
-    call.report.result(set_policy(*call.places, name, change))
+    policy = set_policy(*call.places, name, change)
+    call.report.result(policy)
+    _approve(call, policy["source"])
 
 
 @verb(options.ROWS)
@@ -214,6 +216,17 @@ def hold(
     )
 
 
+def _approve(call: Call, source: str) -> None:
+    """Who sets a policy on this machine approves what it runs here."""
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup_jobs.upkeep import policies
+
+    try:
+        policies.approve(CatalogReader.require(*call.places), source)
+    except EnvironmentProblem as problem:
+        call.warn(f"`due --run` will not take its backups here: {problem.message} {problem.hint}")
+
+
 def _days(window: str | None) -> int | None:
     """A window in whole days; 0 for "none", None for None. Raises UsageProblem."""
     if window is None or window == "none":
@@ -231,6 +244,7 @@ def _arguments(text: str) -> tuple[str, ...]:
     from lakebackup.rows.base import QUEUES
     from lakebackup.rules.kinds import KINDS
     from lakebackup_jobs.cli.app import app
+    from lakebackup_jobs.upkeep.policies import require_schedulable
 
     verbs = sorted(kind.scheduled for kind in KINDS.values() if kind.scheduled)
     try:
@@ -260,7 +274,9 @@ def _arguments(text: str) -> tuple[str, ...]:
                 f"--command {text!r} has --{name.replace('_', '-')}, which a due run gives itself.",
                 hint="Leave it out.",
             )
-    return (verb_, *_from_anywhere(known, context, rest))
+    words = (verb_, *_from_anywhere(known, context, rest))
+    require_schedulable(words)
+    return words
 
 
 def _from_anywhere(known: Any, context: Any, words: Sequence[str]) -> Iterator[str]:

@@ -39,12 +39,13 @@ def run(
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.logs.capture.flush import LogRequest
     from lakebackup_jobs.logs.capture.job import run as run_task
-    from lakebackup_jobs.logs.task import LastError, require
+    from lakebackup_jobs.logs.task import LastError, client_of, require
 
-    known = require(CatalogReader.open(where, found.catalog), name)
+    reader = CatalogReader.require(where, found.catalog)
+    known = require(reader, name)
     request = call.request(
         LogRequest,
-        kafka={**found.kafka, "bootstrap.servers": known.settings.bootstrap},
+        kafka=client_of(reader.catalog_uri, name, known.settings, found.kafka),
         settings=known.settings,
         scratch=found.log.scratch,
         tries=found.log.tries,

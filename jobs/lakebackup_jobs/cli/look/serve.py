@@ -44,7 +44,7 @@ def thrift(
     from lakebackup_jobs.runtime.run_as import find_account
 
     reader = CatalogReader.require(*call.places)
-    roots = sorted(set(reader.destinations().uris.values()))
+    roots = sorted(set(reader.destinations().readable.values()))
     who = find_account(account)
     _warn_if_open(call, host)
     with thrift_server(reader.catalog_uri, roots, who, host=host, port=port) as process:
@@ -138,6 +138,9 @@ def _token(file: Path | str | None, host: str) -> str | None:
                 hint="Give --token-file FILE, or keep it on the loopback interface.",
             )
         return None
+    from lakebackup.storage.private import require_own
+
+    require_own(file, "The file of --token-file", secret=True)
     try:
         token = Path(file).read_text(encoding="utf-8").strip()
     except OSError as error:

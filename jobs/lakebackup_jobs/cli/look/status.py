@@ -40,10 +40,13 @@ def status(
     """
     from lakebackup.errors import Damaged, Incomplete
     from lakebackup.rules.kinds import no_source
+    from lakebackup.store.trust import HINT
     from lakebackup_jobs.cli.output.rows import Brief
+    from lakebackup_jobs.upkeep.approvals import unapproved
 
     source = call.flags["source"]  # the setting must not hide the others
-    found = call.reader().query("list_status", source=source).read_all()
+    reader = call.reader()
+    found = reader.query("list_status", source=source).read_all()
     rows = found.to_pylist()
     if not rows and source:
         raise no_source(source)
@@ -52,6 +55,9 @@ def status(
         from lakebackup_jobs.query.source_metrics import write_file
 
         write_file(metrics, rows)
+    for claim in unapproved(reader, unreadable=lambda error: call.warn(error.message)):
+        if source in (None, claim.name):
+            call.warn(f"Not approved on this machine, so not carried out: {claim.text}. {HINT}")
     if damaged := [row["source"] for row in rows if row["status"] == "DAMAGED"]:
         raise Damaged(
             f"Backups of {', '.join(damaged)} are damaged.",

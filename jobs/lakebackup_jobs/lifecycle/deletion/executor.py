@@ -6,7 +6,6 @@ Each step may have been taken before, by a run that was interrupted.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -14,7 +13,7 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import Busy, Incomplete, NotFound
+from lakebackup.errors import Busy, Incomplete
 from lakebackup.plan.upkeep.prune import leaving, snapshots_released
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row, spark_columns
@@ -22,9 +21,8 @@ from lakebackup.rows.upkeep import Audit, Hold
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import in_batches
-from lakebackup.store import tombstones
+from lakebackup.store import tombstones, trust
 from lakebackup.store.caller import OK
-from lakebackup.store.roots import destination_id
 from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, RemovalWriter
 from lakebackup_jobs.lifecycle.deletion.task import KEYS_DELETED, DeleteKeys, DeleteObjects
 from lakebackup_jobs.lifecycle.identity import micros
@@ -86,16 +84,10 @@ class Left:
 
 
 def foreign_destinations(reader: CatalogReader, home: Storage) -> frozenset[str]:
-    """Ids of the destinations that came with an import: another catalog wrote there, and its prune deletes.
-
-    A catalog that lies in a destination is that one's own, and may delete what it got back by an import.
-    """
-    own: set[str] = set()
-    if reader.catalog_uri == f"{home.uri}/{layout.CATALOG_FOLDER}":
-        with suppress(NotFound):
-            own.add(destination_id(home, create=False))
-    details = [json.loads(row["detail"]) for row in reader.rows("imports_on_record")]
-    return frozenset(name for detail in details for name in detail.get("destinations", ())) - own
+    """Ids of the destinations in which this run deletes nothing: all but its own repository and those that
+    this machine's settings name. A row of the catalog can say of any place that it is a destination."""
+    own = {home.uri} | trust.local().delete_in
+    return frozenset(name for name, uri in reader.destinations().uris.items() if uri not in own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +312,7 @@ class Deletion:
         work.reporter.update(prune.files, prune.bytes)
         if kept := sum(row.foreign for row in rows):
             work.reporter.note(
-                f"{kept} files stay: their destinations came with an import, and only the catalog that wrote "
-                "them deletes there"
+                f"{kept} files stay: they lie in other destinations, where this machine deletes nothing. "
+                "delete_in under [approved] in lakebackup.toml names those where it may."
             )
         return sum((Left(row.spared, row.failed, row.first or "") for row in rows), Left())

@@ -18,6 +18,7 @@ from lakebackup.store.behind import require_current
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
+from lakebackup.store.trust import Unapproved
 from lakebackup_jobs.lifecycle.identity import holder
 from lakebackup_jobs.lifecycle.lost_objects import notice_lost_objects
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -86,8 +87,8 @@ class LogJob:
         self.last: str | None = None
         self.failures = 0
         self.failed: str | None = None
-        catalog = CatalogReader(request.destination, request.catalog).catalog_uri
-        self.watch = TaskWatch(f"{catalog}/log_tasks", self.task)
+        self.catalog_uri = CatalogReader(request.destination, request.catalog).catalog_uri
+        self.watch = TaskWatch(f"{self.catalog_uri}/log_tasks", self.task)
 
     def run(self, spark: SparkSession) -> dict[str, Any]:
         """Follow the task's state until it has ended."""
@@ -96,7 +97,7 @@ class LogJob:
         while not over and not self.stop.is_set():
             try:
                 over = self.step(spark)
-            except JobRunning:
+            except (JobRunning, Unapproved):
                 raise
             except LakebackupError as error:
                 self.failures += 1
@@ -220,11 +221,18 @@ class LogJob:
             self.lease = self.acquire_lease()
 
     def task(self) -> Task:
-        """The task as of now in the catalog; updates the request's settings."""
-        reader = CatalogReader(self.request.destination, self.request.catalog)
-        found = task.require(reader, self.request.name)
+        """The task as of now in the catalog; updates the request's settings.
+
+        Raises Unapproved where they were changed, and not on this machine.
+        """
+        found = self.recorded_task()
+        task.require_approved(self.catalog_uri, found.name, found.settings)
         self.request = replace(self.request, settings=found.settings)
         return found
+
+    def recorded_task(self) -> Task:
+        """The task as of now in the catalog."""
+        return task.require(CatalogReader(self.request.destination, self.request.catalog), self.request.name)
 
     def watched_task(self) -> Task:
         """The task as of now. Retries, so that passing errors do not disturb the flush in progress."""
@@ -240,7 +248,7 @@ class LogJob:
 
     def record(self, state: State, detail: str | None = None, *, asked: Task | None = None) -> None:
         """Record the state of the task, unless it has ended or was changed since `asked`."""
-        now, request = self.task(), self.request
+        now, request = self.recorded_task(), self.request
         if not now.over:
             where = (request.destination, request.catalog, now.name)
             task.record(*where, state, now.settings, detail, asked=asked or now)

@@ -43,7 +43,7 @@ def launch(destination: str, catalog: str | None, name: str, options: Sequence[s
     at = sha256(open_storage(destination).uri.encode()).hexdigest()[:8]  # names are of one destination
     log = work_folder() / "logs" / f"log-{name}-{at}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "lakebackup_jobs", "log", "run", name, "--repo", destination]
+    command = [sys.executable, "-P", "-m", "lakebackup_jobs", "log", "run", name, "--repo", destination]
     command += ["--catalog", catalog] if catalog else []
     with log.open("ab") as output:
         before = output.tell()

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field, with_config
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup.storage import open_storage
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakebackup_jobs.logs.control.verbs import Place
+
+
+# A request and its body come in at once: they are short.
+_REQUEST_S = 10.0
+_MOST_CONNECTIONS = 100
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -113,6 +119,27 @@ def _check_servers(place: Place, settings: TaskSettings) -> None:
         )
 
 
+class _BoundedProtocol(H11Protocol):
+    """HTTP for clients that may mean no good: so many connections, and so long for a request to come in."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._deadline = self.loop.call_later(_REQUEST_S, self._end_unfinished)
+        if len(self.connections) > _MOST_CONNECTIONS:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def _end_unfinished(self) -> None:
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete:
+            self.transport.abort()
+        else:
+            self._deadline = self.loop.call_later(_REQUEST_S, self._end_unfinished)
+
+
 @contextmanager
 def serving(app: FastAPI, host: str, port: int) -> Iterator[tuple[str, Callable[[], bool]]]:
     """Serve an app while the block runs: its URL, and whether the server still runs.
@@ -128,7 +155,8 @@ def serving(app: FastAPI, host: str, port: int) -> Iterator[tuple[str, Callable[
             f"Cannot listen at {host}:{port}: {error.strerror or error}.", hint="Give another --port."
         ) from None
     with listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+        config = uvicorn.Config(app, http=_BoundedProtocol, log_level="warning", access_log=False)
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listening],), name="http", daemon=True)
         thread.start()
         try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import LakebackupError
+from lakebackup.errors import Damaged, LakebackupError
 from lakebackup.plan.logs.flush import physical_ms
 from lakebackup.rules.times import format_ts
+from lakebackup.store.reader import Catalog
 from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.capture.flush import LogRequest, Planner
 
@@ -24,14 +25,18 @@ GONE = "task completed or not found"
 
 def status_of(reader: CatalogReader, storage: Storage, row: Mapping[str, Any]) -> dict[str, Any]:
     """One task: a row of log_status, whether a job is at work, `checkpoint_lag_s`, and its `stores`."""
-    settings = json.loads(row["settings"])
+    try:
+        settings: dict[str, Any] = asdict(task.settings_of(row["settings"]))
+        detail = row["detail"]
+    except Damaged as error:  # one row that cannot be read must not hide the others
+        settings, detail = {"feed": None, "topics": [], "filters": []}, error.message
     found: dict[str, Any] = {
         "task": row["source"],
         "state": row["state"],
         "running": row["state"] == "running",
         "at_work": task.lease_of(storage, row["source"]) is not None,
         "since_at": row["at"],
-        "detail": row["detail"],
+        "detail": detail,
         "feed": settings["feed"],
         "topics": settings["topics"],
         "filters": settings["filters"],
@@ -84,10 +89,12 @@ def statuses(reader: CatalogReader, storage: Storage, name: str | None = None) -
 def waiting(
     destination: str, catalog: str | None, found: Task, kafka: Mapping[str, str]
 ) -> dict[str, int] | None:
-    """How many events of each topic are not flushed; None: Kafka cannot be read from here."""
-    client = {**kafka, "bootstrap.servers": found.settings.bootstrap}
-    request = LogRequest(destination, found.name, found.settings, client, catalog=catalog)
+    """How many events of each topic are not flushed; None: Kafka cannot be read from here, or not as a task
+    that was not approved here says."""
+    uri = Catalog(destination, catalog).catalog_uri
     try:
+        client = task.client_of(uri, found.name, found.settings, kafka)
+        request = LogRequest(destination, found.name, found.settings, client, catalog=catalog)
         return Planner(request).waits_by_topic()
     except LakebackupError:
         return None

@@ -7,6 +7,7 @@ does, and more where documented.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from lakebackup.rows.base import CHANGES
 from lakebackup.rules.kinds import require_kind_of
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
+from lakebackup.store.trust import Approvals
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.lifecycle.identity import audit_entry
@@ -66,6 +68,10 @@ class Place:
     def status(self, name: str) -> dict[str, Any]:
         """Raises NotFound."""
         return statuses(self.reader(), open_storage(self.destination), name)[0]
+
+    def client(self, found: Task) -> dict[str, str]:
+        """See task.client_of. Raises Refused."""
+        return task.client_of(self.reader().catalog_uri, found.name, found.settings, self.kafka)
 
     def lease(self, name: str) -> int | None:
         """See task.lease_of."""
@@ -132,6 +138,9 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
             f"No topic of {settings.bootstrap} matches {', '.join(settings.topics)}.",
             hint="--pattern is a regular expression that matches the whole name.",
         )
+    approved = Approvals(reader.catalog_uri)
+    with suppress(EnvironmentProblem):  # without a place to record it, the settings have to name the servers
+        approved.approve([task.claim_of(name, settings, approved)])
     seen = place.lease(name)
     place.record(name, "running", settings)
     return _launched(place, name, seen) | {"topics_now": topics}
@@ -161,17 +170,20 @@ def resume(place: Place, name: str, skip: Sequence[str] = ()) -> dict[str, Any]:
         hint = _KILLED if found.state == "running" else ""
         raise Failed(f"Failed to resume the task: it is {found.state}.", place.status(name), hint=hint)
     settings = found.settings
+    client = place.client(found)
     if skip:
-        settings = _skipping(place, found, [skips.parse(text) for text in skip])
+        settings = _skipping(place, found, client, [skips.parse(text) for text in skip])
     seen = place.lease(name)
     place.record(name, "running", settings)
     return _launched(place, name, seen)
 
 
-def _skipping(place: Place, last: Task, messages: Sequence[Message]) -> TaskSettings:
+def _skipping(
+    place: Place, last: Task, client: Mapping[str, str], messages: Sequence[Message]
+) -> TaskSettings:
     """The settings of a task that leaves messages out; audits it."""
     settings = last.settings
-    feed = feed_of(settings, client := {**place.kafka, "bootstrap.servers": settings.bootstrap})
+    feed = feed_of(settings, client)
     read = {
         (row["scope"], row["region"]): row["end_position"]
         for row in place.reader().rows("log_positions", source=last.name)

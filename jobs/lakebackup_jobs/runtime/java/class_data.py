@@ -63,7 +63,7 @@ def make_later(class_path: str) -> None:
         if all(is_whole(path) or was_tried(path) for path in paths) or not has_room(paths[0]):
             return
         subprocess.Popen(
-            [sys.executable, "-m", "lakebackup_jobs.runtime.class_data_maker"],
+            [sys.executable, "-P", "-m", "lakebackup_jobs.runtime.class_data_maker"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit
 
 from lakebackup.errors import EnvironmentProblem
+from lakebackup.storage.private import home_folder
 from lakebackup_jobs.runtime.java.home import java_home
 
 if TYPE_CHECKING:
@@ -73,14 +74,17 @@ def pinned(which: JarSet) -> list[Jar]:
 
 
 def cache_folder(env: Mapping[str, str] | None = None) -> Path:
-    """LAKEBACKUP_CACHE, else lakebackup below XDG_CACHE_HOME, else ~/.cache/lakebackup."""
+    """LAKEBACKUP_CACHE, else lakebackup below XDG_CACHE_HOME, else ~/.cache/lakebackup; without a home, below
+    the temporary files."""
     env = os.environ if env is None else env
     if own := env.get("LAKEBACKUP_CACHE"):
         return Path(own).expanduser().resolve()
-    base = env.get("XDG_CACHE_HOME") or (
-        Path(env["HOME"]) / ".cache" if "HOME" in env else Path.home() / ".cache"
-    )
-    return Path(base).resolve() / "lakebackup"
+    if base := env.get("XDG_CACHE_HOME"):
+        return Path(base).resolve() / "lakebackup"
+    home = env.get("HOME") or home_folder()
+    if home is None:  # an account without a name, as in containers
+        return Path(tempfile.gettempdir()) / f"lakebackup-{os.getuid()}" / "cache"
+    return Path(home).resolve() / ".cache/lakebackup"
 
 
 def work_folder() -> Path:

@@ -19,12 +19,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from lakebackup.config import is_secret
 from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.runtime import AHEAD, DAEMON
 from lakebackup_jobs.runtime.child import tail
 from lakebackup_jobs.runtime.java import class_data
 from lakebackup_jobs.runtime.java.home import java_home
 from lakebackup_jobs.runtime.java.jars import work_folder
+from lakebackup_jobs.runtime.memory_limit import heap_mib
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +60,18 @@ _FOR_SQL = (
 )
 
 
+_ESCAPES = {
+    "\\": "\\\\",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "=": "\\=",
+    ":": "\\:",
+    "#": "\\#",
+    "!": "\\!",
+}
+
+
 def class_path(settings: Mapping[str, str]) -> str:
     """All jars, separated by ':'."""
     jars = sorted((SPARK_HOME / "jars").glob("*.jar"))
@@ -65,29 +79,51 @@ def class_path(settings: Mapping[str, str]) -> str:
 
 
 def command(
-    settings: Mapping[str, str], *arguments: str, archive_to: Path | None = None, sql: bool = True
+    settings: Mapping[str, str],
+    *arguments: str,
+    folder: Path,
+    archive_to: Path | None = None,
+    sql: bool = True,
 ) -> list[str]:
     """The command of a JVM that runs Spark with these settings.
 
-    It is what the script spark-submit runs in the end, after a JVM of its own that only works it out.
+    It is what the script spark-submit runs in the end, after a JVM of its own that only works it out. Secrets
+    come by a file in `folder`, for this account alone: everyone on the machine sees a command line.
     `archive_to`: where the JVM writes the archive of its classes when it ends; `sql`: it runs SQL too.
     """
     jars = class_path(settings)
     # Of a cluster, if the user has such; behind the jars, where the archive still fits.
     folders = [os.environ[name] for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR") if os.environ.get(name)]
+    secrets = {key: value for key, value in settings.items() if is_secret(key)}
+    shown = {key: value for key, value in settings.items() if key not in secrets}
     return [
         str(java_home() / "bin" / "java"),
         "-cp",
         os.pathsep.join([jars, *folders]),
-        f"-Xmx{settings.get('spark.driver.memory', '1g')}",
+        f"-Xmx{settings.get('spark.driver.memory') or f'{heap_mib()}m'}",
         *_FOR_SPARK,
         *(_FOR_SQL if sql else _FOR_TASKS),
         *shlex.split(settings.get("spark.driver.extraJavaOptions", "")),
         *class_data.java_options(jars, archive_to, sql=sql),
         "org.apache.spark.deploy.SparkSubmit",
-        *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
+        *(word for key, value in shown.items() for word in ("--conf", f"{key}={value}")),
+        *(["--properties-file", str(_properties_file(folder, secrets))] if secrets else []),
         *arguments,
     ]
+
+
+def _properties_file(folder: Path, properties: Mapping[str, str]) -> Path:
+    """A file of Java's properties that this account alone may read."""
+    path = folder / "spark.properties"
+    lines = [f"{_escaped(key)}={_escaped(value)}\n" for key, value in properties.items()]
+    path.touch(mode=0o600)
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def _escaped(text: str) -> str:
+    escaped = "".join(_ESCAPES.get(character, character) for character in text)
+    return f"\\{escaped}" if escaped.startswith(" ") else escaped
 
 
 def environment(master: str = "local") -> dict[str, str]:
@@ -102,6 +138,8 @@ def environment(master: str = "local") -> dict[str, str]:
     found = dict(os.environ)
     # By default the C library keeps memory for each of the JVM's threads, eight times the number of cores.
     found.setdefault("MALLOC_ARENA_MAX", "2")
+    # Workers start with `python -m`: they must import nothing from the folder where a person happens to be.
+    found["PYTHONSAFEPATH"] = "1"
     # With it, workers read PySpark's sources from a zip archive, and compile them each time.
     found.pop("SPARK_HOME", None)
     return found
@@ -142,7 +180,7 @@ class Jvm:
                 variables[AHEAD] = listener.getsockname()
             try:
                 self.process = subprocess.Popen(
-                    command(settings, "pyspark-shell", archive_to=archive_to, sql=sql),
+                    command(settings, "pyspark-shell", folder=self._folder, archive_to=archive_to, sql=sql),
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=output,
@@ -249,6 +287,19 @@ def start(
         if _running is None:
             _running = Jvm(settings, archive_to=archive_to, sql=sql, workers=workers)
     return _running
+
+
+def lost() -> EnvironmentProblem | None:
+    """Why Spark does not answer: its JVM ended by itself. None: it runs, or none was started."""
+    if _running is None or _running.process.poll() is None:
+        return None
+    log = log_file()
+    return EnvironmentProblem(
+        f"Spark's JVM was killed or ran out of memory (exit status {_running.process.returncode}). "
+        f"End of {log}:\n{tail(log, 5)}",
+        hint="Nothing unfinished is visible: run it again. `dmesg` shows whether memory ran out; "
+        "--spark-conf spark.driver.memory=SIZE sets what the JVM takes.",
+    )
 
 
 def end(seconds: float = 5) -> None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.disks import small_disk
+from tests.support.private import private_file
 
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.formats.logs.cipher import Cipher, LogKeys
@@ -233,7 +234,7 @@ def key_text(byte: bytes, count: int = 32) -> str:
 def test_a_file_of_keys(tmp_path: Path, form: str) -> None:
     table = {"a": key_text(b"a"), "b": key_text(b"b")}
     toml = "[keys]\n" + "".join(f'{name} = "{text}"\n' for name, text in table.items())
-    file = tmp_path / "keys"
+    file = private_file(tmp_path / "keys", b"")
     for current in (None, "a"):
         given_ = {"current": current, "keys": table} if current else {"keys": table}
         file.write_text(
@@ -263,8 +264,7 @@ def test_a_file_of_keys(tmp_path: Path, form: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_file_of_keys_is_refused_without_showing_one(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "keys.toml"
-    file.write_text(text, encoding="latin-1")
+    file = private_file(tmp_path / "keys.toml", text.encode("latin-1"))
     with pytest.raises(UsageProblem, match=r"keys\.toml") as caught:
         LogKeys.load(str(file))
     assert key_text(b"s")[:8] not in str(caught.value)

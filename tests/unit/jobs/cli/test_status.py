@@ -81,7 +81,7 @@ def test_damage_comes_first_and_has_its_own_code(
         ("nightly", "UNPROTECTED"),
     ]
     assert code == Damaged.exit_code
-    assert json.loads(err)["message"] == "Backups of prod are damaged."
+    assert json.loads(err.splitlines()[-1])["message"] == "Backups of prod are damaged."
     only = commands.fails(Incomplete.exit_code, "status", "--repo", made.folder, "--source", "nightly")
     assert "nightly is UNPROTECTED" in only
     assert "no source 'x'" in commands.fails(

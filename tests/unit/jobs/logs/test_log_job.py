@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.support.catalogs import made_backup, made_position
 from tests.support.command_line import quiet
+from tests.support.log_tasks import approve
 from tests.support.made_backups import MadeBackups
 
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, LakebackupError, Refused, UsageProblem
@@ -59,6 +60,7 @@ def root(tmp_path: Path) -> str:
     """A catalog with a task that is to run."""
     MadeBackups(tmp_path).flush()
     task.record(str(tmp_path), None, "prod", "running", SETTINGS)
+    approve(str(tmp_path), "prod", SETTINGS)
     return str(tmp_path)
 
 

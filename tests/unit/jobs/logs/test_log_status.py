@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.support.rows import filled
 
+from lakebackup.errors import Damaged
 from lakebackup.plan.logs.flush import Flush, Newest
 from lakebackup.rows.backups import Gap, Position
 from lakebackup_jobs.cli.flags import options
@@ -48,7 +49,7 @@ def test_what_is_shown_of_a_task_has_no_secrets() -> None:
 @pytest.mark.parametrize("bad", ['"feed":"csv"', '"flush_every_s":0', '"codec":"gzip"', '"lastbackupts":-1'])
 def test_settings_that_make_no_sense_are_refused(bad: str) -> None:
     text = f'{{"feed":"br","bootstrap":"h","topics":["t"],{bad}}}'
-    with pytest.raises(ValueError, match=bad.split('"')[1]):
+    with pytest.raises(Damaged, match=bad.split('"')[1]):
         task_of({"source": "p", "state": "running", "at": 0, "actor": "", "settings": text, "detail": None})
 
 

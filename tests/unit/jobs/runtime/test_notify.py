@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from tests.support.command_line import Commands
 from tests.support.given_snapshots import Given, GivenSnapshots
+from tests.support.private import private_file
 from tests.support.rows import filled
 
 from lakebackup.config import NotifyOptions, load
@@ -96,7 +97,7 @@ def made(tmp_path: Path) -> GivenSnapshots:
 def settings(tmp_path: Path, made: GivenSnapshots, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Writes lakebackup.toml with a [notify] of these lines."""
     monkeypatch.delenv("LAKEBACKUP_CONFIG", raising=False)
-    (tmp_path / "key").write_bytes(KEY + b"\n")
+    private_file(tmp_path / "key", KEY + b"\n")
 
     def written(lines: str) -> Path:
         file = tmp_path / "lakebackup.toml"
@@ -159,7 +160,7 @@ def test_a_webhook_for_all_hears_of_a_success_too(
 def test_the_example_of_the_documentation_takes_what_is_sent_and_nothing_else(
     hook: Hook, tmp_path: Path
 ) -> None:
-    (tmp_path / "key").write_bytes(KEY)
+    private_file(tmp_path / "key", KEY)
     send(NotifyOptions(webhook=hook.url, key_file=str(tmp_path / "key")), an_event())
     ((headers, body),) = hook.got
     (example,) = re.findall(r"```python\n(.*?def verified.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
@@ -252,8 +253,9 @@ def test_a_webhook_that_is_gone_keeps_a_command_for_seconds_only() -> None:
 
 
 def test_it_is_not_sent_unsigned_where_a_key_is_named(hook: Hook, tmp_path: Path) -> None:
-    (tmp_path / "empty").write_text("\n")
-    for name, text in (("gone", "No such file"), ("empty", "is empty")):
+    private_file(tmp_path / "empty", b"\n")
+    private_file(tmp_path / "read by others", b"key").chmod(0o644)
+    for name, text in (("gone", "No such file"), ("empty", "is empty"), ("read by others", "may read")):
         options = NotifyOptions(webhook=hook.url, key_file=str(tmp_path / name))
         assert text in (send(options, an_event())["webhook"] or "")
     assert hook.got == []

@@ -19,6 +19,7 @@ from tests.support.rows import filled
 
 from lakebackup.errors import Damaged, EnvironmentProblem, Incomplete, NotFound, UsageProblem
 from lakebackup.rows.upkeep import Restore
+from lakebackup.storage.scratch_folder import FolderLock
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
@@ -281,8 +282,9 @@ def test_the_next_drill_deletes_the_scratch_folder_of_one_that_was_killed(lab: L
     assert lab.rows() == []
     lab.drill(dry_run=True)
     assert [*lab.scratch.iterdir()] == [left]
-    with drill._locked(str(left)):  # as if it were still at work
-        assert lab.drill()["drills"][0]["outcome"] == "ok"
+    lock = FolderLock(left)  # as if it were still at work
+    assert lab.drill()["drills"][0]["outcome"] == "ok"
+    lock.release()
     assert [*lab.scratch.iterdir()] == [left]
     assert lab.drill()["drills"][0]["outcome"] == "ok"
     assert not list(lab.scratch.iterdir())

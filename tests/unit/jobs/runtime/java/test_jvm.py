@@ -101,9 +101,23 @@ def test_a_java_that_does_not_start(java: Path) -> None:
     assert not java.exists()
 
 
-def test_the_users_settings_are_in_its_command(java: Path) -> None:
+def test_the_users_settings_are_in_its_command(java: Path, tmp_path: Path) -> None:
     more = {"spark.driver.memory": "5g", "spark.driver.extraJavaOptions": "-Da=1 '-Db=2 3'"}
-    words = jvm.command(SETTINGS | more, "pyspark-shell")
+    words = jvm.command(SETTINGS | more, "pyspark-shell", folder=tmp_path)
     assert words[0] == str(java)
     assert {"-Xmx5g", "-Da=1", "-Db=2 3", "spark.master=local[1]"} <= set(words)
     assert words[-1] == "pyspark-shell"
+    assert "--properties-file" not in words
+
+
+def test_secrets_are_in_a_file_for_this_account_alone(java: Path, tmp_path: Path) -> None:
+    secrets = {"spark.hadoop.fs.s3a.secret.key": " a=b:c\\d#", "spark.ssl.keyPassword": "ä\n"}
+    words = jvm.command(SETTINGS | secrets, "pyspark-shell", folder=tmp_path)
+    assert words[0] == str(java)
+    assert not any(name in word for word in words for name in secrets)
+    file = Path(words[words.index("--properties-file") + 1])
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.read_text("utf-8").splitlines() == [
+        "spark.hadoop.fs.s3a.secret.key=\\ a\\=b\\:c\\\\d\\#",
+        "spark.ssl.keyPassword=ä\\n",
+    ]

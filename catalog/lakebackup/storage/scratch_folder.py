@@ -1,0 +1,47 @@
+"""Folders of temporary files that outlive a process only if it was killed; the next process deletes them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class FolderLock:
+    """The lock of a folder, held from now on until `release` or the end of the process. Raises OSError when
+    another one has it."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._handle)
+            raise
+
+    def release(self) -> None:
+        """Give the lock back."""
+        os.close(self._handle)
+
+
+def swept(folder: str | Path, prefix: str) -> Iterator[Path]:
+    """Delete the folders below `folder` whose name begins with `prefix` and that belong to no process.
+
+    Those are locked by nobody, and not empty, as a folder is before it is locked. Yields each.
+    """
+    for unlocked in Path(folder).glob(f"{prefix}*"):
+        with suppress(OSError):  # it is in use, or of another user
+            if not any(unlocked.iterdir()):
+                continue
+            lock = FolderLock(unlocked)
+            try:
+                shutil.rmtree(unlocked)
+            finally:
+                lock.release()
+            yield unlocked

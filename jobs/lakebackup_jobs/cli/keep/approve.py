@@ -1,0 +1,64 @@
+"""`lakebackup approve`: approve on this machine what rows of the catalog would have it do."""
+
+from __future__ import annotations
+
+import typer
+
+from lakebackup_jobs.cli.flags import options
+from lakebackup_jobs.cli.flags.options import argument, switch
+from lakebackup_jobs.cli.verb import Call, verb
+
+
+@verb(options.REPO, options.DRY_RUN)
+def approve(
+    call: Call,
+    names: list[str] | None = argument("NAME", "Only these destinations, log tasks or sources."),
+    yes: bool = switch("--yes -y", "Do not ask for confirmation."),
+) -> None:
+    """Show what the catalog would have this machine do that nobody approved here, and approve it.
+
+    Whoever can write the storage can write the catalog. So other destinations, the servers of log tasks and
+    what schedules run count only if lakebackup.toml names them ([approved]) or a person approved them on this
+    machine, with this account. What was set on this machine is approved already.
+
+    Examples:
+        lakebackup approve --repo ./backups --dry-run
+        lakebackup approve prod --repo ./backups
+        lakebackup approve --yes --json
+    """
+    import sys
+
+    from lakebackup.errors import Refused
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup.store.trust import Approvals
+    from lakebackup_jobs.upkeep.approvals import rows_of, unapproved
+
+    reader = CatalogReader.require(*call.places)
+    approved = Approvals(reader.catalog_uri)
+    claims = unapproved(reader, names or (), lambda error: call.warn(error.message))
+    rows = rows_of(claims, approved)
+    if call.dry_run or not claims:
+        call.report.result({"unapproved": rows, **({"dry_run": True} if call.dry_run else {})})
+        return
+    if not yes and not (sys.stdin.isatty() and sys.stdout.isatty() and not call.json):
+        for claim in claims:
+            call.warn(f"{claim.text}. {claim.reason}")
+        raise Refused(
+            f"{len(claims)} claims are not approved.", hint="Read them, and approve them with --yes."
+        )
+    accepted = []
+    for claim, row in zip(claims, rows, strict=True):
+        if not yes:
+            call.report.clear()
+            typer.echo(f"{claim.text}")
+            if row["approved"]:
+                typer.echo(f"  Changed since it was approved here: {', '.join(row['changed'])}.")
+            typer.echo(f"  {claim.reason}")
+        if yes or typer.confirm("Approve it?"):
+            accepted.append(claim)
+    approved.approve(accepted)
+    call.report.result({"approved": rows_of(accepted, approved)})
+    if len(accepted) < len(claims):
+        raise Refused(
+            f"{len(claims) - len(accepted)} claims were not approved.", hint="They do not count here."
+        )

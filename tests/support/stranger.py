@@ -1,0 +1,290 @@
+"""Who can write the storage of a repository, and nothing else: rows, commits, objects, by no code of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+Rows = list[dict[str, Any]]
+NOW = time.time_ns() // 1000
+
+
+class Stranger:
+    """Writes below one repository."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.catalog = root, root / "catalog"
+
+    def rows(self, table: str) -> Rows:
+        """The rows of a table of the catalog."""
+        rows: Rows = pa.table(DeltaTable(self.catalog / table).to_pyarrow_dataset().to_table()).to_pylist()
+        return rows
+
+    def add(self, table: str, **values: Any) -> None:
+        """A row of a table; columns that are not named are NULL. No constraint of the table is checked."""
+        self._commit(table, [dict(values)])
+
+    def change(self, table: str, **values: Any) -> None:
+        """Every row of a table with other values; a function gets the row."""
+        changed = [
+            row | {name: value(row) if callable(value) else value for name, value in values.items()}
+            for row in self.rows(table)
+        ]
+        self._commit(table, changed, replaced=True)
+
+    def add_file(self, table: str, path: str, rows: int = 0) -> None:
+        """Name a file in the log of a table, by a path of any kind."""
+        self._log(table, [self._add(path, 1_000, rows)])
+
+    def log(self, table: str, text: str) -> None:
+        """A commit of a table's log, with any text."""
+        folder = self.catalog / table / "_delta_log"
+        version = 1 + max(int(file.stem) for file in folder.glob("*.json"))
+        (folder / f"{version:020d}.json").write_text(text)
+
+    def put(self, path: str, content: bytes) -> Path:
+        """An object of the repository."""
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+        return file
+
+    def parquet(self, table: str, path: Path, copies: int, **values: Any) -> None:
+        """A file like one of a table: its rows with other values, so many times."""
+        rows = [row | values for row in self.rows(table)]
+        schema = self._schema(table)
+        part = pa.Table.from_pylist(rows[:1] * 100_000 if copies > 1 else rows, schema=schema)
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            for _ in range(copies):
+                writer.write_table(part)
+
+    def _schema(self, table: str) -> pa.Schema:
+        return pa.schema(DeltaTable(self.catalog / table).schema().to_arrow())
+
+    def _commit(self, table: str, rows: Rows, *, replaced: bool = False) -> None:
+        folder = self.catalog / table
+        name = f"x-{uuid.uuid4().hex}.parquet"
+        pq.write_table(pa.Table.from_pylist(rows, schema=self._schema(table)), folder / name)
+        removed = []
+        if replaced:
+            files = pa.table(DeltaTable(folder).get_add_actions(flatten=True)).column("path").to_pylist()
+            removed = [
+                {"remove": {"path": path, "deletionTimestamp": NOW // 1000, "dataChange": True}}
+                for path in files
+            ]
+        self._log(table, [*removed, self._add(name, (folder / name).stat().st_size, len(rows))])
+
+    @staticmethod
+    def _add(path: str, size: int, rows: int) -> Mapping[str, Any]:
+        stats = json.dumps({"numRecords": rows})
+        return {
+            "add": {
+                "path": path, "partitionValues": {}, "size": size, "modificationTime": NOW // 1000,
+                "dataChange": True, "stats": stats,
+            }
+        }  # fmt: skip
+
+    def _log(self, table: str, actions: list[Mapping[str, Any]]) -> None:
+        info = {"commitInfo": {"timestamp": NOW // 1000, "operation": "WRITE"}}
+        self.log(table, "".join(f"{json.dumps(action)}\n" for action in [info, *actions]))
+
+
+class World:
+    """What a stranger must not reach: files of the operator, another repository, a server."""
+
+    SECRET = "TOP-SECRET-OF-THE-OPERATOR"
+
+    def __init__(self, folder: Path, other: Path, port: int) -> None:
+        self.private, self.other, self.port = folder / "private", other, port
+        self.ran = folder / "ran"
+        self.private.mkdir(parents=True)
+        (self.private / "key.pem").write_text(self.SECRET)
+
+
+Forgery = Callable[[Stranger, World], None]
+
+
+def policy(*command: str, **values: Any) -> Forgery:
+    """A policy of a source of its own, whose command is due."""
+
+    def forge(stranger: Stranger, world: World) -> None:
+        words = [word.format(private=world.private, other=world.other, ran=world.ran) for word in command]
+        row = {
+            "source": "forged", "at": NOW, "actor": "root@vm:1", "full_schedule": "daily",
+            "full_every_ms": 1, "incremental_kind": "differential", "level": 1, "min_redundancy": 1,
+            "removed": False, "command": json.dumps(words) if words else None,
+        }  # fmt: skip
+        stranger.add("policies", **(row | values))
+
+    return forge
+
+
+def log_task(state: str = "running", **settings: Any) -> Forgery:
+    """A log task that reads from the stranger's server."""
+
+    def forge(stranger: Stranger, world: World) -> None:
+        values = {"feed": "debezium", "bootstrap": f"127.0.0.1:{world.port}", "topics": ["orders"]}
+        text = settings.get("text") or json.dumps(values | settings)
+        stranger.add("log_tasks", source="forged", at=NOW, actor="root@vm:1", state=state, settings=text)
+
+    return forge
+
+
+def destination(name: str, uri: str) -> Forgery:
+    """A destination, whose id and URI may be those of others; every file is said to lie there."""
+
+    def forge(stranger: Stranger, world: World) -> None:
+        other = json.loads((world.other / "lakebackup.json").read_text())["destination"]
+        own = json.loads((stranger.root / "lakebackup.json").read_text())["destination"]
+        known = {"other": other, "own": own}
+        place = uri.format(other=world.other, private=world.private)
+        stranger.add("destinations", destination=known.get(name, name), uri=place, created_at=NOW)
+        if name != "own":
+            stranger.change("files", destination=known.get(name, name))
+
+    return forge
+
+
+def files(**values: Any) -> Forgery:
+    """Every file has other values."""
+
+    def forge(stranger: Stranger, world: World) -> None:
+        stranger.change(
+            "files",
+            **{
+                name: value.format(private=world.private, other=world.other)
+                if isinstance(value, str)
+                else value
+                for name, value in values.items()
+            },
+        )
+
+    return forge
+
+
+def named(name: str) -> Forgery:
+    """A source of that name, with a policy."""
+
+    def forge(stranger: Stranger, world: World) -> None:
+        name_ = name.format(ran=world.ran)
+        stranger.change("backups", source=name_)
+        policy("snapshot", "/nowhere", source=name_)(stranger, world)
+
+    return forge
+
+
+def backups(**values: Any) -> Forgery:
+    """Every backup has other values."""
+    return lambda stranger, _world: stranger.change("backups", **values)
+
+
+def table_file(
+    path: str, write: Callable[[Stranger, World, Path], None] | None = None, table: str = "backups"
+) -> Forgery:
+    """A commit of a table that names a file; `write` writes it first."""
+
+    def forge(stranger: Stranger, world: World) -> None:
+        name = path.format(private=world.private)
+        if write:
+            write(stranger, world, stranger.catalog / table / name)
+        stranger.add_file(table, name, 1)
+
+    return forge
+
+
+def _outside(stranger: Stranger, world: World, _path: Path) -> None:
+    stranger.parquet("backups", world.private / "rows.parquet", 1, note=world.SECRET)
+
+
+def _linked(stranger: Stranger, world: World, path: Path) -> None:
+    _outside(stranger, world, path)
+    path.symlink_to(world.private / "rows.parquet")
+
+
+def _pipe(_stranger: Stranger, _world: World, path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _bomb(stranger: Stranger, _world: World, path: Path) -> None:
+    stranger.parquet(path.parent.name, path, 40)
+
+
+def _log_text(text: str) -> Forgery:
+    return lambda stranger, _world: stranger.log("backups", text)
+
+
+def _prune(stranger: Stranger, world: World) -> None:
+    """A prune that was interrupted, of objects of the other repository."""
+    from lakebackup.rules import layout
+
+    destination("other", "{other}")(stranger, world)
+    stranger.put(layout.prune_path("20260101T000000Z-0000000a"), b'{"format": 1}')
+
+
+FORGERIES: Mapping[str, Forgery] = {
+    "a policy copies a private folder": policy("snapshot", "{private}"),
+    "a policy names a configuration": policy("snapshot", "{private}", "--config", "{private}/evil.toml"),
+    "a policy sets Spark": policy("snapshot", "/etc", "--spark-conf", "spark.executorEnv.PYTHONPATH=/tmp"),
+    "a policy names a master": policy("snapshot", "/etc", "--master", "spark://evil:7077"),
+    "a policy names a Connect server": policy("snapshot", "/etc", "--remote", "sc://evil"),
+    "a policy writes elsewhere": policy("snapshot", "{private}", "--repo", "{other}"),
+    "a policy writes another catalog": policy("snapshot", "{private}", "--catalog", "{other}/catalog"),
+    "a policy names Kafka's settings": policy(
+        "queue", "forged", "--kafka-config", "{private}/evil.properties"
+    ),
+    "a policy reads an engine's folder": policy("queue", "forged", "--snapshot-folder", "{private}"),
+    "a policy takes all topics": policy(),
+    "a policy has another verb": policy("restore", "snapshot", "src1", "--to", "{private}"),
+    "a policy has no words": policy("", command="[]"),
+    "a policy's words are no JSON": policy("", command="[[["),
+    "a policy's words are an object": policy("", command='{"a": 1}'),
+    "a policy has a drill": policy("snapshot", "{private}", drill_schedule="hourly", drill_every_ms=1),
+    "a policy's schedule is no schedule": policy("snapshot", "{private}", full_schedule="$(touch {ran})"),
+    "a log task reads from another server": log_task(),
+    "a log task that waits reads from another server": log_task("paused"),
+    "a log task with settings that are no JSON": log_task(text="{"),
+    "a log task with settings of another form": log_task(text='{"feed": 5}'),
+    "files lie in another repository": destination("other", "{other}"),
+    "the repository lies elsewhere": destination("own", "{other}"),
+    "files lie in a private folder": destination("0" * 16, "{private}"),
+    "files lie in a bucket": destination("1" * 16, "s3://evil-bucket/x"),
+    "files lie in no place": destination("2" * 16, "ftp://evil/x"),
+    "files lie above": destination("3" * 16, "../.."),
+    "a file's path leads out": files(path="../../private/key.pem"),
+    "a file's path is absolute": files(path="{private}/key.pem"),
+    "a file's path has a line break": files(path="a\nb"),
+    "a file is larger than it is": files(bytes=1 << 60),
+    "a file has fewer than no bytes": files(bytes=-5),
+    "a file's name leads out of the target": files(scope="../..", region="../../.."),
+    "a name has a command": named("prod$(touch {ran})"),
+    "a name has backquotes": named("`touch {ran}`"),
+    "a name is a flag": named("--config=x"),
+    "a name has escapes of a terminal": named("prod\x1b[2J\x1b]0;owned\x07"),
+    "a name has a line break": named("prod\nerror: all is well"),
+    "a name is a formula": named("=cmd|' /C calc'!A0"),
+    "a name leads out": named("../../etc"),
+    "a name is long": named("x" * 5_000),
+    "backups are of the future": backups(finished_at=NOW + 10**15),
+    "backups have no number": backups(number=-(2**62)),
+    "backups are each other's parents": backups(parent=lambda row: row["backup_id"]),
+    "a table's file lies above": table_file("../../../private/rows.parquet", _outside),
+    "a table's file is absolute": table_file("{private}/rows.parquet", _outside),
+    "a table's file is a URL": table_file("file://{private}/rows.parquet", _outside),
+    "a table's file is a link": table_file("link.parquet", _linked),
+    "a table's file is a pipe": table_file("pipe.parquet", _pipe),
+    "a table's file has millions of rows": table_file("bomb.parquet", _bomb),
+    "a table of few rows has millions": table_file("bomb.parquet", _bomb, "migrations"),
+    "a table of places has millions": table_file("bomb.parquet", _bomb, "destinations"),
+    "a table's log is deep": _log_text('{"add":' + '{"a":' * 100_000),
+    "a table's log is no JSON": _log_text("\x00" * 1_000),
+    "a prune of another repository": _prune,
+}
