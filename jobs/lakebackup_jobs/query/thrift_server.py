@@ -63,13 +63,13 @@ def thrift_server(
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
     try:
-        settings = _settings(scratch, host, port)
+        command = jvm.command(_settings(scratch, host, port), "pyspark-shell", folder=scratch)
         if account.switch:
             for place in (scratch, *scratch.rglob("*")):
                 os.chown(place, account.uid, account.gid)
         with log.open("ab") as output:
             process = subprocess.Popen(
-                jvm.command(settings, "pyspark-shell", folder=scratch),
+                command,
                 stdin=subprocess.PIPE,  # it ends when this closes, also when this process is killed
                 stdout=output,
                 stderr=output,
