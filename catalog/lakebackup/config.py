@@ -132,9 +132,7 @@ PropertyTable = Annotated[
 
 
 KafkaProperties = Annotated[
-    Properties,
-    BeforeValidator(lambda table: Properties(translate(_flat(table)))),
-    PlainSerializer(lambda properties: properties.shown()),
+    PropertyTable, AfterValidator(lambda properties: Properties(translate(properties)))
 ]
 
 

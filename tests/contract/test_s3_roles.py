@@ -9,6 +9,7 @@ import pytest
 from tests.support.command_line import Commands
 from tests.support.s3_roles import acting_as
 
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage, working
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ def test_a_role_that_adds_objects_and_deletes_none_backs_up_and_restores(
     assert caplog.text.count("this account may not delete them") == 1
     assert [path.read_bytes() for path in (tmp_path / "back").rglob("a")] == [b"two!"]
     storage = open_storage(repository)
-    assert storage.get("store/begun.json") == working.OVER
-    # One who may delete tidies up.
+    assert storage.get(layout.in_progress_path("store")) == working.OVER
+    # The next run of an account that may delete removes the note.
     (tree / "a").write_bytes(b"three")
     third = commands.told("backup", "snapshot", str(tree), *flags)
     listed = commands.rows("list", "--repo", repository)
@@ -66,7 +67,7 @@ def test_a_role_that_adds_objects_and_deletes_none_backs_up_and_restores(
         second["backup_id"],
         first["backup_id"],
     ]
-    assert not storage.exists("store/begun.json")
+    assert not storage.exists(layout.in_progress_path("store"))
 
 
 def test_a_role_that_only_reads_lists_verifies_and_restores(

@@ -78,6 +78,7 @@ class Approvals:
         folder = state_folder()
         digest = hashlib.sha256(catalog_uri.encode()).hexdigest()[:32]
         self._path = folder and folder / "approved" / f"{digest}.json"
+        self._approved: dict[str, dict[str, Any]] | None = None  # as it was read last
 
     def allows(self, claim: Claim) -> bool:
         """Whether the claim counts here."""
@@ -97,7 +98,9 @@ class Approvals:
 
     def value(self, claim: Claim) -> Any:
         """What was approved under the claim's name; None: nothing."""
-        return self._read().get(claim.kind, {}).get(claim.name)
+        if self._approved is None:
+            self._approved = self._read()
+        return self._approved.get(claim.kind, {}).get(claim.name)
 
     def approve(self, claims: Iterable[Claim]) -> None:
         """Record that claims count here. Raises EnvironmentProblem where that cannot be stored."""
@@ -114,6 +117,7 @@ class Approvals:
             for claim in new:
                 approved.setdefault(claim.kind, {})[claim.name] = claim.stored
             _replace(self._path, {"catalog": self._catalog, "approved": approved})
+        self._approved = approved
 
     def _read(self) -> dict[str, dict[str, Any]]:
         if self._path is None or not self._path.is_file():

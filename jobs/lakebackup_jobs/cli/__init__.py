@@ -92,8 +92,10 @@ def command() -> None:
 
 
 def _require_utf8() -> None:
-    """Begin anew in UTF-8 where the locale has 8 bits: there the names of files would be other ones in the
-    catalog, and come back as such."""
+    """Run the command again in UTF-8 mode under a locale of 8 bits.
+
+    Python would decode file names by the locale, so the catalog would store other names than the files have.
+    """
     if sys.getfilesystemencoding() == "utf-8" or sys.flags.utf8_mode:
         return
     os.environ["PYTHONUTF8"] = "1"  # for processes that this one starts, too

@@ -23,8 +23,10 @@ _PERMANENT = ("translation/", "settings.json")
 
 
 def sweep(storage: Storage, sources: Iterable[str]) -> int:
-    """Delete them in a destination; returns how many. Those of the last day stay: a run may have begun again
-    what another one ended."""
+    """Delete the working files of a destination that no run needs; returns their number.
+
+    Files of the last day stay, since a run may be resuming from them.
+    """
     count = working.delete(storage, _of_restores(storage))
     for source in sources:
         count += working.delete(storage, _of_backups(storage, source))

@@ -83,10 +83,11 @@ def _require_good(
         return
     names = ", ".join(source for source, _ in failed)
     texts = [f"What was due of {names} failed."] if failed else []
-    texts += [f"{len(unapproved)} policies were not approved here: what they schedule was not run."] * bool(
-        unapproved
-    )
-    hint = HINT if unapproved else "See the errors above. Backups stay due."
-    hint = unreadable[0].hint if unreadable else hint
+    hint = "See the errors above. Backups stay due."
+    if unapproved:
+        texts.append(f"{len(unapproved)} policies were not approved here: what they schedule was not run.")
+        hint = HINT
+    if unreadable:
+        hint = unreadable[0].hint
     error = error_of(codes.pop()) if len(codes) == 1 else Incomplete
     raise error("\n".join([*texts, *dict.fromkeys(problem.message for problem in unreadable)]), hint=hint)

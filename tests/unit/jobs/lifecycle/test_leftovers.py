@@ -20,6 +20,10 @@ OTHER = "20260102T000000Z-00000002"
 OVER_FOLDER = layout.restore_folder("over")
 
 
+def of_backup(backup_id: str, path: str) -> str:
+    return f"{layout.backups_folder('prod')}{backup_id}/{path}"
+
+
 def age(folder: Path, days: float) -> None:
     at = time.time() - days * 86_400
     for path in folder.rglob("*"):
@@ -31,15 +35,15 @@ def test_working_files_of_what_is_over_go_and_all_else_stays(tmp_path: Path) -> 
     over = {
         f"{OVER_FOLDER}plan/000000.jsonl": b"{}",
         f"{OVER_FOLDER}plan/tasks.json": working.OVER,
-        f"prod/backups/{BACKUP}/work/share": b"x",
-        f"prod/backups/{BACKUP}/progress/1": b"[1, 2]",
+        of_backup(BACKUP, "work/share"): b"x",
+        of_backup(BACKUP, "progress/1"): b"[1, 2]",
     }
     others = {
         f"{OVER_FOLDER}translation/epoch/0.parquet": b"rows",
         f"{layout.restore_folder('under-way')}plan/tasks.json": b"[[]]",
-        f"prod/backups/{BACKUP}/complete": b"",
-        f"prod/backups/{BACKUP}/manifest.json": b"{}",
-        f"prod/backups/{OTHER}/work/share": b"of a backup that is not complete",
+        of_backup(BACKUP, "complete"): b"",
+        of_backup(BACKUP, "manifest.json"): b"{}",
+        of_backup(OTHER, "work/share"): b"of a backup that is not complete",
     }
     for path, data in (over | others).items():
         storage.put(path, data)
