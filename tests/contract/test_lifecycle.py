@@ -101,7 +101,8 @@ def test_the_next_backup_holds_what_is_new(tmp_path: Path) -> None:
     assert {row["runner"] for row in seen(case.root, "SELECT runner FROM backups")} == {"local"}
 
 
-@of(LinesCase, *(pytest.param(kind, marks=pytest.mark.long) for kind in (SnapshotCase, ManifestCase)))
+@pytest.mark.long
+@of(LinesCase, SnapshotCase, ManifestCase)
 def test_killed_at_every_step_the_next_run_makes_it_whole(kind: type[LifeCase], tmp_path: Path) -> None:
     step, first = 1, kind(tmp_path / "first")
     before = len(first.ids())

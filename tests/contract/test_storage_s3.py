@@ -357,6 +357,7 @@ def test_what_a_request_costs(storage: S3Storage, proxy: FaultProxy) -> None:
     assert proxy.methods() == ["PUT", "GET", "HEAD", "GET", "GET"]
 
 
+@pytest.mark.long
 def test_more_objects_than_one_page(s3: S3Proxy, bucket: str) -> None:
     storage, plain = S3Storage(f"s3://{bucket}", options()), s3.client()
     expected = sorted(f"a/{number}" for number in range(1003))

@@ -151,6 +151,7 @@ def test_a_manifest_that_lies_is_found_by_verify_and_named_by_rebuild(lab: Lab, 
     assert shown(lab)["backups"] == []
 
 
+@pytest.mark.long
 def test_a_lie_that_agrees_with_itself_is_found_by_counting(lab: Lab, topic: Make) -> None:
     # The file lost its last block, and the rows, digests and seals were made to say so, but for the count.
     name, copy = topic("liar"), topic("liar-copy")
@@ -178,6 +179,7 @@ def test_a_lie_that_agrees_with_itself_is_found_by_counting(lab: Lab, topic: Mak
     assert [finding["outcome"] for finding in lab.verify(mode="decode")["findings"]] == ["damaged"]
 
 
+@pytest.mark.long
 def test_a_backup_without_its_marker_is_unconfirmed_and_a_rebuilt_catalog_does_not_restore_it(
     lab: Lab, topic: Make
 ) -> None:

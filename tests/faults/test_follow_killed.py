@@ -91,6 +91,7 @@ def cut_off(lab: Lab, topic: str, owner: object, step: str) -> None:
     assert ended.message == f"{step} failed"
 
 
+@pytest.mark.long
 def test_follow_cut_off(lab: Lab, topic: Callable[..., str]) -> None:
     """By errors, which leave what a kill leaves but for leases: before the commit, then before the marker."""
     name = topic("cut-off", partitions=PARTITIONS)
@@ -106,6 +107,7 @@ def test_follow_cut_off(lab: Lab, topic: Callable[..., str]) -> None:
     assert [b["backup_id"] for b in shown(lab)["backups"] if b["number"] == 1] == [first]
 
 
+@pytest.mark.long
 def test_a_planned_batch_whose_records_are_gone_is_given_up(lab: Lab, topic: Callable[..., str]) -> None:
     """Else the checkpoint would bring it back for ever."""
     name = topic("cut-off", partitions=PARTITIONS)
@@ -118,6 +120,7 @@ def test_a_planned_batch_whose_records_are_gone_is_given_up(lab: Lab, topic: Cal
     assert len(kinds(lab)) == 1
 
 
+@pytest.mark.long
 def test_follow_stops_when_it_is_told_to(
     lab: Lab, topic: Callable[..., str], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,6 +29,7 @@ def told(lab: Lab, group: str) -> list[tuple[Any, ...]]:
     return [(row["seen"], row["position"]) for row in rows]
 
 
+@pytest.mark.long
 def test_killed_before_rows_of_groups(
     spark: SparkSession, broker: Broker, empty_catalog: Path, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def check_ended(root: Path) -> None:
     assert tombstones.incomplete(storage) == []
 
 
+@pytest.mark.long
 def test_killed_again_and_again(session: SparkSession | None, made: Path, tmp_path: Path) -> None:
     """Each run continues the work of the one before and dies before the next step."""
     root = shutil.copytree(made, tmp_path / "killed")
@@ -122,6 +123,7 @@ def test_killed_before_every_step(at: int, made: Path, tmp_path: Path) -> None:
     check_ended(root)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_catalog_is_lost_in_the_middle_of_it(spark: SparkSession, made: Path, tmp_path: Path) -> None:
     """The tombstones alone say what was to go; a rebuilt catalog does not count it, and the prune goes on."""

@@ -185,6 +185,7 @@ def killed_at(hold: str, request: dict[str, Any], steps: Path) -> None:
         child.wait()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "hold",
     chosen(

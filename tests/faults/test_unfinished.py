@@ -71,6 +71,7 @@ def assert_whole(lab: Lab, topic: str) -> None:
     assert not (lab.folder / "lab/begun.json").exists()
 
 
+@pytest.mark.long
 def test_an_incremental_goes_on_however_often_it_is_cut_off(lab: Lab, name: str, tmp_path: Path) -> None:
     truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20))
     full = lab.backup(name, parallelism=4)
@@ -121,6 +122,7 @@ def test_a_full_starts_over_and_leaves_nothing(lab: Lab, name: str, tmp_path: Pa
     ]
 
 
+@pytest.mark.long
 def test_a_full_that_was_cut_off_at_its_very_end_is_not_all_of_the_next(
     lab: Lab, name: str, tmp_path: Path
 ) -> None:
@@ -137,6 +139,7 @@ def test_a_full_that_was_cut_off_at_its_very_end_is_not_all_of_the_next(
     assert not (lab.folder / "lab/begun.json").exists()
 
 
+@pytest.mark.long
 def test_what_was_not_read_and_is_gone_is_not_gone_on_with(lab: Lab, name: str, tmp_path: Path) -> None:
     truth.produce(lab.bootstrap, name, rows_of(PARTITIONS, 20))
     lab.backup(name, parallelism=4)

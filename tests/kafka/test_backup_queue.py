@@ -191,6 +191,7 @@ def test_a_message_that_nobody_understands_is_left_out_on_record(social: Social)
     assert (entry["subject"], json.loads(entry["detail"])["position"]) == ("social", 1)
 
 
+@pytest.mark.long
 def test_messages_that_a_chain_lost_are_read_from_the_queues_again(social: Social) -> None:
     """No verify ran: the next backup lists what it would depend on, and continues the newest whole one."""
     full = social.full()["backup_id"]
@@ -220,6 +221,7 @@ def test_a_chain_that_lost_messages_which_the_queues_deleted_needs_a_full(social
     assert social.full()["kind"] == "full"
 
 
+@pytest.mark.long
 def test_a_differential_of_messages_that_only_backups_have_is_refused(social: Social) -> None:
     social.full()
     for _ in range(3):
@@ -327,6 +329,7 @@ def test_a_dry_run_writes_nothing(social: Social) -> None:
 # --- much and little
 
 
+@pytest.mark.long
 def test_much_is_read_by_spark_with_the_same_result(
     social: Social, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -518,6 +521,7 @@ def test_what_the_queues_delete_meanwhile_is_not_searched(
     assert social.open_at(found["backup_id"]) == set()
 
 
+@pytest.mark.long
 def test_a_full_drops_transactions_that_lost_messages(social: Social) -> None:
     gone = social.send(social.delta, 0, "gone", "begin")
     social.full()

@@ -74,6 +74,7 @@ def test_a_backup_that_was_cut_off_after_its_commit_is_not_taken_twice(
     assert found.keys() == ended.keys() == full.keys()
 
 
+@pytest.mark.long
 def test_a_full_goes_on_when_its_snapshot_is_there_and_else_starts_over(
     social: Social, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +185,7 @@ def require_refused(social: Social, mode: str, *, dry_run: bool = False) -> None
     assert tree() == before
 
 
+@pytest.mark.long
 def test_no_backup_goes_on_from_a_half_done_restore(social: Social, monkeypatch: pytest.MonkeyPatch) -> None:
     full = social.full()
     sent = [social.send(social.delta), social.send(social.delta, 1)]
@@ -223,6 +225,7 @@ def test_a_new_full_ends_what_a_restore_left(social: Social, monkeypatch: pytest
         assert social.stored(found["backup_id"]) == [own]
 
 
+@pytest.mark.long
 def test_a_watermark_that_the_catalog_does_not_know_is_refused(social: Social) -> None:
     """Another copy of the destination was restored into these queues."""
     social.full()

@@ -88,6 +88,7 @@ def test_a_setting_that_kafka_refuses_is_a_clear_error(tmp_path: Path) -> None:
         Broker(tmp_path / "broker", properties={"log.segment.bytes": "many"}).start()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", chosen([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))
 def test_it_runs_in_the_foreground_until_told_to_end(tmp_path: Path, ending: signal.Signals) -> None:
     port = free_port()

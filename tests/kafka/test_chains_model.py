@@ -435,6 +435,7 @@ def row(partition: int) -> Record:
     return Record(partition, b"k", b"v", (), 0)
 
 
+@pytest.mark.long
 def test_a_gap_a_branch_a_merge_and_a_prune_that_was_cut_off(life: Chains) -> None:
     model = life.model
     life.produce([row(0)] * 4)

@@ -193,6 +193,7 @@ def cli(spark: SparkSession, capfd: pytest.CaptureFixture[str], monkeypatch: pyt
     return Commands(capfd, spark)
 
 
+@pytest.mark.long
 def test_a_differential_and_a_damaged_file(cli: Commands, shop: Shop, topic: Make, tmp_path: Path) -> None:
     name, folder = topic("cli"), tmp_path / "backups"
     truth.produce(shop.bootstrap, name, [r for r in ROWS if r.partition == 0][:7])

@@ -144,6 +144,7 @@ def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
     assert restored(lab, name, tmp_path) == expected
 
 
+@pytest.mark.long
 def test_tombstones_go_when_they_are_old_and_stay_until_then(lab: Lab, topic: Make, tmp_path: Path) -> None:
     hour = 3_600_000
     name = topic("tombstones", **{"cleanup.policy": "compact", "delete.retention.ms": str(hour)})
@@ -170,6 +171,7 @@ def test_tombstones_go_when_they_are_old_and_stay_until_then(lab: Lab, topic: Ma
     ]
 
 
+@pytest.mark.long
 def test_a_gap_in_what_was_compacted_is_one_in_the_compaction(lab: Lab, topic: Make, tmp_path: Path) -> None:
     name = topic("gap", **{"cleanup.policy": "compact,delete"})
     put(lab.bootstrap, name, [(0, b"k", b"%d" % i) for i in range(10)])
@@ -183,6 +185,7 @@ def test_a_gap_in_what_was_compacted_is_one_in_the_compaction(lab: Lab, topic: M
     assert restored(lab, name, tmp_path, allow_gaps=True) == {(0, b"k"): b"9"}
 
 
+@pytest.mark.long
 def test_killed_a_compaction_leaves_all_restorable_and_the_next_is_whole(
     lab: Lab, topic: Make, tmp_path: Path
 ) -> None:

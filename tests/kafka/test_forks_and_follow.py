@@ -78,6 +78,7 @@ def test_a_lost_checkpoint_loses_nothing(lab: Lab, topic: Make) -> None:
     assert kinds(lab) == ["full", "log"]
 
 
+@pytest.mark.long
 def test_single_backups_and_following_continue_each_other(lab: Lab, topic: Make) -> None:
     name = topic("both", partitions=2)
     truth.produce(lab.bootstrap, name, rows_of(2, 20))
@@ -95,6 +96,7 @@ def test_single_backups_and_following_continue_each_other(lab: Lab, topic: Make)
     assert set(kinds(lab)[3:]) == {"log"}
 
 
+@pytest.mark.long
 def test_new_topics_and_partitions_come_along(lab: Lab, topic: Make) -> None:
     prefix = topic("grow")
     with following(lab, patterns=(f"{prefix}.*",)):
@@ -104,6 +106,7 @@ def test_new_topics_and_partitions_come_along(lab: Lab, topic: Make) -> None:
     truth.delete_topic(lab.bootstrap, f"{prefix}-later")
 
 
+@pytest.mark.long
 def test_what_refuses_a_backup_ends_following(lab: Lab, topic: Make) -> None:
     name = topic("purged")
     truth.produce(lab.bootstrap, name, rows_of(1, 20))
@@ -121,6 +124,7 @@ def test_what_refuses_a_backup_ends_following(lab: Lab, topic: Make) -> None:
     assert kinds(lab) == ["full", "log"]
 
 
+@pytest.mark.long
 def test_following_goes_on_beside_a_hanging_transaction_and_catches_up_when_it_is_aborted(
     lab: Lab, topic: Make
 ) -> None:
@@ -318,6 +322,7 @@ def cut_back(broker: Broker, lab: Lab, *lost: int) -> list[str]:
     return gone
 
 
+@pytest.mark.long
 def test_a_disk_loses_records(single: tuple[Broker, Lab]) -> None:
     broker, lab = single
     [kept] = taken(lab, "kept", 10)

@@ -69,6 +69,7 @@ def test_groups_of_both_protocols_are_read(broker: Broker, topic: Callable[..., 
     assert [(o.region, o.position, o.metadata) for o in c.offsets] == [("1", 7, None)]
 
 
+@pytest.mark.long
 def test_every_commit_is_a_row_and_a_deleted_topic_leaves_its_last_offsets(
     lab: Lab, broker: Broker, topic: Callable[..., str]
 ) -> None:
@@ -232,6 +233,7 @@ def test_schemas_are_rows_and_come_back_in_order(lab: Lab, broker: Broker, regis
         delete_topic(broker.bootstrap, copy)
 
 
+@pytest.mark.long
 def test_a_registry_with_other_schemas_is_left_as_it_is(
     lab: Lab, broker: Broker, registry: str, topic: Callable[..., str]
 ) -> None:
@@ -255,6 +257,7 @@ def test_a_registry_with_other_schemas_is_left_as_it_is(
         lab.restore(registry, maps={registry: wide}, repartition=True)
 
 
+@pytest.mark.long
 def test_a_registry_gets_what_it_lacks_once(
     lab: Lab, broker: Broker, registry: str, topic: Callable[..., str]
 ) -> None:

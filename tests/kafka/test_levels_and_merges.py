@@ -59,6 +59,7 @@ def backups(lab: Lab) -> dict[int, dict[str, Any]]:
     return {row["number"]: row for row in lab.sql("SELECT * FROM backups")}
 
 
+@pytest.mark.long
 def test_a_chain_that_lost_a_file_is_not_continued(lab: Lab, topic: Make, tmp_path: Path) -> None:
     """No verify ran: the next backup lists what it would depend on, says what is gone, and is a full."""
     name = topic("t", partitions=2)
@@ -75,6 +76,7 @@ def test_a_chain_that_lost_a_file_is_not_continued(lab: Lab, topic: Make, tmp_pa
     assert restored(lab, name, tmp_path) == held
 
 
+@pytest.mark.long
 def test_backups_of_one_level_become_one_and_then_all_one_full(lab: Lab, topic: Make, tmp_path: Path) -> None:
     name, other = topic("merged", partitions=2), topic("dropped")
     truths: dict[int, Found] = {}
@@ -134,7 +136,8 @@ def test_backups_of_one_level_become_one_and_then_all_one_full(lab: Lab, topic: 
 KILLED = ("put part #4", "commit backups", "put complete")
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("every", [False, True])
 def test_killed_the_chain_stays_whole_and_the_next_merge_goes_on(
     every: bool, lab: Lab, topic: Make, tmp_path: Path, empty_catalog: Path
 ) -> None:

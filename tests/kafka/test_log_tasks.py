@@ -92,6 +92,7 @@ def test_what_stopping_loses_is_said_and_captured_when_it_is_started_again(
     assert captured(str(lab.folder)) == sent(feed)
 
 
+@pytest.mark.long
 def test_a_task_with_an_end_is_complete_there(lab: Lab, feed: ChangeFeed) -> None:
     send(lab, feed)
     middle = feed.now
@@ -106,6 +107,7 @@ def test_a_task_with_an_end_is_complete_there(lab: Lab, feed: ChangeFeed) -> Non
     assert [r for r in captured(str(lab.folder)) if (r[6] or 0) > middle] == []
 
 
+@pytest.mark.long
 def test_a_job_says_at_its_start_what_was_lost_since(lab: Lab, feed: ChangeFeed) -> None:
     """Several seconds: the next job of the task must look, and it captures with Spark."""
     send(lab, feed)
@@ -360,6 +362,7 @@ def samples(text: str) -> dict[tuple[str, str, str], float]:
     }
 
 
+@pytest.mark.long
 def test_verbs_over_http(api: httpx.Client, lab: Lab, topic: Callable[..., str]) -> None:
     name, feed = topic("feed", partitions=2), ChangeFeed(partitions=2)
     busy(feed, feed.create_table("shop", "orders"), 10)
@@ -499,6 +502,7 @@ def test_a_record_a_key_and_what_goes_on(topics: Topics) -> None:
         topics.restore(start_ts=30, end_ts=40)
 
 
+@pytest.mark.long
 def test_topics_that_were_deleted_are_not_taken_for_restored(topics: Topics) -> None:
     topics.restore()
     delete_topic(topics.broker.bootstrap, f"{topics.prefix}shop.orders")

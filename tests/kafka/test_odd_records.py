@@ -84,6 +84,7 @@ def test_a_header_whose_name_is_not_text_is_refused_by_its_offset(
         copied(len(good) + 1)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_odd_records_come_back_under_another_name(lab: Lab, broker: Broker, topic: Make) -> None:
     name, keyed, copy = (topic(prefix, **FUTURE) for prefix in ("orders..retry", "orders..keyed", "..copy"))

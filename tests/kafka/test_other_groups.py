@@ -37,6 +37,7 @@ def lab(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> Iterator[La
         yield Lab(spark, broker.bootstrap, tmp_path / "backups", empty_catalog)
 
 
+@pytest.mark.long
 def test_streams_groups_are_restored_and_share_groups_are_named(lab: Lab) -> None:
     name = "read"
     truth.create_topic(lab.bootstrap, name)

@@ -181,6 +181,7 @@ class Cycles(RuleBasedStateMachine):
             self.admin.delete_topics([self.topic])[self.topic].result(30)
 
 
+@pytest.mark.long
 def test_a_prune_by_age_and_by_size(lab: Lab, tmp_path: Path) -> None:
     life = Cycles(lab, tmp_path)
     try:
@@ -204,6 +205,7 @@ def test_many_cycles(lab: Lab, tmp_path: Path) -> None:
     live(lambda: Cycles(lab, tmp_path), 40, 30)
 
 
+@pytest.mark.long
 def test_what_is_left_comes_back_into_a_topic(lab: Lab, topic: Make) -> None:
     """A retention of seven of ten records' ages, a broker that deleted them too, and a new topic."""
     name = topic("retained", **{"retention.ms": str(7 * STEP_MS)})

@@ -47,6 +47,7 @@ def test_ddl_behind_the_last_message_is_in_the_backup(graph_lab: GraphLab) -> No
     taken.check()
 
 
+@pytest.mark.long
 def test_a_chain_goes_on_in_queues_that_were_lost_and_restored(graph_lab: GraphLab) -> None:
     graph = graph_lab.begin()
     graph.writers.write("n:1", 1)

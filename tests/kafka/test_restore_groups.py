@@ -44,6 +44,7 @@ def with_holes(bootstrap: str, name: str) -> list[Record]:
     return kept
 
 
+@pytest.mark.long
 def test_groups_read_on_in_a_copy_that_goes_on(lab: Lab, topic: Make, spark: SparkSession) -> None:
     """Before all, among holes and at the end: what they read before and after is every message once."""
     name = topic("holes")
@@ -160,6 +161,7 @@ def test_every_outcome(lab: Lab, topic: Make) -> None:
     assert len(audits) >= 5
 
 
+@pytest.mark.long
 def test_continuing_is_refused_where_it_could_not_be_right(lab: Lab, topic: Make, tmp_path: Path) -> None:
     name, copy, full = topic("refused"), f"{topic('y')}-copy", topic("strangers")
     truth.produce(lab.bootstrap, name, rows(10))

@@ -300,6 +300,7 @@ def test_a_restore_resumes_wherever_it_was_cut_off(copied: Lived, monkeypatch: p
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("told", chosen([False, True], [True]))
 def test_a_restore_starts_over_when_what_it_wrote_is_gone(
     graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch, told: bool
@@ -333,6 +334,7 @@ def test_a_restore_starts_over_when_what_it_wrote_is_gone(
     assert lab.backup(again, "incremental")["parent"] == newest["backup_id"]
 
 
+@pytest.mark.long
 def test_progress_that_the_brokers_forgot_brings_nothing_twice(
     copied: Lived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -400,6 +402,7 @@ def _then(kind: type, name: str, after: Callable[[], None], patch: pytest.Monkey
     patch.setattr(kind, name, called)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", chosen(["before", "behind"], ["behind"]))
 def test_somebody_writes_meanwhile(graph_lab: GraphLab, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     lab = graph_lab
@@ -493,6 +496,7 @@ def _send(lab: GraphLab, place: Place, *told: tuple[int, str | None, str], kind:
     truth.produce(lab.bootstrap, place[0], records)
 
 
+@pytest.mark.long
 def test_late_messages_belong_to_a_transaction_that_had_ended(graph_lab: GraphLab) -> None:
     """A header has another name here; the watermark has it too."""
     lab = graph_lab

@@ -55,6 +55,7 @@ def changed(row: Record) -> Record:
 
 
 # A whole restore into both kinds of target and its resumption need a broker: the verb once end to end.
+@pytest.mark.long
 def test_masked_filtered_and_rekeyed_records_come_back_in_order(
     lab: Lab, topic: Make, tmp_path: Path
 ) -> None:

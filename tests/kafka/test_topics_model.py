@@ -364,6 +364,7 @@ def stored(folder: Path, partition: int) -> Iterator[tuple[int, Record]]:
     return truth.records_below(folder / f"partition={partition}")
 
 
+@pytest.mark.long
 def test_a_life_with_gaps_and_a_topic_made_again(lab: Lab, tmp_path: Path) -> None:
     life = Topics(lab, tmp_path)
     rows = [

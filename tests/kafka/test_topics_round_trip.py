@@ -201,6 +201,7 @@ def test_log_append_time_topics_keep_their_times_and_their_setting(lab: Lab, top
     assert truth.settings(lab.bootstrap, name)["message.timestamp.type"] == "LogAppendTime"
 
 
+@pytest.mark.long
 def test_deleted_records_are_a_gap_and_their_topic_starts_over_unless_the_chain_goes_on(
     lab: Lab, topic: Make
 ) -> None:
@@ -268,6 +269,7 @@ def test_a_select_chooses_exactly_the_files_and_an_incomplete_choice_is_refused(
         lab.restore(select="SELECT * FROM read_parquet('/etc/passwd')")
 
 
+@pytest.mark.long
 def test_into_a_delta_table(kept: Kept, spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "table"
     kept.lab.restore(kept.name, target=f"delta:{path}", maps={kept.name: "renamed"})
@@ -293,6 +295,7 @@ def test_into_a_delta_table(kept: Kept, spark: SparkSession, tmp_path: Path) -> 
     assert spark.read.format("delta").load(str(path)).count() == len(table) + early
 
 
+@pytest.mark.long
 def test_a_backup_moved_to_another_place_still_restores_and_verifies(lab: Lab, topic: Make) -> None:
     name, copy = topic("moved"), topic("moved-copy")
     truth.produce(lab.bootstrap, name, mixed(0, 10))
@@ -341,6 +344,7 @@ def planned(value: bytes, count: int) -> list[Record]:
     return [Record(i % 2, b"k%d" % i, value, (), 1_600_000_000_000 + i) for i in range(count)]
 
 
+@pytest.mark.long
 def test_a_plan_is_carried_out_and_goes_on_with_its_files(
     lab: Lab, topic: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,6 +380,7 @@ def partitions(bootstrap: str, topic: str) -> int:
     return len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
 
 
+@pytest.mark.long
 def test_two_sources_in_one_catalog(lab: Lab, topic: Make) -> None:
     """Backups of two sources have a topic of the same name; each source's come back as they found it."""
     name = topic("orders", partitions=3)

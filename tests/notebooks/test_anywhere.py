@@ -45,6 +45,7 @@ def _order(number: int) -> Record:
     return Record(0, number, BEGAN + number, f"k{number}".encode(), value, (("trace", b"\x01"),))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS[:6], ids=lambda path: path.stem)
 def test_jupyter_without_spark(backups: Path, tmp_path: Path, path: Path) -> None:
     given = {"key": "k7", "target": f"delta:{tmp_path}/restored"}
@@ -71,6 +72,7 @@ def test_plain_python(
     assert re.search(r"\b(prod|partition)\b", printed)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_records_are_restored_masked_with_other_keys(
     backups: Path, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -69,6 +69,7 @@ def _order(number: int) -> truth.Record:
     )
 
 
+@pytest.mark.long
 def test_coverage_of_rows_made_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     made, began, day = MadeBackups(tmp_path), 1_795_262_400_000, 86_400_000
     made.backup([[Record(0, n, began + n) for n in range(5)]], end_ts=began + day)

@@ -156,6 +156,7 @@ def test_an_archive_is_taken_in_asked_with_sql_restored_and_written_again(desk: 
     assert found.designs == {"bucket-default": '{"v": 1}'}
 
 
+@pytest.mark.long
 def test_what_no_restore_takes_any_more_is_pruned_whole(desk: Desk, tmp_path: Path) -> None:
     week(tmp_path / "archive")
     desk.take(tmp_path / "archive", source="shop")

@@ -154,19 +154,15 @@ def same(sql: str, found: list[dict[str, Any]], wanted: list[dict[str, Any]]) ->
 each_question = pytest.mark.parametrize("question", questions())
 
 
+@pytest.mark.long
 @each_question
 def test_the_shell_answers_alike(question: str, typed: Ask, answers: dict[str, Any]) -> None:
     sql = questions()[question]
     same(sql, told(typed(sql)), answers[question])
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        pytest.param(one, marks=[pytest.mark.long] if number > 1 else [])
-        for number, one in enumerate(questions())
-    ],
-)
+@pytest.mark.long
+@each_question
 def test_the_data_source_answers_alike(question: str, by_source: Ask, answers: dict[str, Any]) -> None:
     sql = questions()[question]
     same(sql, told(by_source(sql)), answers[question])

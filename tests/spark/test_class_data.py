@@ -37,6 +37,7 @@ def shared_classes(log: Path, *, sql: bool) -> int:
     return log.read_text("utf-8").count("shared objects file (top)")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("archive")
 @pytest.mark.parametrize("sql", [True, False])
 def test_the_jvm_takes_sparks_classes_from_it(sql: bool, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def told(frame: DataFrame) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.long
 def test_it_is_what_records_gives(tmp_path: Path, spark: SparkSession) -> None:
     """Nobody registers it: Spark finds it, also from SQL. One test, since each read starts processes."""
     made = MadeBackups(tmp_path)

@@ -120,6 +120,7 @@ def test_what_was_exported_comes_back_the_same(
     assert {table: rows_of(empty, table) for table in before} == before, "a rebuilt log knows no transactions"
 
 
+@pytest.mark.long
 def test_a_root_that_nobody_vouched_for_is_left_out(
     spark: SparkSession, root: Path, empty: Path, tmp_path: Path
 ) -> None:
@@ -224,7 +225,8 @@ def lifetimes(root: Path) -> list[tuple[Any, ...]]:
     )
 
 
-@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.long, id="again")])
+@pytest.mark.long
+@pytest.mark.parametrize("again", [False, True], ids=["once", "again"])
 def test_manifests_of_another_program_become_lifetimes(
     spark: SparkSession, empty: Path, tmp_path: Path, again: bool
 ) -> None:
@@ -295,6 +297,7 @@ def test_manifests_of_another_program_become_lifetimes(
     assert all_rows(empty) == before
 
 
+@pytest.mark.long
 def test_an_import_that_died_goes_on(
     spark: SparkSession, empty: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:

@@ -71,6 +71,7 @@ def files(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in (root / "shop").rglob("*") if path.is_file()}
 
 
+@pytest.mark.long
 def test_the_cut_is_at_the_newest_full_before(root: Path, session: SparkSession | None) -> None:
     before = files(root)
     look = truncate(root, 55)
@@ -185,6 +186,7 @@ def test_one_that_died_goes_on(
     assert {path for path in files(root) if "/log/" in path or "/fulls/" in path} <= known
 
 
+@pytest.mark.long
 def test_the_proof_stops_one_that_would_take_too_much(
     root: Path, session: SparkSession | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

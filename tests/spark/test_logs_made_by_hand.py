@@ -180,6 +180,7 @@ def brought_together(log: Log, files: list[dict[str, Any]]) -> list[dict[str, An
     return data
 
 
+@pytest.mark.long
 def test_records_stay_and_files_become_few(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
     log = log_of(spark, empty_catalog, tmp_path, 1, 4)
     made, before, files, end = log.made, log.records(), log.live(), log.made.end_ts
@@ -256,6 +257,7 @@ def test_the_plan_of_a_killed_restore_goes(small: Log, cleaned_by: str) -> None:
     assert len(small.rows()) > 0
 
 
+@pytest.mark.long
 def test_one_that_was_cut_off_leaves_nothing(small: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     before = small.live()
     with monkeypatch.context() as patched:
@@ -405,6 +407,7 @@ def test_any_instant_alone_and_in_pieces(either: Log, cuts: int) -> None:
     assert feed.names("pieces") <= {(n, "shop", f"t{n}") for n in (1, 2, 3)}
 
 
+@pytest.mark.long
 def test_upon_a_full_and_upon_a_restore(feed: Log, cli: Commands) -> None:
     """By `lakebackup log snapshot`, `restore point` and `log merge`."""
 
@@ -429,6 +432,7 @@ def test_upon_a_full_and_upon_a_restore(feed: Log, cli: Commands) -> None:
     assert lakebackup(*merge)["done_before"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("feature", ["deletion vectors", "column mapping"])
 def test_merge_reads_deletion_vectors_and_renamed_columns_of_a_foreign_table(feed: Log, feature: str) -> None:
     """The base is a table of another program: deleted rows stay deleted, no column reads as NULL."""
@@ -456,6 +460,7 @@ def _log_lines(path: str) -> list[str]:
     return [line for commit in commits for line in commit.read_text("utf-8").splitlines()]
 
 
+@pytest.mark.long
 def test_names_follow_tables(feed: Log) -> None:
     made = feed.made
     first = [put(1, b"a", 10, b"1"), put(2, b"a", 11, b"2"), put(3, b"a", 12, b"3"), put(9, b"a", 13, b"9")]
@@ -481,6 +486,7 @@ def test_names_follow_tables(feed: Log) -> None:
         feed.restore("all", start_ts=21, end_ts=25)
 
 
+@pytest.mark.long
 def test_a_restore_that_stalled_writes_nothing_over_a_later_one(
     feed: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -503,6 +509,7 @@ def test_a_restore_that_stalled_writes_nothing_over_a_later_one(
     assert [row["value"] for row in feed.rows()] == [b"3"]
 
 
+@pytest.mark.long
 def test_keys_and_spans_into_a_folder(either: Log) -> None:
     feed, made = either, either.made
     made.flush([put(1, b"a", 10, b"1"), put(1, b"m", 11, b"2"), put(1, b"z", 12, b"3")], 20)
@@ -528,6 +535,7 @@ def test_keys_and_spans_into_a_folder(either: Log) -> None:
         feed.restore(target=f"dir:{feed.folder / 'other'}")
 
 
+@pytest.mark.long
 def test_what_is_damaged_is_told_and_nothing_is_written(either: Log) -> None:
     feed, made = either, either.made
     made.flush([commit(1, b"lost", 5, 10), put(1, b"a", 11, b"1")], 20)

@@ -143,11 +143,13 @@ def test_what_was_asked_is_on_record(catalog: dict[str, int | str], spark: Spark
     ]
 
 
+@pytest.mark.long
 def test_all_views_can_be_registered(catalog: dict[str, int | str], spark: SparkSession) -> None:
     SparkEngine(spark, f"{catalog['root']}/catalog").register()
     assert spark.sql("SELECT count(*) FROM restore_points WHERE scope = 'orders'").collect() == [(2,)]
 
 
+@pytest.mark.long
 def test_what_was_cleaned_away_is_said(ask: Ask, catalog: dict[str, int | str], spark: SparkSession) -> None:
     """Last of this file: it deletes what the table held before."""
     uri = f"{catalog['root']}/catalog/backups"

@@ -330,6 +330,7 @@ def prune_a_file(spark: SparkSession, root: Path) -> None:
     CatalogWriter(spark, str(root)).append(rows)
 
 
+@pytest.mark.long
 def test_a_plan_holds_as_long_as_the_same_files_come_out(
     spark: SparkSession, root: Path, tmp_path: Path
 ) -> None:

@@ -195,6 +195,7 @@ def at_work(root: Path, name: str, state: Any, *, planned: bool = True) -> None:
         storage.put(f"restores/{name}/plan/tasks.json", json.dumps([[share]]).encode())
 
 
+@pytest.mark.long
 def test_what_an_unfinished_restore_reads_stays(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = backup_id(99)
     at_work(root, name, "running", planned=False)
@@ -214,6 +215,7 @@ def test_what_an_unfinished_restore_reads_stays(root: Path, monkeypatch: pytest.
     assert [p["partition"] for p in run(root)["partitions"]] == ["1"]
 
 
+@pytest.mark.long
 def test_a_restore_that_comes_on_record_meanwhile_keeps_its_files(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +236,7 @@ def test_a_restore_that_comes_on_record_meanwhile_keeps_its_files(
     assert data(root) & orders(1, 2, 3, 4) == set()
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_restore_that_planned_before_a_prune_is_not_begun(
     root: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch

@@ -114,6 +114,7 @@ def spans(root: Path, epoch: str, region: str = "0") -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in seen(root, sql)]
 
 
+@pytest.mark.long
 def test_verify_finds_what_is_not_whole(spark: SparkSession, root: Path) -> None:
     config = f"social/queues/{number(2)}/config.yaml"
     (root / config).write_bytes(b"threads: 9\n")
@@ -177,6 +178,7 @@ def test_messages_with_other_tids_than_their_row_says_are_damage(root: Path) -> 
     assert found == ("damaged", "least and greatest tid are [9, 9], the manifest says [9, 10]")
 
 
+@pytest.mark.long
 def test_verify_restores_an_engine_on_trial(spark: SparkSession, root: Path) -> None:
     assert checked(root, spark, mode="restore", backup_ids=(number(3), number(6))) == {}
     assert [tuple(row.values()) for row in seen(root, TRIALS)] == [
@@ -210,6 +212,7 @@ def test_a_trial_that_a_prune_came_into_finds_no_damage(
     assert seen(root, "SELECT outcome FROM checks WHERE mode = 'restore'") == []
 
 
+@pytest.mark.long
 def test_a_prune_deletes_chains(spark: SparkSession, root: Path) -> None:
     # The settings of its queues keep a millisecond; that is for their readers.
     assert pruned(root)["files"] == 0
@@ -243,6 +246,7 @@ def test_a_prune_deletes_chains(spark: SparkSession, root: Path) -> None:
     assert {table: rows_of(root, table) for table in kept} == kept
 
 
+@pytest.mark.long
 def test_a_prune_that_was_cut_off_releases_the_snapshot_when_it_goes_on(
     spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,12 +130,13 @@ def put_sidecar_kept(root: Path, destination: str) -> None:
     shutil.copytree(root.parent / "elsewhere" / folder, root / folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("by", "left"),
     [
-        ("rebuild", ["files", "positions", "audit"]),
-        pytest.param("rebuild", ROWS, marks=pytest.mark.long, id="all"),
-        pytest.param("backups", ROWS, marks=pytest.mark.long, id="backups"),
+        pytest.param("rebuild", ["files", "positions", "audit"], id="some"),
+        pytest.param("rebuild", ROWS, id="all"),
+        pytest.param("backups", ROWS, id="backups"),
     ],
 )
 def test_what_a_dead_rebuild_left_does_not_count_twice(

@@ -112,6 +112,7 @@ def restore(
     return restore_snapshot.run(request, spark=spark, reporter=quiet())
 
 
+@pytest.mark.long
 def test_each_backup_opens_and_holds_what_the_database_held(backups: Backups, tmp_path: Path) -> None:
     for number, (backup_id, held) in enumerate(backups.made):
         out = tmp_path / f"{number:02d}"

@@ -118,6 +118,7 @@ def test_a_function_gives_on_spark_what_is_noted(session: SparkSession) -> None:
     assert found == {call: answer for call, answer, *_ in FUNCTIONS}
 
 
+@pytest.mark.long
 def test_a_connection_on_a_session(spark: SparkSession, tmp_path: Path) -> None:
     """The session is the suite's: seconds for what only Spark does of a connection."""
     made = MadeBackups(tmp_path / "backups")

@@ -58,6 +58,7 @@ def reader_of(root: Path) -> CatalogReader:
     return CatalogReader.require(str(root))
 
 
+@pytest.mark.long
 def test_the_tables_are_as_every_reader_needs_them(spark: SparkSession, root: Path) -> None:
     for table in layout_tables(root):
         opened = open_table(f"file://{root}/catalog/{table}")
@@ -134,6 +135,7 @@ def test_nothing_is_visible_before_the_row_of_backups(spark: SparkSession, root:
     } == {2}
 
 
+@pytest.mark.long
 def test_a_commit_that_is_repeated_adds_nothing(spark: SparkSession, root: Path) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter(spark, str(root))
     made = publish(storage, writer, manifest(1))
@@ -157,6 +159,7 @@ def test_a_run_that_lost_its_source_meanwhile_does_not_publish(spark: SparkSessi
     assert len(reader_of(root).rows("list_backups", source=None)) == 1
 
 
+@pytest.mark.long
 def test_a_catalog_that_was_lost_while_spark_committed_is_told(
     spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +249,7 @@ def test_states_change_together_and_can_be_supposed_before(
     assert states(root) == {1: "complete", 2: "out_of_sync", 3: "out_of_sync"}
 
 
+@pytest.mark.long
 def test_a_change_of_states_leaves_other_files_as_they_are(spark: SparkSession, root: Path) -> None:
     storage, writer = open_storage(str(root)), CatalogWriter(None, str(root))
     for number in (1, 2):
@@ -369,6 +373,7 @@ def rows_of(root: Path) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.long
 def test_tidy_keeps_every_row_that_counts(spark: SparkSession, empty_catalog: Path, tmp_path: Path) -> None:
     shutil.copytree(empty_catalog, tmp_path / "catalog")
     storage, writer = open_storage(str(tmp_path)), CatalogWriter(spark, str(tmp_path))

@@ -101,6 +101,7 @@ def test_what_asks(cli: Commands, made: Made, tmp_path: Path) -> None:
     assert "orders" in page.read_text("utf-8")
 
 
+@pytest.mark.long
 def test_what_keeps(cli: Commands, made: Made) -> None:
     place, first = made.place, made.ids[0]
     there, before = ("--repo", place), str(time.time_ns() // 1_000_000)

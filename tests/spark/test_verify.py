@@ -37,6 +37,7 @@ def found(root: Path, spark: SparkSession | None = None, **asked: Any) -> dict[s
     return {"result": [result], **{table: sorted(some, key=str) for table, some in rows.items()}}
 
 
+@pytest.mark.long
 def test_the_findings_are_the_same_wherever_they_are_made(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

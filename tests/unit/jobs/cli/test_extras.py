@@ -53,6 +53,7 @@ def run(folder: Path, *commands: list[str]) -> tuple[list[int], str, str]:
     return codes, done.stdout, done.stderr
 
 
+@pytest.mark.long
 def test_a_person_can_look_at_everything(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     codes, out, err = run(

@@ -76,6 +76,7 @@ def test_looking(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (lag["restorable_ts"], lag["lag_ms"] > 0) == (late, True)
 
 
+@pytest.mark.long
 def test_the_report_has_times(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report"]) == 0
     assert "2026-01-01T00:00:05.000Z" in capsys.readouterr().out

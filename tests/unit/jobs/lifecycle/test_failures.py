@@ -114,6 +114,7 @@ def too_early(catalog: Path) -> Any:
     return of_run
 
 
+@pytest.mark.long
 def test_upkeep_that_fails_is_over_when_it_next_ends_well(case: LinesCase) -> None:
     work = Workspace(LinesRequest(destination=str(case.root), file=case.file), case.NAME, quiet())
 

@@ -263,6 +263,7 @@ def test_a_lost_object_is_noticed_and_copied_again(tree: Tree) -> None:
     ]
 
 
+@pytest.mark.long
 def test_what_verify_found_damaged_is_offered_by_no_view(tree: Tree) -> None:
     put(tree.folder / "img", b"a" * 1000)
     tree.backup()

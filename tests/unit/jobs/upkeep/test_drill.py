@@ -90,6 +90,7 @@ def test_a_good_drill_is_a_row_and_leaves_nothing_else(lab: Lab) -> None:
     assert (entry["subject"], json.loads(entry["detail"])["drill_id"]) == ("yb", row["drill_id"])
 
 
+@pytest.mark.long
 def test_a_seed_draws_the_same_restore_point_again_and_seeds_draw_them_all(lab: Lab) -> None:
     def drawn(seed: int) -> str:
         found = lab.drill(seed=seed, dry_run=True)
@@ -187,6 +188,7 @@ def test_what_a_restore_wrote_wrongly_is_found(
     assert text in done["detail"]
 
 
+@pytest.mark.long
 def test_a_check_is_good_when_it_returns_no_row(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

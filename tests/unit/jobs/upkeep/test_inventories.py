@@ -161,6 +161,7 @@ def given_stanza(folder: Path, labels: list[str], stored: int) -> None:
     (folder / "archive.json").write_text(json.dumps(listed | segments))
 
 
+@pytest.mark.long
 def test_pgbackrest(made: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given_stanza(tmp_path, LABELS, 8 * HOUR)
     new = import_all(made, "pgbackrest")

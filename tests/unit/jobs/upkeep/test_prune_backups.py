@@ -178,6 +178,7 @@ def test_the_proof_stops_a_prune_of_what_is_needed(
     assert not list(open_storage(str(root)).list("prunes/"))
 
 
+@pytest.mark.long
 def test_an_object_that_cannot_be_deleted_is_told_and_tried_again(root: Path) -> None:
     """The others go."""
     (locked,) = (root / path for path in orders(2, regions=1))

@@ -100,6 +100,7 @@ def test_a_look_names_what_would_go_and_deletes_nothing(root: Path) -> None:
         run(root, limits=Limits(keep_ms=5))
 
 
+@pytest.mark.long
 def test_one_in_the_middle_is_held_with_what_it_alone_has(root: Path, session: SparkSession | None) -> None:
     keep(root, 1)
     CatalogWriter(None, str(root)).record(

@@ -152,6 +152,7 @@ class Week:
         return found
 
 
+@pytest.mark.long
 def test_a_week(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     week = Week(tmp_path / "backups", Commands(capsys))
     week.policies()

@@ -98,6 +98,7 @@ def test_charts_get_few_rows_whatever_there_is(facts: dict[str, Any]) -> None:
     assert {row["status"] for row in facts["intervals"]} == {"restorable", "gap", "fork", "pruned"}
 
 
+@pytest.mark.long
 def test_nothing_is_bad_when_nothing_is_missing(tmp_path: Path) -> None:
     rows = [row for row in three_months() if getattr(row, "source", "") != "prod"]
     put(tmp_path, [row for row in rows if type(row).__name__ not in ("Check", "Removal", "Floor")])
