@@ -35,8 +35,7 @@ from lakebackup.store.writer import CatalogWriter
 RESUMED = (LinesCase, SnapshotCase)
 LINES_ON_SPARK = pytest.param(SparkLinesCase, marks=pytest.mark.spark)
 TOPICS_HERE = pytest.param(LocalTopicsCase, marks=pytest.mark.kafka)
-TOPICS = pytest.param(TopicsCase, marks=[pytest.mark.spark, pytest.mark.kafka])
-TOPICS_TOO_LONG = pytest.param(TopicsCase, marks=[*TOPICS.marks, pytest.mark.long])
+TOPICS = pytest.param(TopicsCase, marks=[pytest.mark.spark, pytest.mark.kafka, pytest.mark.long])
 
 
 def of(*kinds: Any) -> Any:
@@ -169,7 +168,7 @@ def test_tasks_that_were_done_are_not_done_again(tmp_path: Path) -> None:
     case.assert_whole()
 
 
-@of(*RESUMED, TOPICS_HERE, TOPICS_TOO_LONG)
+@of(*RESUMED, TOPICS_HERE, TOPICS)
 def test_what_another_request_left_is_discarded(case: LifeCase) -> None:
     before = case.ids()
     case.killed("put manifest.json")
@@ -193,7 +192,7 @@ def test_killed_while_discarding_and_never_resumed(case: LifeCase, nth: int) -> 
     case.assert_whole()
 
 
-@of(*RESUMED, TOPICS_TOO_LONG)
+@of(*RESUMED, TOPICS)
 def test_committed_but_unmarked_is_returned_to_who_asked_for_it(case: LifeCase) -> None:
     case.killed("put complete")
     committed = case.ids()
@@ -211,7 +210,7 @@ def test_committed_but_unmarked_is_marked_for_another_request(case: LifeCase) ->
     case.assert_whole()
 
 
-@of(*RESUMED, TOPICS_HERE, TOPICS_TOO_LONG)
+@of(*RESUMED, TOPICS_HERE, TOPICS)
 def test_a_lease_that_was_lost_while_a_run_stalled(case: LifeCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run took over and made the backup exist: the first deletes nothing, and leaves no second."""
     copy = case.KIND.copy
@@ -233,7 +232,7 @@ def test_a_lease_that_was_lost_while_a_run_stalled(case: LifeCase, monkeypatch: 
     case.assert_whole()
 
 
-@of(*RESUMED, TOPICS_TOO_LONG)
+@of(*RESUMED, TOPICS)
 def test_a_run_that_stalled_shows_nothing_of_what_another_has_discarded(
     case: LifeCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,7 +252,7 @@ def test_a_run_that_stalled_shows_nothing_of_what_another_has_discarded(
     case.assert_whole()
 
 
-@of(*RESUMED, TOPICS_TOO_LONG)
+@of(*RESUMED, TOPICS)
 def test_a_blocked_one_that_another_run_committed_meanwhile_stays(
     case: LifeCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,7 +273,7 @@ def test_a_blocked_one_that_another_run_committed_meanwhile_stays(
     assert len(case.ids()) == before + 1
 
 
-@of(*RESUMED, TOPICS_TOO_LONG)
+@of(*RESUMED, TOPICS)
 def test_a_run_that_lost_its_lease_discards_nothing(case: LifeCase, monkeypatch: pytest.MonkeyPatch) -> None:
     case.killed("put manifest.json")
     before = case.data()

@@ -77,6 +77,7 @@ def test_a_key_deleted_between_two_backups_does_not_come_back(lab: Lab, topic: M
     assert generations(lab, name) == [0, 1]
 
 
+@pytest.mark.long
 def test_compact(lab: Lab, topic: Make, tmp_path: Path) -> None:
     name = topic("compact", partitions=2, **{"cleanup.policy": "compact"})
     plain = topic("plain")

@@ -87,9 +87,8 @@ def test_spark_makes_a_catalog_there_and_both_engines_read_it(spark: SparkSessio
     assert reader.destinations().uris == {engine.table("destinations").collect()[0].destination: uri}
 
 
-@pytest.mark.parametrize(
-    ("processes", "each"), [(2, 5), pytest.param(4, 50, marks=pytest.mark.long, id="many")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("processes", "each"), [(2, 5), pytest.param(4, 50, id="many")])
 def test_commits_of_processes_and_of_spark_are_all_kept_though_one_is_killed(
     spark: SparkSession, place: str, processes: int, each: int
 ) -> None:

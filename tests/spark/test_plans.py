@@ -120,7 +120,8 @@ def test_restores_of_topics(
     assert written[0] == written[1]
 
 
-@pytest.mark.parametrize("few", [10_000, pytest.param(-1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("few", [10_000, -1])
 def test_differences(
     topics: MadeBackups,
     spark: SparkSession,

@@ -13,6 +13,8 @@ from lakebackup.sql_engine.guard.calls import macro
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# DuckDB's max_by and min_by, whose value may be NULL.
+CHOICES = ("arg_max_null", "arg_min_null")
 _RANKINGS = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.Ntile)
 _PERCENTILES = (exp.PercentileCont, exp.PercentileDisc)
 _TEXTS = frozenset({"TEXT", "VARCHAR"})
@@ -30,7 +32,7 @@ def aggregate(node: exp.Expr) -> exp.Expr | None:
     if isinstance(node, exp.CountIf) and not isinstance(node.this, exp.Distinct):
         return exp.Count(this=exp.Case(ifs=[exp.If(this=node.this, true=exp.Literal.number(1))]))
     if isinstance(node, (exp.ArgMax, exp.ArgMin)):  # whose value may be NULL
-        name = "arg_max_null" if isinstance(node, exp.ArgMax) else "arg_min_null"
+        name = CHOICES[isinstance(node, exp.ArgMin)]
         return exp.func(name, node.this, node.expression)
     if isinstance(node, exp.Corr):  # of one pair
         return macro("corr", node.this, node.expression)

@@ -16,7 +16,7 @@ from sqlglot.errors import UnsupportedError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.transforms import eliminate_qualify
 
-from lakebackup.sql_engine.guard.aggregates import aggregate
+from lakebackup.sql_engine.guard.aggregates import CHOICES, aggregate
 from lakebackup.sql_engine.guard.arithmetic import COMPARED, number, with_scale, without_sign
 from lakebackup.sql_engine.guard.calls import NAMES, ending, macro, units_between
 from lakebackup.sql_engine.guard.calls import call as emulated
@@ -97,7 +97,10 @@ _AGGREGATES: dict[type[exp.Expr], str] = {
     exp.Kurtosis: "kurtosis_pop",
 }
 # What may be a date as well as a number.
-_OF_ANY_TYPE = (exp.Max, exp.Min, exp.AnyValue, exp.First, exp.Last, exp.Lag, exp.Lead, exp.Subquery)
+_OF_ANY_TYPE = (
+    *(exp.Max, exp.Min, exp.AnyValue, exp.Mode),
+    *(exp.First, exp.Last, exp.FirstValue, exp.LastValue, exp.NthValue, exp.Lag, exp.Lead, exp.Subquery),
+)
 _OTHERS = frozenset(macro.partition("(")[0] for macro in MACROS)
 
 
@@ -396,7 +399,7 @@ def _difference(node: exp.Sub) -> exp.Expr | None:
     if _is_date(node.this) and _is_date(node.expression):
         days = exp.Sub(this=node.this.copy(), expression=node.expression.copy())
         return exp.func("to_days", exp.cast(days, "int"))
-    if node.find(*_OF_ANY_TYPE):
+    if node.find(*_OF_ANY_TYPE) or any(call.name in CHOICES for call in node.find_all(exp.Anonymous)):
         return macro("apart", node.this, node.expression)
     if node.find(exp.AggFunc, exp.Window) or not all(map(ending, node.find_all(exp.Column))):
         return None
