@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.rules import layout
+from lakebackup.rules.stored_json import NO_JSON
 from lakebackup.storage import AlreadyExists, open_storage
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def destination_id(storage: Storage, *, create: bool = True) -> str:
         except AlreadyExists:
             return destination_id(storage)
         return name
-    except (ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError, *NO_JSON) as error:
         raise Damaged(
             f"{layout.ROOT_FILE} in {storage.uri} cannot be read: {error!r}.",
             hint='It should be like {"format": 1, "destination": "<id>"}; the id is a column of `files`.',

@@ -36,6 +36,7 @@ from lakebackup.rows.base import ARCHIVE, CHANGES, QUEUES, SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.rules.kinds import KINDS, only_one
 from lakebackup.rules.retention import AS_SET, Limits
+from lakebackup.rules.stored_json import object_of
 from lakebackup.rules.times import format_ts
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
@@ -267,7 +268,7 @@ def _held(work: Workspace) -> list[Held]:
     found: list[Held] = []
     storage = work.storage
     for row in work.reader().rows("prune_restores", source=work.source):
-        digest = json.loads(row["detail"] or "{}").get("digest")
+        digest = object_of(row["detail"]).get("digest")
         running = digest is not None and is_held(storage, f"restore-{digest}")
         if not running and row["at"] // 1000 < time.time_ns() // 1_000_000 - HOLD_MS:
             continue

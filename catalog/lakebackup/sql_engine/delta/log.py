@@ -22,6 +22,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 from lakebackup.errors import Busy, EnvironmentProblem, NotFound
+from lakebackup.rules.stored_json import NO_JSON
 from lakebackup.sql_engine.delta.sums import is_whole, sums_of
 from lakebackup.sql_engine.failures import damaged_catalog
 from lakebackup.storage import AlreadyExists, open_storage
@@ -283,7 +284,7 @@ class RemoteLog:
         """The version of the last checkpoint, as entries write it; empty where it is unknown."""
         try:
             return f"{int(json.loads(self._storage.get(f'{self._table}/{_HINT}'))['version']):020d}"
-        except (NotFound, ValueError, KeyError, TypeError):  # it is only a hint
+        except (NotFound, KeyError, TypeError, OverflowError, *NO_JSON):  # it is only a hint
             return ""
 
     def _is_same(self, newest: ObjectStat | None) -> bool:
