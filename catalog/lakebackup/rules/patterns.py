@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
@@ -182,6 +183,6 @@ def patterns_of(source: str, text: str | None) -> list[str]:
     if patterns is None:
         raise Damaged(
             f"The patterns of the policy of {source} cannot be read: {(text or '')[:100]!r}.",
-            hint=f"Set them again: lakebackup policy set {source} --pattern …",
+            hint=f"Set them again: lakebackup policy set {quote(source)} --pattern …",
         )
     return patterns

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from dataclasses import asdict, dataclass, replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import NotFound, UsageProblem
@@ -361,7 +362,7 @@ def _require_scheduled(reader: CatalogReader, source: str) -> None:
         require_known(reader, source)
     raise NotFound(
         f"No policy says when {source} is backed up.",
-        hint=f"Set it: lakebackup policy set {source} --full WHEN",
+        hint=f"Set it: lakebackup policy set {quote(source)} --full WHEN",
     )
 
 
@@ -379,7 +380,7 @@ def _unreadable(row: Mapping[str, Any]) -> UsageProblem:
         wrong, again = f"--time-zone {problem.message}", "--time-zone ZONE"
     return UsageProblem(
         f"The policy of {source} cannot be read: {wrong}",
-        hint=f"Set it again: lakebackup policy set {source} {again}",
+        hint=f"Set it again: lakebackup policy set {quote(source)} {again}",
     )
 
 

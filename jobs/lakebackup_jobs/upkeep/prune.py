@@ -14,6 +14,7 @@ from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Busy, Refused, UsageProblem
@@ -124,7 +125,7 @@ def _source(request: PruneRequest, reader: CatalogReader) -> str:
     if CHANGES in kinds:
         raise UsageProblem(
             f"{asked} is a change feed: its log goes from its beginning on.",
-            hint=f"Cut it at a time: lakebackup log truncate {asked} --to-time …",
+            hint=f"Cut it at a time: lakebackup log truncate {quote(asked)} --to-time …",
         )
     whole = bool(kinds) and kinds <= _WHOLE.keys()
     if not whole and (request.delete or not _imported(kinds)):
