@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
+#: Bytes to read of an object that should have a few. A stranger's may have gigabytes: it is then damaged.
+A_FEW = 1 << 20
+#: The same of an object that has a line for each file or backup.
+MANY = 1 << 28
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectStat:
     """One stored object: path below the root, size in bytes, last change in ms since 1970 UTC."""

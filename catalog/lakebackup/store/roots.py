@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import NO_JSON
-from lakebackup.storage import AlreadyExists, open_storage
+from lakebackup.storage import A_FEW, AlreadyExists, open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,7 +92,7 @@ def destination_id(storage: Storage, *, create: bool = True) -> str:
     Damaged, UsageProblem (a newer version wrote it).
     """
     try:
-        found = json.loads(storage.get(layout.ROOT_FILE))
+        found = json.loads(storage.get(layout.ROOT_FILE, length=A_FEW))
         version, name = found["format"], found["destination"]
         if not isinstance(version, int) or not isinstance(name, str):
             raise TypeError("a field is of the wrong type")

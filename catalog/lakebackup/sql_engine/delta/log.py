@@ -26,7 +26,7 @@ from lakebackup.errors import Busy, EnvironmentProblem, NotFound
 from lakebackup.rules.stored_json import NO_JSON
 from lakebackup.sql_engine.delta.sums import is_whole, sums_of
 from lakebackup.sql_engine.failures import damaged_catalog
-from lakebackup.storage import AlreadyExists, open_storage
+from lakebackup.storage import A_FEW, AlreadyExists, open_storage
 from lakebackup.storage.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -306,7 +306,8 @@ class RemoteLog:
     def _hinted(self) -> str:
         """The version of the last checkpoint, as entries write it; empty where it is unknown."""
         try:
-            return f"{int(json.loads(self._storage.get(f'{self._table}/{_HINT}'))['version']):020d}"
+            hint = json.loads(self._storage.get(f"{self._table}/{_HINT}", length=A_FEW))
+            return f"{int(hint['version']):020d}"
         except (NotFound, KeyError, TypeError, OverflowError, *NO_JSON):  # it is only a hint
             return ""
 

@@ -187,8 +187,8 @@ class LogJob:
         if message is None or error.retryable:
             return ""
         return (
-            f"Or go on without this message: lakebackup log resume {quote(self.request.name)} --skip {message.text} "
-            "(audited; restores over it then need --allow-gaps)."
+            f"Or go on without this message: lakebackup log resume {quote(self.request.name)} "
+            f"--skip {message.text} (audited; restores over it then need --allow-gaps)."
         )
 
     def flushed(self, done: Mapping[str, Any]) -> None:
