@@ -125,7 +125,7 @@ _KINDS: dict[str, tuple[Callable[[Path], None], tuple[str, ...], tuple[str, ...]
     "queues": (
         _queues,
         ("restore", "snapshot", "social.snapshot", "--to", "{out}"),
-        ("prune", "--source", "social", "0", "--delete"),
+        ("prune", "1", "--source", "social", "--delete"),
     ),
     "log": (
         _changes,
@@ -167,7 +167,7 @@ def test_each_kind_is_listed_verified_and_restored(
     with acting_as(role, proxy):
         assert commands.rows("list", "--repo", repository)
         assert commands.rows("sql", "SELECT count(*) AS n FROM files", "--repo", repository)[0]["n"] > 0
-        code, _, stderr = commands.run("verify", "--repo", repository, "--hash")
+        code, _, stderr = commands.run("verify", "--repo", repository)
         assert code == 0, stderr
         restore = [word.format(out=tmp_path / "out") for word in _KINDS[kind][1]]
         code, _, stderr = commands.run(*restore, "--repo", repository)
@@ -189,8 +189,8 @@ def test_what_deletes_is_refused_before_anything_is_lost(
     with acting_as(role, proxy):
         error = commands.fails(6, *_KINDS[kind][2], "--repo", repository)
     assert "AccessDenied" in error
-    assert "s3:" in error or "rights" in error
-    assert _objects(bucket) == before
+    after = _objects(bucket)  # an append-only role records that it failed
+    assert {path: after.get(path) for path in before} == before
     assert commands.rows("list", "--repo", repository) == backups
 
 
