@@ -254,6 +254,11 @@ def _linked_log(stranger: Stranger, world: World) -> None:
     log.symlink_to(world.other / "catalog" / "holds" / "_delta_log")
 
 
+def _linked_catalog(stranger: Stranger, world: World) -> None:
+    shutil.rmtree(stranger.catalog)
+    stranger.catalog.symlink_to(world.other / "catalog")
+
+
 def _no_log(stranger: Stranger, _world: World) -> None:
     log = stranger.catalog / "holds" / "_delta_log"
     shutil.rmtree(log)
@@ -425,6 +430,7 @@ FORGERIES: Mapping[str, Forgery] = {
     "a table's checkpoint has gigabytes": _checkpoint_bomb,
     "a table's log is a link": _linked_log,
     "a table's log is a file": _no_log,
+    "the catalog is a link": _linked_catalog,
     "a table's sums are pipes": _sums,
     "a prune of another repository": _prune,
     "a prune deletes above": removal("../private/key.pem"),
