@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,10 +16,21 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
 
-def lakebackup(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own, whose JVM is its own."""
+# Reads a table as Spark's JVM does: the commands leave small ones to Python.
+READ = """
+import sys
+from lakebackup.sql_engine.failures import task_errors
+from lakebackup_jobs.runtime.session import spark_session
+spark = spark_session(extra={"spark.master": "local[1]"})
+with task_errors():
+    print(spark.read.format("delta").load(sys.argv[1]).count())
+"""
+
+
+def python(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own, whose JVM is its own."""
     return subprocess.run(
-        [sys.executable, "-m", "lakebackup_jobs", *words],
+        [sys.executable, *words],
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
@@ -34,29 +44,16 @@ def test_one_setting_reaches_python_and_the_jvm(tmp_path: Path) -> None:
     (tmp_path / "tree" / "a").write_bytes(b"one")
     with SecureS3Proxy(tmp_path / "secure") as server:
         repository = f"s3://{server.bucket()}/kept"
-        trusted = {**server.environment, "LAKEBACKUP_S3__CA_BUNDLE": str(server.certificate)}
+        plain = {**server.environment, "LAKEBACKUP_S3__MAX_ATTEMPTS": "1"}
+        trusted = {**plain, "LAKEBACKUP_S3__CA_BUNDLE": str(server.certificate)}
         backup = ("backup", "snapshot", str(tmp_path / "tree"), "--source", "store", "--repo", repository)
-        refused = lakebackup(*backup, **server.environment, LAKEBACKUP_S3__MAX_ATTEMPTS="1")
+        command = ("-m", "lakebackup_jobs", *backup, "--runner", "spark")
+        refused = python(*command, **plain)
         assert (refused.returncode, "ca_bundle of [s3]" in refused.stderr) == (6, True), refused.stderr
-        done = lakebackup(*backup, "--runner", "spark", **trusted)
+        done = python(*command, **trusted)
         assert done.returncode == 0, done.stderr
-        count = (
-            "sql",
-            "SELECT count(*) AS n FROM backups",
-            "--engine",
-            "spark",
-            "--json",
-            "--repo",
-            repository,
-        )
-        counted = lakebackup(*count, **trusted)
-        assert (counted.returncode, json.loads(counted.stdout or "{}")) == (0, {"n": 1}), counted.stderr
-        # A trust store that a person names is used instead; this one does not have the authority.
-        own = {
-            "JAVA_TOOL_OPTIONS": "-Djavax.net.ssl.trustStore=/dev/null",
-            "LAKEBACKUP_S3__MAX_ATTEMPTS": "1",
-        }
-        untrusted = lakebackup(*count, **trusted, **own)
-        assert (untrusted.returncode, "its certificate is not trusted" in untrusted.stderr) == (6, True), (
-            untrusted.stderr
-        )
+        read = ("-c", READ, f"{repository}/catalog/backups")
+        counted = python(*read, **trusted)
+        assert counted.stdout == "1\n", counted.stderr[-2000:]
+        untrusted = python(*read, **plain)
+        assert "its certificate is not trusted" in untrusted.stderr, untrusted.stderr[-2000:]
