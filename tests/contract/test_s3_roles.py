@@ -7,7 +7,6 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.archives import Doc, write_backup
 from tests.support.command_line import Commands
 from tests.support.made_changes import MadeChanges, named, put
 from tests.support.made_queues import MadeQueues
@@ -116,20 +115,14 @@ def _changes(root: Path) -> None:
     feed.full(20)
 
 
-def _archive(root: Path) -> None:
-    write_backup(root / "archive", "2014-02-02T020000Z", "full", [Doc(b"a", b"1", 1)])
-
-
-# What a source's backups are, how they are restored into a folder, and what would delete some of them.
-_KINDS: dict[str, tuple[Callable[[Path], None], tuple[str, ...], tuple[str, ...]]] = {
+# What a source's backups are, and what would delete some of them.
+_KINDS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "queues": (
         _queues,
-        ("restore", "snapshot", "social.snapshot", "--to", "{out}"),
         ("prune", "1", "--source", "social", "--delete"),
     ),
     "log": (
         _changes,
-        ("log", "restore", "shop", "--to", "dir:{out}"),
         ("log", "truncate", "shop", "--endts", "20", "--yes"),
     ),
 }
@@ -159,8 +152,8 @@ def _objects(bucket: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("role", ["read-only", "append-only"])
-def test_each_kind_is_listed_verified_and_restored(
-    kind: str, role: Role, bucket: str, proxy: FaultProxy, tmp_path: Path, commands: Commands
+def test_each_kind_is_listed_and_verified(
+    kind: str, role: Role, bucket: str, proxy: FaultProxy, commands: Commands
 ) -> None:
     repository = f"s3://{bucket}/kept"
     before = _objects(bucket)
@@ -169,10 +162,6 @@ def test_each_kind_is_listed_verified_and_restored(
         assert commands.rows("sql", "SELECT count(*) AS n FROM files", "--repo", repository)[0]["n"] > 0
         code, _, stderr = commands.run("verify", "--repo", repository)
         assert code == 0, stderr
-        restore = [word.format(out=tmp_path / "out") for word in _KINDS[kind][1]]
-        code, _, stderr = commands.run(*restore, "--repo", repository)
-        assert code == 0, stderr
-    assert any(path.is_file() for path in (tmp_path / "out").rglob("*"))
     after = _objects(bucket)
     assert {path: after.get(path) for path in before} == before
     if role == "read-only":
@@ -187,25 +176,8 @@ def test_what_deletes_is_refused_before_anything_is_lost(
     before = _objects(bucket)
     backups = commands.rows("list", "--repo", repository)
     with acting_as(role, proxy):
-        error = commands.fails(6, *_KINDS[kind][2], "--repo", repository)
+        error = commands.fails(6, *_KINDS[kind][1], "--repo", repository)
     assert "AccessDenied" in error
     after = _objects(bucket)  # an append-only role records that it failed
     assert {path: after.get(path) for path in before} == before
     assert commands.rows("list", "--repo", repository) == backups
-
-
-def test_an_archive_is_imported_by_a_role_that_adds_objects_and_restored_by_one_that_reads(
-    bucket: str, proxy: FaultProxy, tmp_path: Path, commands: Commands
-) -> None:
-    there = ("--repo", f"s3://{bucket}/kept")
-    _archive(tmp_path)
-    with acting_as("append-only", proxy):
-        taken = commands.told("archive", "import", str(tmp_path / "archive"), "--source", "shop", *there)
-    assert (taken["imported"], taken["entries"]) == (1, 1)
-    before = _objects(bucket)
-    with acting_as("read-only", proxy):
-        assert commands.run("archive", "restore", "shop", *there, "--to", str(tmp_path / "out"))[0] == 0
-        assert commands.run("verify", *there)[0] == 0
-    assert _objects(bucket) == before
-    (lines,) = (tmp_path / "out").rglob("*.jsonl")
-    assert json.loads(lines.read_text("utf-8"))["key"] == "a"
