@@ -349,14 +349,14 @@ def use(settings: Settings) -> None:
     """Let whoever opens a place find its settings, Python processes that Spark starts included. No
     secrets."""
     environ.update({**settings.s3.variables(), **settings.storage.variables()})
-    from lakebackup.storage import open_storage
+    from lakebackup.storage.uris import normalized
     from lakebackup.store import trust
 
     approved, servers = settings.approved, settings.kafka.get("bootstrap.servers")
     trust.use(
         trust.LocalNames(
-            destinations=frozenset(open_storage(uri).uri for uri in approved.destinations),
-            delete_in=frozenset(open_storage(uri).uri for uri in approved.delete_in),
+            destinations=frozenset(map(normalized, approved.destinations)),
+            delete_in=frozenset(map(normalized, approved.delete_in)),
             servers=frozenset([*approved.servers, *([servers] if servers else [])]),
             commands=approved.commands,
             encrypts=settings.log.keys_file is not None,

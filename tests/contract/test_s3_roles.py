@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.command_line import Commands
-from tests.support.s3_roles import acting_as
+from tests.support.made_changes import MadeChanges, named, put
+from tests.support.made_queues import MadeQueues
+from tests.support.s3_roles import Role, acting_as
 
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage, working
+from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.support.s3_faults import FaultProxy
@@ -91,3 +96,88 @@ def test_a_role_that_only_reads_lists_verifies_and_restores(
         assert "AccessDenied" in json.loads(refusal)["message"]
     assert [path.read_bytes() for path in (tmp_path / "back").rglob("a")] == [b"one"]
     assert {(stored.path, stored.modified_ms) for stored in open_storage(repository).list()} == state
+
+
+def _queues(root: Path) -> None:
+    engine = MadeQueues(root, CatalogWriter(None, str(root)))
+    engine.write(5)
+    engine.full(10)
+    engine.write(12)
+    engine.incremental(20)
+    engine.full(30)
+
+
+def _changes(root: Path) -> None:
+    feed = MadeChanges(root, CatalogWriter(None, str(root)))
+    feed.flush([put(21, b"a", 5, b"1")], 10, names=[named(21, "t", 1)])
+    feed.full(10)
+    feed.flush([put(21, b"b", 15, b"2")], 20)
+    feed.full(20)
+
+
+# What a source's backups are, and what would delete some of them.
+_KINDS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
+    "queues": (
+        _queues,
+        ("prune", "1", "--source", "social", "--delete"),
+    ),
+    "log": (
+        _changes,
+        ("log", "truncate", "shop", "--endts", "20", "--yes"),
+    ),
+}
+
+
+@pytest.fixture(params=_KINDS)
+def kind(request: pytest.FixtureRequest, bucket: str, tmp_path: Path, empty_catalog: Path) -> str:
+    """The name of a kind, of which there are backups in the bucket."""
+    name: str = request.param
+    root = tmp_path / name
+    shutil.copytree(empty_catalog, root / "catalog")
+    _KINDS[name][0](root)
+    storage = open_storage(f"s3://{bucket}/kept")
+    for file in root.rglob("*"):
+        if file.is_file() and ".tmp" not in file.parts and not file.name.endswith(".crc"):
+            storage.put(str(file.relative_to(root)), file.read_bytes())
+    return name
+
+
+def _objects(bucket: str) -> dict[str, int]:
+    """The objects that a backup needs, and when they were written."""
+    return {
+        stored.path: stored.modified_ms
+        for stored in open_storage(f"s3://{bucket}/kept").list()
+        if "leases/" not in stored.path
+    }
+
+
+@pytest.mark.parametrize("role", ["read-only", "append-only"])
+def test_each_kind_is_listed_and_verified(
+    kind: str, role: Role, bucket: str, proxy: FaultProxy, commands: Commands
+) -> None:
+    repository = f"s3://{bucket}/kept"
+    before = _objects(bucket)
+    with acting_as(role, proxy):
+        assert commands.rows("list", "--repo", repository)
+        assert commands.rows("sql", "SELECT count(*) AS n FROM files", "--repo", repository)[0]["n"] > 0
+        code, _, stderr = commands.run("verify", "--repo", repository)
+        assert code == 0, stderr
+    after = _objects(bucket)
+    assert {path: after.get(path) for path in before} == before
+    if role == "read-only":
+        assert after == before
+
+
+@pytest.mark.parametrize("role", ["read-only", "append-only"])
+def test_what_deletes_is_refused_before_anything_is_lost(
+    kind: str, role: Role, bucket: str, proxy: FaultProxy, commands: Commands
+) -> None:
+    repository = f"s3://{bucket}/kept"
+    before = _objects(bucket)
+    backups = commands.rows("list", "--repo", repository)
+    with acting_as(role, proxy):
+        error = commands.fails(6, *_KINDS[kind][1], "--repo", repository)
+    assert "AccessDenied" in error
+    after = _objects(bucket)  # an append-only role records that it failed
+    assert {path: after.get(path) for path in before} == before
+    assert commands.rows("list", "--repo", repository) == backups

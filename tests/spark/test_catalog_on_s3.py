@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.support.catalogs import APPEND_MANY, backup_id, manifest, publish
 from tests.support.s3 import put_catalog
-from tests.support.s3_faults import FaultProxy
+from tests.support.s3_faults import STATUS_OF, FaultProxy
 
 from lakebackup.errors import Damaged, EnvironmentProblem, NoPermission, Refused
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row, spark_columns
@@ -30,7 +30,7 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_sql import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -266,6 +266,55 @@ def test_what_the_jvm_is_refused_ends_as_what_python_is_refused(
     assert "s3:ListBucket" in refused.value.hint
     with pytest.raises(EnvironmentProblem, match="There is no bucket no-such-bucket-of-mine at http"):
         SparkEngine(spark, "s3://no-such-bucket-of-mine/catalog").table("audit").count()
+
+
+@pytest.fixture
+def faulty(
+    spark: SparkSession, s3: S3Proxy, place: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FaultProxy]:
+    """A proxy that the JVM and this process use for `place`."""
+    bucket = place.removeprefix("s3://").partition("/")[0]
+    with FaultProxy(s3.port) as proxy:
+        settings = spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+        settings.set(f"fs.s3a.bucket.{bucket}.endpoint", proxy.endpoint)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.endpoint)
+        yield proxy
+
+
+@pytest.mark.parametrize("word", sorted(STATUS_OF))
+def test_an_error_of_s3_ends_as_one_sentence_on_both_paths(
+    spark: SparkSession, place: str, faulty: FaultProxy, word: Any
+) -> None:
+    for method in ("GET", "HEAD"):
+        faulty.fail(word, method, times=99)
+    errors = []
+    for read in (
+        lambda: open_storage(place).get("catalog/audit/_delta_log"),
+        lambda: SparkEngine(spark, f"{place}/catalog").table("audit").count(),
+    ):
+        with pytest.raises(EnvironmentProblem) as refused:
+            read()
+        errors.append(refused.value)
+    in_python, in_the_jvm = errors
+    assert (in_the_jvm.hint, in_the_jvm.exit_code) == (in_python.hint, 6)
+    text = "There is no bucket" if word == "NoSuchBucket" else f"{faulty.endpoint} answers {word}"
+    assert text in in_python.message
+    assert text in in_the_jvm.message
+
+
+@pytest.mark.parametrize("kind", ["503", "reset", "cut", pytest.param("slow", marks=pytest.mark.long)])
+def test_what_passes_is_tried_again_on_both_paths(
+    spark: SparkSession, place: str, faulty: FaultProxy, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    monkeypatch.setenv("LAKEBACKUP_S3__READ_TIMEOUT", "2")
+    times = 1 if kind == "slow" else 2
+    for read in (
+        lambda: list(open_storage(place).list("catalog/audit/_delta_log/")),
+        lambda: SparkEngine(spark, f"{place}/catalog").table("audit").schema.fields,
+    ):
+        faulty.fail(kind, "GET", times=times)
+        assert read()
+        assert faulty.faults.pop().times == 0
 
 
 @pytest.mark.parametrize("engine", ["duck", "spark"])

@@ -23,6 +23,14 @@ Kind = Literal[
     "not implemented",
     "unconditional",
     "nothing listed",
+    "slow",
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "NoSuchBucket",
+    "PermanentRedirect",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
 ]
 _WORDS = {
     "403": "AccessDenied",
@@ -30,6 +38,16 @@ _WORDS = {
     "409": "ConditionalRequestConflict",
     "500": "InternalError",
     "501": "NotImplemented",
+}
+# The status of an answer with one of S3's other words for an error, as Amazon gives it.
+STATUS_OF = {
+    "ExpiredToken": 400,
+    "InvalidAccessKeyId": 403,
+    "InvalidToken": 400,
+    "NoSuchBucket": 404,
+    "PermanentRedirect": 301,
+    "RequestTimeTooSkewed": 403,
+    "SignatureDoesNotMatch": 403,
 }
 
 
@@ -41,7 +59,8 @@ class Fault:
     of an answer. done but 500: the server did it and says it failed. reset: closed before the server hears
     of it. cut: the answer ends half way. silent: nothing is ever answered. flipped: a bit of the body, either
     way. unconditional: the server (one without signatures) does not hear of If-None-Match. not implemented:
-    501 to requests that have it. nothing listed: an empty page, whatever is there. `then` runs first.
+    501 to requests that have it. nothing listed: an empty page, whatever is there. slow: the answer's body
+    stops half way and the connection stays. One of S3's words for an error: answered so. `then` runs first.
     """
 
     kind: Kind
@@ -142,7 +161,9 @@ class _Handler(BaseHTTPRequestHandler):
         if kind == "not implemented":
             kind = "501" if self.headers.get("If-None-Match") else ""
         if kind in ("503", "501", "409", "403"):
-            self._refuse(kind)
+            self._refuse(int(kind), _WORDS[kind])
+        elif kind in STATUS_OF:
+            self._refuse(STATUS_OF[kind], kind)
         elif kind == "nothing listed":
             self._answer(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
         elif kind in ("reset", "silent"):
@@ -152,9 +173,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._forward(body, kind)
 
-    def _refuse(self, status: str) -> None:
-        text = f"<Error><Code>{_WORDS[status]}</Code><Message>as the test wants it</Message></Error>".encode()
-        self._answer(int(status), text)
+    def _refuse(self, status: int, code: str) -> None:
+        text = f"<Error><Code>{code}</Code><Message>as the test wants it</Message></Error>".encode()
+        self._answer(status, b"" if self.command == "HEAD" else text)
 
     def _answer(self, status: int, text: bytes) -> None:
         self.send_response(status)
@@ -176,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             connection.close()
         if kind == "done but 500":
-            self._refuse("500")
+            self._refuse(500, _WORDS["500"])
             return
         if kind == "lost":
             self.close_connection = True
@@ -191,6 +212,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if kind == "flipped":
             data = _flipped(data)
+        if kind == "slow":
+            self.wfile.write(data[: len(data) // 2])
+            self.wfile.flush()
+            self.server.proxy.over.wait(60)
+            self.close_connection = True
+            return
         if kind == "cut":
             data = data[: len(data) // 2]
             self.close_connection = True

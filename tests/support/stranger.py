@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 Rows = list[dict[str, Any]]
+DEEP = "[" * 200_000
 NOW = time.time_ns() // 1000
 
 
@@ -214,6 +216,133 @@ def _pipe(_stranger: Stranger, _world: World, path: Path) -> None:
     os.mkfifo(path)
 
 
+def _in_log(name: str, write: Callable[[Path, World], object]) -> Forgery:
+    """What `write` does at the path of a file of a table's log; `next`: of the commit that comes next."""
+
+    def forge(stranger: Stranger, world: World) -> None:
+        log = stranger.catalog / "backups" / "_delta_log"
+        version = 1 + max(int(file.stem) for file in log.glob("*.json"))
+        path = log / (f"{version:020d}.json" if name == "next" else name)
+        path.unlink(missing_ok=True)
+        write(path, world)
+
+    return forge
+
+
+def _large(path: Path, _world: World) -> None:
+    with path.open("wb") as file:
+        file.truncate(3 << 30)
+
+
+def _checkpoint_bomb(stranger: Stranger, _world: World) -> None:
+    """A checkpoint whose few bytes are gigabytes of paths."""
+    log = stranger.catalog / "backups" / "_delta_log"
+    version = max(int(file.stem) for file in log.glob("*.json"))
+    fields = {"path": "x" * 1_000, "size": 1, "modificationTime": 1, "dataChange": True}
+    rows = pa.Table.from_pylist([{"add": fields}] * 20_000)
+    with pq.ParquetWriter(
+        log / f"{version:020d}.checkpoint.parquet", rows.schema, compression="zstd"
+    ) as file:
+        for _ in range(50):
+            file.write_table(rows)
+    (log / "_last_checkpoint").write_text(json.dumps({"version": version, "size": 1_000_000}))
+
+
+def _linked_log(stranger: Stranger, world: World) -> None:
+    log = stranger.catalog / "holds" / "_delta_log"
+    shutil.rmtree(log)
+    log.symlink_to(world.other / "catalog" / "holds" / "_delta_log")
+
+
+def _linked_catalog(stranger: Stranger, world: World) -> None:
+    shutil.rmtree(stranger.catalog)
+    stranger.catalog.symlink_to(world.other / "catalog")
+
+
+def _no_log(stranger: Stranger, _world: World) -> None:
+    log = stranger.catalog / "holds" / "_delta_log"
+    shutil.rmtree(log)
+    log.write_text("")
+
+
+def _sums(stranger: Stranger, _world: World) -> None:
+    for file in (stranger.catalog / "backups").glob("*.parquet"):
+        sums = file.with_name(f".{file.name}.crc")
+        sums.unlink(missing_ok=True)
+        os.mkfifo(sums)
+
+
+def _objects_are(write: Callable[[Path, World], object]) -> Forgery:
+    """Every object of a backup is what `write` makes of it."""
+
+    def forge(stranger: Stranger, world: World) -> None:
+        for file in [*(stranger.root / "src1").rglob("*")]:
+            if file.is_file():
+                file.unlink()
+                write(file, world)
+
+    return forge
+
+
+def restore(**values: Any) -> Forgery:
+    """A restore that did not end."""
+
+    def forge(stranger: Stranger, world: World) -> None:
+        row = {
+            "restore_id": "20260101T000000Z-000000aa", "at": NOW, "source": "src1", "state": "running",
+            "target": f"dir:{world.private}/lakebackup-drill-x", "selection": "{}", "detail": "{}",
+        }  # fmt: skip
+        stranger.add("restores", **(row | values))
+
+    return forge
+
+
+def removal(path: str) -> Forgery:
+    """A file that a prune is said to delete."""
+
+    def forge(stranger: Stranger, world: World) -> None:
+        own = json.loads((stranger.root / "lakebackup.json").read_text())["destination"]
+        stranger.add(
+            "removals", prune_id="20260101T000000Z-0000000a", at=NOW, source="src1", destination=own,
+            path=path.format(private=world.private), backup_id="x", scope="-", epoch="-", region="-", bytes=1,
+            reason="expired",
+        )  # fmt: skip
+
+    return forge
+
+
+def snapshot_files(**values: Any) -> Forgery:
+    """Every file of a snapshot has other values."""
+
+    def forge(stranger: Stranger, world: World) -> None:
+        known = {
+            name: value.format(private=world.private) if isinstance(value, str) else value
+            for name, value in values.items()
+        }
+        stranger.change("snapshot_files", **known)
+
+    return forge
+
+
+def marker(content: bytes) -> Forgery:
+    """The file that says which destination this is."""
+
+    def forge(stranger: Stranger, _world: World) -> None:
+        stranger.put("lakebackup.json", content)
+
+    return forge
+
+
+def patterns(text: str) -> Forgery:
+    """A policy of `src1`, and the patterns of its topics."""
+
+    def forge(stranger: Stranger, world: World) -> None:
+        policy(source="src1")(stranger, world)
+        stranger.add("policy_topics", source="src1", at=NOW, actor="x", patterns=text)
+
+    return forge
+
+
 def _bomb(stranger: Stranger, _world: World, path: Path) -> None:
     stranger.parquet(path.parent.name, path, 40)
 
@@ -286,5 +415,43 @@ FORGERIES: Mapping[str, Forgery] = {
     "a table of places has millions": table_file("bomb.parquet", _bomb, "destinations"),
     "a table's log is deep": _log_text('{"add":' + '{"a":' * 100_000),
     "a table's log is no JSON": _log_text("\x00" * 1_000),
+    "a table's log has a pipe": _in_log("next", lambda path, _: os.mkfifo(path)),
+    "a table's log has a folder": _in_log("next", lambda path, _: path.mkdir()),
+    "a table's log has a link": _in_log(
+        "next", lambda path, world: path.symlink_to(world.private / "key.pem")
+    ),
+    "a table's log has gigabytes": _in_log("next", _large),
+    "a table's log has a version of no number": _in_log("9" * 20 + ".json", lambda path, _: path.touch()),
+    "a table's checkpoint is a pipe": _in_log("_last_checkpoint", lambda path, _: os.mkfifo(path)),
+    "a table's checkpoint is deep": _in_log("_last_checkpoint", lambda path, _: path.write_text(DEEP)),
+    "a table's checkpoint is no number": _in_log(
+        "_last_checkpoint", lambda path, _: path.write_text('{"version": 1e999, "size": -5}')
+    ),
+    "a table's checkpoint has gigabytes": _checkpoint_bomb,
+    "a table's log is a link": _linked_log,
+    "a table's log is a file": _no_log,
+    "the catalog is a link": _linked_catalog,
+    "a table's sums are pipes": _sums,
     "a prune of another repository": _prune,
+    "a prune deletes above": removal("../private/key.pem"),
+    "a prune deletes an absolute path": removal("{private}/key.pem"),
+    "a restore is a drill's": restore(),
+    "a restore's detail is deep": restore(detail=DEEP),
+    "a restore's id leads out": restore(restore_id="../../private"),
+    "a snapshot's file leads out": snapshot_files(name="../../../private/key.pem"),
+    "a snapshot's file is absolute": snapshot_files(name="{private}/key.pem"),
+    "a snapshot's file lies outside": snapshot_files(path="../private/key.pem", bytes=26, sha256=None),
+    "a snapshot's file has a zero byte": snapshot_files(name="a\0b"),
+    "a snapshot's file is everywhere": snapshot_files(bytes=2**62, position=-5),
+    "a snapshot's file has rights of root": snapshot_files(mode=0o104777, mtime_ms=-(2**62)),
+    "a snapshot's file is a folder": snapshot_files(name="."),
+    "objects are pipes": _objects_are(lambda path, _: os.mkfifo(path)),
+    "objects are links": _objects_are(lambda path, world: path.symlink_to(world.private / "key.pem")),
+    "the destination's file is deep": marker(DEEP.encode()),
+    "the destination's file has a path": marker(b'{"format": 1, "destination": "../.."}'),
+    "a policy's patterns are deep": patterns(DEEP),
+    "a policy's patterns are an object": patterns('{"a": 1}'),
+    "a policy's pattern takes for ever": patterns('["(a+)+$"]'),
+    "a policy's time zone is a path": policy("snapshot", "/nowhere", time_zone="../../../etc/passwd"),
+    "a policy is due without end": policy("snapshot", "/nowhere", full_every_ms=-(2**62)),
 }

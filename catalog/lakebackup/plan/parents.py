@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import Refused, UsageProblem
@@ -169,7 +170,7 @@ def _asked(
     if found is None or found["source"] != source:
         raise UsageProblem(
             f"Backup {asked} is one of {found['source'] if found else 'another source'}, not of {source}.",
-            hint=f"`lakebackup list --source {source}` shows those that there are.",
+            hint=f"`lakebackup list --source {quote(source)}` shows those that there are.",
         )
     if found["reason"]:
         raise Refused(

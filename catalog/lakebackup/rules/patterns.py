@@ -5,12 +5,13 @@ Patterns never match internal topics.
 
 from __future__ import annotations
 
-import json
 import re
 from difflib import get_close_matches
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
-from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.errors import Damaged, NotFound, UsageProblem
+from lakebackup.rules.stored_json import texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -173,4 +174,15 @@ def _quoted(names: Sequence[str]) -> str:
 def owned_patterns(catalog: Rows, source: str) -> tuple[str, ...]:
     """The patterns of topics that the policy in force of a source names; empty without one."""
     found = catalog.rows("policy_in_force", source=source)
-    return tuple(json.loads(found[0]["patterns"])) if found and found[0]["patterns"] else ()
+    return tuple(patterns_of(source, found[0]["patterns"])) if found else ()
+
+
+def patterns_of(source: str, text: str | None) -> list[str]:
+    """The patterns in a row of a policy's topics. Raises Damaged for a text of another form."""
+    patterns = texts_of(text)
+    if patterns is None:
+        raise Damaged(
+            f"The patterns of the policy of {source} cannot be read: {(text or '')[:100]!r}.",
+            hint=f"Set them again: lakebackup policy set {quote(source)} --pattern …",
+        )
+    return patterns

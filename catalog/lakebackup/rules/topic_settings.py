@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lakebackup.rules.stored_json import object_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -36,7 +38,7 @@ class TopicSettings:
 
 def load(text: str) -> TopicSettings:
     """The settings that the column `settings` keeps."""
-    own = json.loads(text)
+    own = object_of(text)
     return TopicSettings(own, own.pop(INHERITED, {}))
 
 

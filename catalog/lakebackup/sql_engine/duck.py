@@ -52,7 +52,7 @@ from lakebackup.sql_engine.failures import damaged_table, error_in
 from lakebackup.sql_engine.guard.macros import OF_CATALOG, needed_macros
 from lakebackup.sql_engine.guard.place import of_engine
 from lakebackup.sql_engine.limits import Limits
-from lakebackup.storage.scratch_folder import FolderLock, swept
+from lakebackup.storage.scratch_folder import FolderLock, sweep
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
@@ -360,7 +360,8 @@ class DuckEngine(SqlEngine):
             if found := error_in(error):
                 raise found from error
             if _TORN.search(text) and not _OF_VALUE.match(text):
-                raise damaged_table(f"the catalog at {self._uri}", text.splitlines()[0]) from error
+                what = text.splitlines()[0].partition(" Detail: Python exception")[0]
+                raise damaged_table(f"the catalog at {self._uri}", what) from error
             if checked is not None:  # of a later row, DuckDB's error comes as pyarrow's
                 raise of_engine(checked.given, text) from error
             raise UsageProblem(f"The query failed: {text}") from error
@@ -380,8 +381,7 @@ class _Spilled:
             self.folder = ""
         else:  # at the end of the process too
             finalize(self, _remove_in, os.getpid(), self.folder)
-            for _ in swept(tempfile.gettempdir(), _SPILL_PREFIX):  # of queries whose process was killed
-                pass
+            sweep(tempfile.gettempdir(), _SPILL_PREFIX)  # those of queries whose process was killed
 
 
 def _remove_in(process: int, folder: str) -> None:

@@ -13,9 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast
 
 from lakebackup.errors import LakebackupError, NotFound, UsageProblem
+from lakebackup.storage.uris import folder_of, unknown_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+
+#: Bytes to read of an object that should have a few. A stranger's may have gigabytes: it is then damaged.
+A_FEW = 1 << 20
+#: The same of an object that has a line for each file or backup.
+MANY = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +194,9 @@ def open_storage(uri: str, *, private: bool = True) -> Storage:
     if not separator:
         return LocalStorage(uri, private=private)
     if scheme == "file":
-        place = rest if rest.startswith("/") else f"/{rest.partition('/')[2]}"
-        return LocalStorage(place, private=private)
+        return LocalStorage(str(folder_of(rest)), private=private)
     if scheme in ("s3", "s3a"):
         from lakebackup.storage.s3 import S3Storage  # AWS's SDK takes a while to load
 
         return S3Storage(uri)
-    raise UsageProblem(
-        f"{scheme}:// is not a storage for backups.",  # the rest may hold a secret
-        hint="Give a folder, a file:// URI, or s3://bucket/prefix.",
-    )
+    raise unknown_scheme(scheme)

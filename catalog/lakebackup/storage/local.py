@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from lakebackup.errors import Damaged, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
-from lakebackup.storage import AlreadyExists, ObjectStat, ObjectWriter, Storage, open_storage
+from lakebackup.storage import AlreadyExists, ObjectStat, ObjectWriter, Storage
 from lakebackup.storage.options import modes
+from lakebackup.storage.uris import folder_uri, normalized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -64,8 +65,7 @@ class LocalStorage(Storage):
 
     @property
     def uri(self) -> str:
-        """`file://` and the absolute path, unescaped, as Hadoop's file systems take it."""
-        return f"file://{self._root}"
+        return folder_uri(self._root)
 
     @property
     def server(self) -> str:
@@ -331,7 +331,7 @@ def _is_linked(path: Path) -> bool:
 
 def local_folder(folder: str, hint: str = "Give a folder.") -> Path:
     """The path of a folder of this machine, there or not. Raises UsageProblem for another storage."""
-    uri = open_storage(folder).uri
+    uri = normalized(folder)
     if not uri.startswith("file://"):
         raise UsageProblem(f"{uri} is no folder of this machine.", hint=hint)
     return Path(uri.removeprefix("file://"))

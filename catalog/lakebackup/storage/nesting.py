@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup.rules.layout import ROOT_FILE, source_folder
 from lakebackup.storage import open_storage
+from lakebackup.storage.uris import normalized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +65,7 @@ def _roots(request: Request) -> dict[str, str]:
 
 
 def _parts(uri: str) -> list[str]:
-    scheme, _, path = open_storage(uri).uri.partition("//")
+    scheme, _, path = normalized(uri).partition("//")
     return [scheme, *(part for part in path.split("/") if part)]
 
 

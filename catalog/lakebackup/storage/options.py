@@ -68,6 +68,11 @@ class S3Options(BaseModel):
         description="the bucket is part of the path, not of the host's name; true when absent and there is "
         "an endpoint",
     )
+    ca_bundle: str | None = Field(
+        default=None,
+        description="PEM file of the authorities that issue the server's certificate; AWS_CA_BUNDLE or the "
+        "profile's when absent",
+    )
     part_size: ByteSize = Field(
         default=ByteSize(16 * 1024 * 1024),
         description="objects larger than this are sent in parts of this size; four parts are held in memory",
@@ -147,17 +152,59 @@ class S3Options(BaseModel):
                 hint="Leave out credentials, which have variables of their own, and any path.",
             ) from None
 
+    def authorities(self) -> str | None:
+        """The file of `ca_bundle`, or what AWS's SDK has in its place; None: those that it trusts by itself.
+
+        Raises UsageProblem for a file that cannot be used.
+        """
+        file = self.ca_bundle or environ.get("AWS_CA_BUNDLE") or _of_profile("ca_bundle")
+        if not file:
+            return None
+        import ssl
+
+        path = str(Path(file).expanduser())
+        try:
+            ssl.create_default_context(cafile=path)
+        except OSError as error:
+            reason = "it holds no certificates in PEM" if isinstance(error, ssl.SSLError) else error.strerror
+            raise UsageProblem(
+                f"The file of authorities {path} cannot be used: {reason}.",
+                hint="Check ca_bundle of [s3], AWS_CA_BUNDLE, or ca_bundle of the profile.",
+            ) from None
+        return path
+
     def variables(self) -> Mapping[str, str]:
         """What is set, as variables that `from_environment` of another process reads. No secrets."""
         values = self.model_dump(mode="json", exclude_defaults=True)
         return {f"{PREFIX}{name.upper()}": str(value) for name, value in values.items()}
 
 
+def _is_known_to_aws() -> bool:
+    """Whether AWS's SDK has settings here. Who keeps backups in a folder shall not wait for it to load."""
+    return (
+        any(name.startswith("AWS_") and name != "AWS_CA_BUNDLE" for name in environ)
+        or Path("~/.aws").expanduser().exists()
+    )
+
+
+def _of_profile(name: str) -> str | None:
+    """A setting of AWS's SDK; None where it has none."""
+    if not _is_known_to_aws():
+        return None
+    import botocore.exceptions
+    import botocore.session
+
+    try:
+        value: str | None = botocore.session.Session().get_config_variable(name)
+    except botocore.exceptions.BotoCoreError as error:
+        raise UsageProblem(f"The settings of AWS cannot be used: {error}.") from None
+    return value
+
+
 def _of_aws() -> tuple[str | None, str | None]:
     """Endpoint and region as AWS's SDK knows them; UsageProblem where its settings contradict themselves."""
-    known = any(name.startswith("AWS_") and name != "AWS_CA_BUNDLE" for name in environ)
-    if not known and not Path("~/.aws").expanduser().exists():
-        return None, None  # who keeps backups in a folder shall not wait for the SDK to load
+    if not _is_known_to_aws():
+        return None, None
     import botocore.exceptions
     import botocore.session
     from botocore.configprovider import ConfiguredEndpointProvider

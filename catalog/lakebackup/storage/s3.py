@@ -10,13 +10,14 @@ import tempfile
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from lakebackup.errors import EnvironmentProblem, LakebackupError, UsageProblem
+from lakebackup.errors import EnvironmentProblem, LakebackupError
 from lakebackup.rules.layout import LEASES_FOLDER
 from lakebackup.storage import AlreadyExists, ObjectStat, ObjectWriter, Storage
 from lakebackup.storage.options import S3Options
 from lakebackup.storage.s3_client import client, explained, server_of, status_of
 from lakebackup.storage.s3_read import Body
 from lakebackup.storage.s3_send import MOST_PARTS, Sending
+from lakebackup.storage.uris import s3_uri, split_s3
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,13 +35,13 @@ class S3Storage(Storage):
     """Objects below a prefix of a bucket. Pickles without its client; every process makes its own."""
 
     def __init__(self, uri: str, options: S3Options | None = None) -> None:
-        self._bucket, self._prefix = _split(uri)
+        self._bucket, self._prefix = split_s3(uri)
         self.options = options or S3Options.from_environment()
         self._bucket_seen = False
 
     @property
     def uri(self) -> str:
-        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+        return s3_uri(self._bucket, self._prefix)
 
     @property
     def server(self) -> str:
@@ -219,27 +220,6 @@ class _Parts:
             raise StopIteration
         self.size += self._length - missing
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def _split(uri: str) -> tuple[str, str]:
-    """Bucket, and prefix with a slash at its end (or nothing)."""
-    scheme, _, rest = uri.partition("://")
-    bucket, _, prefix = rest.partition("/")
-    prefix = prefix.strip("/")
-    if bucket.startswith("arn:"):
-        raise UsageProblem(
-            "An ARN is not the name of a bucket.",
-            hint="Give an access point by its alias, which ends in -s3alias: s3://ALIAS/prefix. "
-            "`aws s3control get-access-point` prints it.",
-        )
-    if "@" in bucket or ":" in bucket:
-        raise UsageProblem(
-            f"{scheme}://… holds more than a bucket's name before its path.",
-            hint="Credentials come from AWS's own variables and files: AWS_ACCESS_KEY_ID, AWS_PROFILE.",
-        )
-    if not bucket or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
-        raise UsageProblem(f"{uri!r} is not of the form s3://bucket/prefix.")
-    return bucket, f"{prefix}/" if prefix else ""
 
 
 def _ms(moment: datetime) -> int:

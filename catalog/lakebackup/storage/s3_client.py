@@ -78,7 +78,11 @@ def client(options: S3Options) -> S3Client:
     )
     # A session of its own: the shared default one is not for use by threads.
     made: S3Client = boto3.session.Session().client(
-        "s3", endpoint_url=options.endpoint, region_name=options.region, config=settings
+        "s3",
+        endpoint_url=options.endpoint,
+        region_name=options.region,
+        config=settings,
+        verify=options.authorities(),
     )
     if options.requester_pays:  # not all operations of the SDK have it as an argument
         made.meta.events.register("before-call.s3", _pay)
@@ -136,6 +140,9 @@ def explained(action: str, path: str, where: str, options: S3Options) -> Iterato
         raise UsageProblem(f"S3 does not take this ({path} in {where}): {error}") from error
     except NoCredentialsError as error:
         raise no_credentials(where) from error
+    except RecursionError as error:
+        # The SDK asks for the bucket's region where an answer names none, and the answer to that is the same.
+        raise refusal("PermanentRedirect", "", action, path, where, server_of(options)) from error
     except FlexibleChecksumError as error:
         raise Damaged(
             f"{path} in {where} did not arrive with the bytes its checksum was made of: {error}",
@@ -172,7 +179,7 @@ def no_connection(
     process's settings when absent."""
     return EnvironmentProblem(
         f"Cannot {action} {path or 'anything'} in {where} at {server or _usual_server()}: {reason}",
-        hint="Name the authority of its certificate in AWS_CA_BUNDLE, and for Spark's JVM in a trust store."
+        hint="Name the file of its certificate's authority: ca_bundle of [s3], or AWS_CA_BUNDLE."
         if is_tls
         else "Check the network and the endpoint, then run the same command again.",
     )

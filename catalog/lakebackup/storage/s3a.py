@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from lakebackup.errors import LakebackupError
+from lakebackup.errors import EnvironmentProblem, LakebackupError
 
 _S3A = re.compile(r"fs\.s3a\b|software\.amazon\.awssdk|\bs3a?://")
 _OBJECT = re.compile(r"\bs3a?://([^\s/:`'\",)]+)(?:/([^\s:`'\",)]*))?")
@@ -19,8 +17,9 @@ _NO_BUCKET = re.compile(r"NoSuchBucket|UnknownStoreException")
 _AUTHORITY = re.compile(r"PKIX path|SSLHandshakeException|SSLPeerUnverified|CertificateException")
 _NOBODY = re.compile(r"NoAuthWithAWSException|NoAwsCredentialsException|Unable to load credentials")
 _UNREACHABLE = re.compile(
-    r"(?:UnknownHostException|ConnectException|ConnectTimeoutException|SocketTimeoutException"
-    r"|Unable to execute HTTP request|ApiCallTimeoutException)[^\n]{0,300}"
+    r"(?P<kind>UnknownHostException|ConnectException|ConnectTimeoutException|SocketTimeoutException"
+    r"|ConnectionClosedException|ApiCallTimeoutException|Unable to execute HTTP request)"
+    r"(?P<reason>[^\n]{0,300})"
 )
 # Of statuses: not those of a missing object, which the caller may expect.
 _REPORTED = {"301", "400", "401", "403", "429", "500", "501", "503"}
@@ -30,7 +29,7 @@ def problem_in(text: str) -> LakebackupError | None:
     """The error that a Java exception's text stands for; None when S3 is not to blame."""
     if not _S3A.search(text):
         return None
-    from lakebackup.storage import s3_client
+    from lakebackup.storage import s3_client  # AWS's SDK takes a while to load
 
     uri = _OBJECT.search(text)
     root, path = (f"s3://{uri[1]}", uri[2] or "") if uri else ("S3", "")
@@ -38,13 +37,32 @@ def problem_in(text: str) -> LakebackupError | None:
         return s3_client.refusal("NoSuchBucket", "", "reach", path, root)
     for answer in _ANSWER.finditer(text):
         if answer["status"] in _REPORTED:
-            code = answer["code"] if answer["code"] and answer["code"] != "null" else answer["status"]
+            if not answer["code"] or answer["code"] == "null":  # S3A made a request whose answer has no text
+                return _in_python(root, path) or s3_client.refusal(answer["status"], "", "reach", path, root)
             message = answer["message"].rpartition("Exception:")[2].strip()
-            return s3_client.refusal(code, message, "reach", path, root)
+            return s3_client.refusal(answer["code"], message, "reach", path, root)
     if _NOBODY.search(text):
         return s3_client.no_credentials(root)
     if _AUTHORITY.search(text):
         return s3_client.no_connection("reach", path, root, "its certificate is not trusted", is_tls=True)
     if unreachable := _UNREACHABLE.search(text):
-        return s3_client.no_connection("reach", path, root, unreachable[0].strip(), is_tls=False)
+        reason = unreachable["reason"].rpartition("Exception:")[2].strip(" :")
+        return s3_client.no_connection("reach", path, root, f"{unreachable['kind']}: {reason}", is_tls=False)
+    return None
+
+
+def _in_python(root: str, path: str) -> LakebackupError | None:
+    """What S3 answers to a request of this process for the same object; None: nothing that explains it."""
+    from botocore.exceptions import ClientError
+
+    from lakebackup.storage.s3 import S3Storage
+
+    if not path:
+        return None
+    try:
+        S3Storage(root).hurried(5).get(path, length=1)
+    except EnvironmentProblem as error:
+        return error if isinstance(error.__cause__, ClientError) else None
+    except LakebackupError:
+        return None
     return None

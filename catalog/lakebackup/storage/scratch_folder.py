@@ -7,10 +7,6 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class FolderLock:
@@ -30,11 +26,12 @@ class FolderLock:
         os.close(self._handle)
 
 
-def swept(folder: str | Path, prefix: str) -> Iterator[Path]:
+def sweep(folder: str | Path, prefix: str) -> list[Path]:
     """Delete the folders below `folder` whose name begins with `prefix` and that belong to no process.
 
-    Those are locked by nobody, and not empty, as a folder is before it is locked. Yields each.
+    Those are locked by nobody, and not empty, as a folder is before it is locked. Returns what was deleted.
     """
+    deleted = []
     for unlocked in Path(folder).glob(f"{prefix}*"):
         with suppress(OSError):  # it is in use, or of another user
             if not any(unlocked.iterdir()):
@@ -44,4 +41,5 @@ def swept(folder: str | Path, prefix: str) -> Iterator[Path]:
                 shutil.rmtree(unlocked)
             finally:
                 lock.release()
-            yield unlocked
+            deleted.append(unlocked)
+    return deleted

@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from lakebackup.errors import NoPermission, NotFound
+from lakebackup.storage import MANY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,7 +56,7 @@ def retire(storage: Storage, path: str) -> None:
 
 def get(storage: Storage, path: str) -> bytes:
     """A working object that is not over. Raises NotFound."""
-    data = storage.get(path)
+    data = storage.get(path, length=MANY)
     if data == OVER:
         raise NotFound(f"{path} in {storage.uri} is over.")
     return data

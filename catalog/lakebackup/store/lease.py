@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound
 from lakebackup.rules import layout
-from lakebackup.storage import AlreadyExists, working
+from lakebackup.storage import A_FEW, AlreadyExists, working
 from lakebackup.store.manifest import from_json
 from lakebackup.store.proof import require_conditional_puts
 
@@ -265,7 +265,7 @@ def _generation(path: str) -> int:
 
 def _read(storage: Storage, path: str) -> Record:
     try:
-        return from_json(Record, storage.get(path))
+        return from_json(Record, storage.get(path, length=A_FEW))
     except ValueError as error:
         raise Damaged(
             f"The lease {path} cannot be read: {error}.",

@@ -23,7 +23,7 @@ from lakebackup.rows.tables import json_line
 from lakebackup.rows.topics import Group  # noqa: TC001 - read by pydantic
 from lakebackup.rules import layout
 from lakebackup.rules.layout import FORMAT
-from lakebackup.storage import AlreadyExists, working
+from lakebackup.storage import MANY, AlreadyExists, working
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -72,7 +72,7 @@ def write_part(storage: Storage, path: str, rows: Sequence[DataFile]) -> list[Da
 
 def read_part(storage: Storage, path: str) -> list[DataFile]:
     """The file rows of a part. Raises NotFound, and Damaged with the number of the first wrong line."""
-    lines = storage.get(path).split(b"\n")
+    lines = storage.get(path, length=MANY).split(b"\n")
     if lines.pop():
         raise Damaged(f"{path}, line {len(lines) + 1}: it is cut off.", hint=_RESTORE_HINT)
     rows = []
@@ -174,7 +174,7 @@ def get_sealed(storage: Storage, path: str) -> dict[str, Any]:
 
 def get_whole(storage: Storage, path: str, sha256: str) -> bytes:
     """An object whose SHA-256 is known. Raises NotFound, Damaged."""
-    data = storage.get(path)
+    data = storage.get(path, length=MANY)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise Damaged(f"{path} is not as it was written: its SHA-256 differs.", hint=_RESTORE_HINT)
     return data

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 from lakebackup.errors import EnvironmentProblem, NotFound
 from lakebackup.rules import layout
-from lakebackup.storage import AlreadyExists
+from lakebackup.rules.stored_json import object_of
+from lakebackup.storage import A_FEW, AlreadyExists
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,10 +67,10 @@ def require_conditional_puts(storage: Storage) -> None:
 def _record(storage: Storage) -> str | None:
     """The server of which the record says that it was proved; None without a record that can be read."""
     try:
-        content = json.loads(storage.get(_RECORD))
-    except (NotFound, ValueError):
+        content = object_of(storage.get(_RECORD, length=A_FEW))
+    except NotFound:
         return None
-    return content.get("server") if isinstance(content, dict) and content.get("format") == _FORMAT else None
+    return content.get("server") if content.get("format") == _FORMAT else None
 
 
 def _prove(storage: Storage) -> None:
@@ -114,6 +115,6 @@ def _require_refused(storage: Storage, operation: str, write: Callable[[str, byt
 
 def _content(storage: Storage) -> bytes | None:
     try:
-        return storage.get(_PROBE)
+        return storage.get(_PROBE, length=A_FEW)
     except NotFound:
         return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.rows.tables import TABLES
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
@@ -38,10 +39,18 @@ class Catalog:
     """Where a catalog and its destinations are."""
 
     def __init__(self, destination: str, catalog: str | None) -> None:
+        """Opens both. Raises UsageProblem as `open_storage` does, Refused for a catalog that is a link."""
         #: The storage of the destination that this was opened with.
         self.home: Storage = open_storage(destination)
-        self._storage = open_storage(catalog or f"{self.home.uri}/{layout.CATALOG_FOLDER}")
+        beside = f"{self.home.uri}/{layout.CATALOG_FOLDER}"
+        self._storage = open_storage(catalog or beside)
         self.catalog_uri = self._storage.uri
+        if not catalog and self.catalog_uri != beside:
+            raise Refused(
+                f"The catalog {beside} is a link to {self.catalog_uri}. Whoever can write the repository can "
+                "make one.",
+                hint=f"If you mean that catalog, name it: --catalog {quote(self.catalog_uri)}",
+            )
 
     def root_of(self, uri: str) -> str:
         """The root of a destination as the table `destinations` has it: empty is relative to the catalog."""

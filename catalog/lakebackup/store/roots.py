@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.rules import layout
-from lakebackup.storage import AlreadyExists, open_storage
+from lakebackup.rules.stored_json import NO_JSON
+from lakebackup.storage import A_FEW, AlreadyExists, open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +92,7 @@ def destination_id(storage: Storage, *, create: bool = True) -> str:
     Damaged, UsageProblem (a newer version wrote it).
     """
     try:
-        found = json.loads(storage.get(layout.ROOT_FILE))
+        found = json.loads(storage.get(layout.ROOT_FILE, length=A_FEW))
         version, name = found["format"], found["destination"]
         if not isinstance(version, int) or not isinstance(name, str):
             raise TypeError("a field is of the wrong type")
@@ -106,7 +107,7 @@ def destination_id(storage: Storage, *, create: bool = True) -> str:
         except AlreadyExists:
             return destination_id(storage)
         return name
-    except (ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError, *NO_JSON) as error:
         raise Damaged(
             f"{layout.ROOT_FILE} in {storage.uri} cannot be read: {error!r}.",
             hint='It should be like {"format": 1, "destination": "<id>"}; the id is a column of `files`.',

@@ -19,6 +19,7 @@ from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.rows.backups import Floor, Removal
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
+from lakebackup.rules.stored_json import NO_JSON
 from lakebackup.sql_engine.worker import PerNumber, in_chunks, settle, task_number
 from lakebackup.storage import open_storage, working
 from lakebackup.store.manifest import from_json, get_whole, mark, read_record, write_record
@@ -133,7 +134,7 @@ def discard_unrecorded(storage: Storage, source: str) -> None:
     The caller holds the source's lease, so that no prune of it is running.
     """
     for name in storage.folders(f"{layout.PRUNES_FOLDER}/"):
-        with suppress(UsageProblem, ValueError):
+        with suppress(UsageProblem, *NO_JSON):
             if storage.exists(layout.prune_path(name)):
                 continue
             for found in list(storage.list(layout.prune_folder(name))):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, get_args
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
 from lakebackup.rows.upkeep import Failure, UpkeepRun
 from lakebackup.rules import layout
+from lakebackup.rules.stored_json import object_of
 from lakebackup.store.behind import require_current
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.lifecycle.identity import holder, origin
@@ -92,9 +92,7 @@ def _is_mistake(work: Workspace, run: FailedRun, error: Exception, catalog: Cata
     if not isinstance(error, NotFound | EnvironmentProblem):
         return False
     request_origin = origin(work.request)
-    origins = [
-        json.loads(row["origin"] or "{}") for row in catalog.rows("backup_origins", source=work.source)
-    ]
+    origins = [object_of(row["origin"]) for row in catalog.rows("backup_origins", source=work.source)]
     if isinstance(error, EnvironmentProblem):
         servers = {saved["servers"] for saved in origins if "servers" in saved}
         return bool(servers) and request_origin.get("servers") not in servers

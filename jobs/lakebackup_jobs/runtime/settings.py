@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import suppress
 from importlib.resources import as_file, files
 
@@ -32,8 +33,9 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
     """Every setting of a session on `master`; fetches the connector jars when they are not cached yet."""
     here = master.startswith("local")
     jars = class_path("spark")
+    s3 = _s3_options()
     with as_file(files("lakebackup_jobs.runtime.java") / "log4j2.properties") as log4j:
-        java_options = f"-Dlog4j2.configurationFile={log4j}"
+        java_options = shlex.join([f"-Dlog4j2.configurationFile={log4j}", *_trusted(s3)])
     settings = {
         "spark.master": master,
         **RUNTIME,
@@ -57,7 +59,7 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         # Spark 4 finds the ends of __consumer_offsets only this way.
         "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true",
-        **_object_storage(),
+        **_object_storage(s3),
     }
     if here:  # the defaults (200 and 50) are for clusters and make each small Delta read slow
         settings |= {
@@ -77,7 +79,24 @@ def spark_settings(master: str = "local[*]") -> dict[str, str]:
     return settings
 
 
-def _object_storage() -> dict[str, str]:
+def _s3_options() -> S3Options | None:
+    """The settings of S3; None for wrong ones, which are reported when S3 is used."""
+    with suppress(UsageProblem):
+        return S3Options.from_environment()
+    return None
+
+
+def _trusted(options: S3Options | None) -> list[str]:
+    """The driver's options to trust the authorities that the settings of S3 name."""
+    with suppress(UsageProblem):
+        if options and (bundle := options.authorities()):
+            from lakebackup_jobs.runtime.java import trust_store  # cryptography takes a while to load
+
+            return trust_store.java_options(bundle)
+    return []
+
+
+def _object_storage(options: S3Options | None) -> dict[str, str]:
     """S3 by the settings that `lakebackup.storage` has: for Hadoop's S3A, and for the workers' Python.
 
     No secrets: the JVM finds those by the same variables, files and roles as AWS's SDK for Python does.
@@ -88,9 +107,7 @@ def _object_storage() -> dict[str, str]:
         "fs.s3a.aws.credentials.provider": f"{_AWS}.auth.credentials.DefaultCredentialsProvider",
     }
     workers = {MODE: os.environ[MODE]} if MODE in os.environ else {}
-    # Wrong settings of AWS are reported when S3 is used, and do not matter before.
-    with suppress(UsageProblem):
-        options = S3Options.from_environment()
+    if options:
         workers |= {name: os.environ[name] for name in _CHECKSUMS if name in os.environ}
         workers |= options.variables()
         settings |= {

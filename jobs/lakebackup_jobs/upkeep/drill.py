@@ -3,7 +3,6 @@ deleted again. A row of `drills` has the outcome."""
 
 from __future__ import annotations
 
-import json
 import secrets
 import shutil
 import tempfile
@@ -29,10 +28,11 @@ from lakebackup.rows.base import QUEUES
 from lakebackup.rows.upkeep import Drill
 from lakebackup.rules import layout
 from lakebackup.rules.kinds import no_source
+from lakebackup.rules.stored_json import object_of
 from lakebackup.sql_engine.limits import Limits
 from lakebackup.storage.local import writing_to
 from lakebackup.storage.nesting import require_outside
-from lakebackup.storage.scratch_folder import FolderLock, swept
+from lakebackup.storage.scratch_folder import FolderLock, sweep
 from lakebackup.store.lease import is_held
 from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.scratch import findings
@@ -238,7 +238,7 @@ def _forget_leftovers(work: Workspace) -> None:
     """Delete the plans of drills' restores that ended early, as after `kill -9`: a prune would spare what
     they read, for somebody to resume them."""
     for row in work.reader().rows("drill_leftovers"):
-        digest = json.loads(row["detail"] or "{}").get("digest")
+        digest = object_of(row["detail"]).get("digest")
         if not is_held(work.storage, f"restore-{digest}"):
             Splits(work.storage.uri, layout.restore_folder(row["restore_id"]), ()).clear()
 
@@ -260,7 +260,7 @@ def _scratch(request: DrillRequest) -> Iterator[str]:
 
 def _sweep(folder: str, reporter: Reporter) -> None:
     """Delete the folders of drills that were killed."""
-    for path in swept(folder, PREFIX):
+    for path in sweep(folder, PREFIX):
         reporter.note(f"deleted {path}, which a killed drill had left")
 
 

@@ -24,6 +24,7 @@ from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import open_storage
+from lakebackup.storage.uris import normalized
 from lakebackup.store.roots import Roots, destination_id
 from lakebackup.store.trust import Approvals, destination_claim
 from lakebackup_jobs.lifecycle.identity import holder, micros
@@ -249,7 +250,7 @@ class _Run:
         """
         frame = rows.get("destinations")
         found = {row.destination: row.uri for row in frame.collect()} if frame is not None else {}
-        named = {open_storage(uri).uri: uri for uri in self.request.trust_roots}
+        named = {normalized(uri): uri for uri in self.request.trust_roots}
         if strange := sorted(uri for root, uri in named.items() if root not in found.values()):
             raise UsageProblem(
                 f"--trust-root {strange[0]}: no destination of the export lies there.",

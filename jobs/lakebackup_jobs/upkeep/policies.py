@@ -6,6 +6,7 @@ import json
 import re
 import time
 from dataclasses import asdict, dataclass, replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import NotFound, UsageProblem
@@ -15,7 +16,8 @@ from lakebackup.rows.upkeep import Hold, Policy, PolicyTopics
 from lakebackup.rules import schedule
 from lakebackup.rules.kinds import KINDS, kind_of, require_known
 from lakebackup.rules.layout import check_source
-from lakebackup.rules.patterns import compile_pattern, is_internal, owned_patterns
+from lakebackup.rules.patterns import compile_pattern, is_internal, owned_patterns, patterns_of
+from lakebackup.rules.stored_json import texts_of
 from lakebackup.rules.times import format_ts
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones, trust
@@ -205,11 +207,8 @@ def _words(command: str | None) -> list[str]:
     """Arguments of `lakebackup backup`, out of a policy's row. Raises UsageProblem for what are none."""
     if not command:
         return []
-    try:
-        words = json.loads(command)
-    except ValueError:
-        words = None
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+    words = texts_of(command)
+    if not words:
         raise UsageProblem(
             f"The command of a policy cannot be read: {command[:100]!r}.",
             hint="Set it again: lakebackup policy set SOURCE --command 'snapshot FOLDER'; or none.",
@@ -363,7 +362,7 @@ def _require_scheduled(reader: CatalogReader, source: str) -> None:
         require_known(reader, source)
     raise NotFound(
         f"No policy says when {source} is backed up.",
-        hint=f"Set it: lakebackup policy set {source} --full WHEN",
+        hint=f"Set it: lakebackup policy set {quote(source)} --full WHEN",
     )
 
 
@@ -381,7 +380,7 @@ def _unreadable(row: Mapping[str, Any]) -> UsageProblem:
         wrong, again = f"--time-zone {problem.message}", "--time-zone ZONE"
     return UsageProblem(
         f"The policy of {source} cannot be read: {wrong}",
-        hint=f"Set it again: lakebackup policy set {source} {again}",
+        hint=f"Set it again: lakebackup policy set {quote(source)} {again}",
     )
 
 
@@ -422,7 +421,7 @@ def _topics(reader: CatalogReader, source: str, patterns: str | None) -> list[st
         others = "|".join(re.escape(topic) for topic in topics if not is_internal(topic))
         expressions = [others] if others else []
     else:
-        expressions = json.loads(patterns)
+        expressions = patterns_of(source, patterns)
     return [*internal, *(text for one in expressions for text in ("--pattern", one))]
 
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Busy, Refused, UsageProblem
@@ -36,6 +37,7 @@ from lakebackup.rows.base import ARCHIVE, CHANGES, QUEUES, SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.rules.kinds import KINDS, only_one
 from lakebackup.rules.retention import AS_SET, Limits
+from lakebackup.rules.stored_json import object_of
 from lakebackup.rules.times import format_ts
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
@@ -123,7 +125,7 @@ def _source(request: PruneRequest, reader: CatalogReader) -> str:
     if CHANGES in kinds:
         raise UsageProblem(
             f"{asked} is a change feed: its log goes from its beginning on.",
-            hint=f"Cut it at a time: lakebackup log truncate {asked} --to-time …",
+            hint=f"Cut it at a time: lakebackup log truncate {quote(asked)} --to-time …",
         )
     whole = bool(kinds) and kinds <= _WHOLE.keys()
     if not whole and (request.delete or not _imported(kinds)):
@@ -267,7 +269,7 @@ def _held(work: Workspace) -> list[Held]:
     found: list[Held] = []
     storage = work.storage
     for row in work.reader().rows("prune_restores", source=work.source):
-        digest = json.loads(row["detail"] or "{}").get("digest")
+        digest = object_of(row["detail"]).get("digest")
         running = digest is not None and is_held(storage, f"restore-{digest}")
         if not running and row["at"] // 1000 < time.time_ns() // 1_000_000 - HOLD_MS:
             continue

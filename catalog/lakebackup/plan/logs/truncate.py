@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused
@@ -98,8 +99,8 @@ def cut_of(
             raise Refused(
                 f"{source} has no whole full at or before {shown_ts(until, domain)}: without one, states "
                 "from before the log then begins could not be had again.",
-                hint=f"Make one with `lakebackup log snapshot {source} --endts {until}`, or keep only what "
-                "was committed from then on, with --ranges-only.",
+                hint=f"Make one with `lakebackup log snapshot {quote(source)} --endts {until}`, or keep only "
+                "what was committed from then on, with --ranges-only.",
             )
     cut = found.end_ts if found else until
     _require_policy(source, domain, cut, floor, ordered, kept)

@@ -5,7 +5,6 @@ Planning writes nothing.
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,6 +32,7 @@ from lakebackup.rows.base import TOPICS, pick
 from lakebackup.rows.topics import IN_PART
 from lakebackup.rules import patterns, topic_settings
 from lakebackup.rules.kinds import only_one, require_kind, require_kind_of, require_source
+from lakebackup.rules.stored_json import object_of
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.guard.check import check_select
 from lakebackup.store.reader import LATEST
@@ -505,8 +505,12 @@ def refuse_unfinished(
     """
     names = {topic.scope: topic.target for topic in made.topics}
     for row in made.chosen.reader.rows("open_restores"):
-        target = json.loads(row["detail"] or "{}").get("into") or {}
-        if row["restore_id"] == restore_id or target.get("cluster") != cluster:
+        target = object_of(row["detail"]).get("into")
+        if (
+            row["restore_id"] == restore_id
+            or not isinstance(target, dict)
+            or target.get("cluster") != cluster
+        ):
             continue
         shared = sorted(set(target["topics"].values()) & set(into.values()))
         if shared:

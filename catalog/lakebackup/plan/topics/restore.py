@@ -144,7 +144,8 @@ class RestorePlan:
     @property
     def entries(self) -> int:
         """Records in the chosen files; those outside the time bounds are skipped while restoring."""
-        return sum(part.entries for topic in self.topics for part in topic.parts)
+        # None: rows of the catalog whose sum is no number. The files that they name are then refused.
+        return sum(part.entries or 0 for topic in self.topics for part in topic.parts)
 
     def to_resume(self) -> str:
         """What a run that resumes the restore needs of it beside its files; see `resumed`."""

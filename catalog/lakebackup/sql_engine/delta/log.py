@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import re
+import stat
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -22,9 +23,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 from lakebackup.errors import Busy, EnvironmentProblem, NotFound
+from lakebackup.rules.stored_json import NO_JSON
 from lakebackup.sql_engine.delta.sums import is_whole, sums_of
 from lakebackup.sql_engine.failures import damaged_catalog
-from lakebackup.storage import AlreadyExists, open_storage
+from lakebackup.storage import A_FEW, AlreadyExists, open_storage
 from lakebackup.storage.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -35,7 +37,10 @@ if TYPE_CHECKING:
     from lakebackup.storage import ObjectStat, Storage
 
 FOLDER = "_delta_log"
-_HINT = f"{FOLDER}/_last_checkpoint"
+_LAST = "_last_checkpoint"
+_HINT = f"{FOLDER}/{_LAST}"
+# Of an entry of a log. A checkpoint has some 200 bytes for each file of its table.
+_MOST_BYTES = 1 << 28
 _ENTRY = re.compile(r"(\d{20})\.(?:json|checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet)")
 _AT_ONCE = 16
 # Commits from checkpoint to checkpoint. In object storage each entry behind one is a request of every reader.
@@ -111,17 +116,36 @@ def needed(names: Iterable[str]) -> list[str]:
     return [name for name in entries if name[:20] >= since]
 
 
+def require_regular(folder: Path) -> None:
+    """Raise Damaged where the log in a folder has what nobody should read: a pipe, which would never end, a
+    link, which leads elsewhere, or a file that memory has no room for."""
+    log = folder / FOLDER
+    if link := next((path for path in (folder, log) if path.is_symlink()), None):
+        raise damaged_catalog(f"{link} is a link.")
+    try:
+        with os.scandir(log) as items:
+            for item in items:
+                status = item.stat(follow_symlinks=False)
+                is_read = is_entry(item.name) or item.name == _LAST
+                if not stat.S_ISREG(status.st_mode) and (is_read or not stat.S_ISDIR(status.st_mode)):
+                    raise damaged_catalog(f"{log / item.name} is no regular file.")
+                if is_read and status.st_size > _MOST_BYTES:
+                    raise damaged_catalog(f"{log / item.name} has {status.st_size} bytes.")
+    except FileNotFoundError as error:
+        raise NotFound(f"There is no table at {folder}.") from error
+    except NotADirectoryError as error:
+        raise damaged_catalog(f"{log} is no folder.") from error
+
+
 def folder_entries(folder: Path, *, history: bool = False) -> dict[str, bytes]:
     """Name -> bytes of what the table in a folder is read from (`history`: of the whole log).
 
     Raises NotFound, and Damaged when one is not as it was written, where that is known. A commit that a power
     cut left empty is valid to Delta, and its rows would be missing without a word.
     """
+    require_regular(folder)
     log = folder / FOLDER
-    try:
-        names = os.listdir(log)  # noqa: PTH208 - fast
-    except FileNotFoundError as error:
-        raise NotFound(f"There is no table at {folder}.") from error
+    names = os.listdir(log)  # noqa: PTH208 - fast
     entries = {}
     for name in sorted(filter(is_entry, names)) if history else needed(names):
         data = (log / name).read_bytes()
@@ -282,8 +306,9 @@ class RemoteLog:
     def _hinted(self) -> str:
         """The version of the last checkpoint, as entries write it; empty where it is unknown."""
         try:
-            return f"{int(json.loads(self._storage.get(f'{self._table}/{_HINT}'))['version']):020d}"
-        except (NotFound, ValueError, KeyError, TypeError):  # it is only a hint
+            hint = json.loads(self._storage.get(f"{self._table}/{_HINT}", length=A_FEW))
+            return f"{int(hint['version']):020d}"
+        except (NotFound, KeyError, TypeError, OverflowError, *NO_JSON):  # it is only a hint
             return ""
 
     def _is_same(self, newest: ObjectStat | None) -> bool:

@@ -32,6 +32,7 @@ from lakebackup.sql_engine.delta.log import (
     put_entry,
     put_summed,
     remote_log,
+    require_regular,
     until_fork,
 )
 from lakebackup.sql_engine.failures import damaged_catalog
@@ -72,8 +73,11 @@ def open_table(uri: str, *, known: bool = False) -> DeltaTable:
 
 def open_folder(uri: str, folder: str, *, history: bool = False) -> DeltaTable:
     """A table at `uri` whose log is in a local folder: its own, or a copy."""
+    within = folder_of(uri)
+    if within:
+        require_regular(within)  # delta-rs would wait for a pipe
     table = _opened(uri, folder)
-    if within := folder_of(uri):
+    if within:
         folder_entries(within, history=history)  # raises Damaged
     _require_below(uri, table)
     return table
@@ -127,7 +131,7 @@ def newest_version(uri: str, *, known: bool = False) -> int:
         return remote_log(uri).newest if known else remote_log(uri).refresh()
     try:
         found = os.listdir(folder / FOLDER)  # noqa: PTH208 - fast
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return -1
     commits = (name[:20] for name in found if name.endswith(".json") and name[:20].isdigit())
     return int(max(commits, default=-1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from lakebackup_jobs.cli.flags import completion, options
@@ -55,7 +56,8 @@ def status(
     ]
     if failed:
         raise Incomplete(
-            f"Stores of {', '.join(failed)} are in error.", hint=f"See: lakebackup log resume {failed[0]}"
+            f"Stores of {', '.join(failed)} are in error.",
+            hint=f"See: lakebackup log resume {quote(failed[0])}",
         )
 
 

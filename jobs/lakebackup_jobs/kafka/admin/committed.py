@@ -25,7 +25,7 @@ from tenacity import (
 )
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.kafka.admin.problems import PASSING, unknown
+from lakebackup_jobs.kafka.admin.problems import PASSING, UNKNOWN_TOPIC, partition_missing, problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -158,17 +158,30 @@ class Target:
         return None if found.offset < 0 else CommitNote.parse(found.offset, found.metadata)
 
     def _retried(self, place: Place, seconds: float, question: Callable[[float], T]) -> T:
+        topic, partition = place
+
+        def passes(error: BaseException) -> bool:
+            if not isinstance(error, KafkaException):
+                return False
+            code = error.args[0].code()
+            if code in UNKNOWN_TOPIC:  # clients say so too while the brokers are restarted
+                return not partition_missing(self._config, topic, partition)
+            return code in PASSING | _COORDINATOR
+
         waiting = Retrying(
-            retry=retry_if_exception(
-                lambda e: isinstance(e, KafkaException) and e.args[0].code() in PASSING | _COORDINATOR
-            ),
+            retry=retry_if_exception(passes),
             wait=wait_exponential(multiplier=0.05, max=1),
             stop=stop_after_delay(seconds),
             reraise=True,
         )
+        where = f"{topic}[{partition}]"
         try:
             return waiting(question, seconds)
         except KafkaException as error:
-            raise unknown(
-                self._config, error.args[0].code(), error.args[0].str(), f"{place[0]}[{place[1]}]"
-            ) from None
+            code, text = error.args[0].code(), error.args[0].str()
+            if code in UNKNOWN_TOPIC and not partition_missing(self._config, topic, partition):
+                raise EnvironmentProblem(
+                    f"{where}: no broker answers any more: {text} (code {code}).",
+                    hint="Nothing of this run is visible. Run it again when the brokers are back.",
+                ) from None
+            raise problem(code, text, where) from None

@@ -18,8 +18,6 @@ PARTITION_EOF = -191
 PASSING = frozenset({-195, -187, -185, -193, 3, 5, 6, 7, 8, 9, 13, 56, 74, 75, 76, 78, 100, -188})
 #: A topic or partition does not exist.
 UNKNOWN_TOPIC = frozenset({3, -188, -190, 100})
-# Reported by the client itself, not by a broker.
-_UNKNOWN_HERE = frozenset({-188, -190})
 ANSWER_S = 5.0
 #: A broker that has just come up may not know all topics for a moment.
 GONE_S = 3.0
@@ -86,19 +84,6 @@ def problem(code: int, text: str, where: str) -> LakebackupError:
         if code in codes:
             return kind(f"{where}: {meaning}{reason}.", hint=hint)
     return EnvironmentProblem(f"{where}: {reason}.")
-
-
-def unknown(config: Mapping[str, str], code: int, text: str, where: str) -> LakebackupError:
-    """As `problem`, for a client that reports an unknown topic: it does that without any broker too."""
-    if code in _UNKNOWN_HERE:
-        try:
-            AdminClient({**config, "log_level": 0}).list_topics(timeout=ANSWER_S)
-        except KafkaException:
-            return EnvironmentProblem(
-                f"{where}: no broker answers any more: {text} (code {code}).",
-                hint="Nothing of this run is visible. Run it again when the brokers are back.",
-            )
-    return problem(code, text, where)
 
 
 def partition_missing(config: Mapping[str, str], topic: str, partition: int) -> bool:

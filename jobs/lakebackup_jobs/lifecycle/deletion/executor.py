@@ -13,12 +13,13 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import Busy, Incomplete
+from lakebackup.errors import Busy, Incomplete, NoPermission
 from lakebackup.plan.upkeep.prune import leaving, snapshots_released
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.tables import ARROW_SCHEMAS, as_row, spark_columns
 from lakebackup.rows.upkeep import Audit, Hold
 from lakebackup.rules import layout
+from lakebackup.rules.stored_json import object_of
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import in_batches
 from lakebackup.store import tombstones, trust
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 # Rows of the catalog's tables of files up to which the command itself deletes.
 _MOST_HERE = 100_000
+# The name of no object.
+_NO_OBJECT = "none"
 # Backups whose state one commit changes.
 _STATES = 1000
 
@@ -133,8 +136,10 @@ class Deletion:
     def run(self, plan: Callable[[], tuple[dict[str, Any], Prune | None]]) -> dict[str, Any]:
         """Complete what was interrupted, then delete what `plan` records; its summary with the outcome.
 
-        Raises Incomplete, after the result was reported, when objects are left.
+        Raises NoPermission, before anything is done, where this account may delete nothing; Incomplete, after
+        the result was reported, when objects are left.
         """
+        self._require_right()
         resumed, left = self.resume()
         summary, recorded = plan()
         if recorded:
@@ -143,6 +148,17 @@ class Deletion:
         result = self.workspace.timed({**done, **summary})
         left.require_none(self.workspace.reporter, result)
         return result
+
+    def _require_right(self) -> None:
+        """Delete an object that is not there, which needs the same right as one that is."""
+        storage = self.workspace.storage
+        try:
+            storage.delete(layout.source_folder(self.workspace.source) + _NO_OBJECT)
+        except NoPermission as error:
+            raise NoPermission(
+                f"This account may not delete what {self.action} would: nothing was done. {error.message}",
+                hint="Use an account that may: docs/s3.md lists the rights of each verb.",
+            ) from error
 
     def resume(self) -> tuple[int, Left]:
         """Complete interrupted deletions; how many. Objects of those that never came to exist are deleted."""
@@ -236,7 +252,7 @@ class Deletion:
                 actor=prune.actor,
                 action=self.action,
                 subject=prune.prune_id,
-                detail=json.dumps({"source": prune.source, **detail, **json.loads(prune.asked)}),
+                detail=json.dumps({"source": prune.source, **detail, **object_of(prune.asked)}),
                 outcome=OK,
             ),
             prune.prune_id.rpartition("-")[2],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from lakebackup.errors import Busy, LakebackupError
 from lakebackup.rows.upkeep import Audit, Restore
 from lakebackup.rules import layout
+from lakebackup.rules.stored_json import object_of
 from lakebackup.store import tombstones
 from lakebackup_jobs.lifecycle.identity import audit_entry, holder
 from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
@@ -147,6 +148,6 @@ def _now() -> int:
 def unfinished(reader: CatalogReader, digest: str) -> str | None:
     """The id of the restore with this digest that started and is not complete; None when there is none."""
     for row in reader.rows("open_restores"):
-        if json.loads(row["detail"] or "{}").get("digest") == digest:
+        if object_of(row["detail"]).get("digest") == digest:
             return str(row["restore_id"])
     return None

@@ -8,6 +8,7 @@ in the catalog (see TaskWatch).
 from __future__ import annotations
 
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_fixed
@@ -186,8 +187,8 @@ class LogJob:
         if message is None or error.retryable:
             return ""
         return (
-            f"Or go on without this message: lakebackup log resume {self.request.name} --skip {message.text} "
-            "(audited; restores over it then need --allow-gaps)."
+            f"Or go on without this message: lakebackup log resume {quote(self.request.name)} "
+            f"--skip {message.text} (audited; restores over it then need --allow-gaps)."
         )
 
     def flushed(self, done: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from lakebackup.storage import open_storage
+from lakebackup.storage.uris import normalized
 from lakebackup_jobs.runtime.child import tail
 from lakebackup_jobs.runtime.java.jars import work_folder
 
@@ -40,7 +40,7 @@ class Launched:
 
 def launch(destination: str, catalog: str | None, name: str, options: Sequence[str]) -> Launched:
     """`lakebackup log run NAME` in a session of its own. Secrets come by its environment and files alone."""
-    at = sha256(open_storage(destination).uri.encode()).hexdigest()[:8]  # names are of one destination
+    at = sha256(normalized(destination).encode()).hexdigest()[:8]  # names are of one destination
     log = work_folder() / "logs" / f"log-{name}-{at}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-P", "-m", "lakebackup_jobs", "log", "run", name, "--repo", destination]

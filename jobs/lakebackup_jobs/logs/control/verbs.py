@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
@@ -116,7 +117,7 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
         raise Failed(
             f"Failed to start the task: it {how}.",
             place.status(name),
-            hint=_KILLED if before.state == "running" else f"See: lakebackup log resume {name}",
+            hint=_KILLED if before.state == "running" else f"See: lakebackup log resume {quote(name)}",
         )
     newest = reader.one("log_newest", source=name)
     if before and before.state == "complete":
@@ -219,7 +220,7 @@ def stop(place: Place, name: str) -> dict[str, Any]:
         raise Failed(
             "Failed to stop the task, maybe it is already stopped.",
             place.status(name),
-            hint=f"See: lakebackup log status {name}",
+            hint=f"See: lakebackup log status {quote(name)}",
         )
     before = place.status(name)  # its stores are all right until it is stopped
     place.record(name, "stopped", found.settings)

@@ -21,6 +21,7 @@ from lakebackup.requests import Request
 from lakebackup.rows.backups import Floor, Removal
 from lakebackup.rows.base import pick
 from lakebackup.rules import layout
+from lakebackup.rules.stored_json import object_of
 from lakebackup.rules.times import format_ts
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
@@ -171,7 +172,7 @@ class _Run:
         One that was killed has no lease any more, and starts over.
         """
         for row in self.work.reader().rows("prune_restores", source=self.request.name):
-            digest = json.loads(row["detail"] or "{}").get("digest")
+            digest = object_of(row["detail"]).get("digest")
             if digest is not None and is_held(self.work.storage, f"restore-{digest}"):
                 raise Busy(
                     f"Restore {row['restore_id']} reads the log of {self.request.name}, since "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.rows.base import CHANGES, QUEUES, SNAPSHOT, TOPICS
 from lakebackup.rules.kinds import KINDS
+from lakebackup.rules.stored_json import texts_of
 from lakebackup_jobs.lifecycle.progress import human_bytes
 from lakebackup_jobs.query.words import counted, span
 
@@ -224,7 +224,7 @@ def _backup(found: Mapping[str, Any], row: Mapping[str, Any], full: list[str]) -
     """The command that backs up a source, as its policy has it; None: another program does. FOLDER is a
     snapshot's, which no policy names."""
     source = row["source"]
-    own = json.loads(row["command"]) if row["command"] else []
+    own = texts_of(row["command"]) or []
     named = next((kind for kind, known in KINDS.items() if own and known.scheduled == own[0]), TOPICS)
     commands = {
         TOPICS: ["backup", "topics", "--source", source, *full, *_topics(found, row)],
@@ -241,8 +241,8 @@ def _sentence(text: str) -> str:
 
 def _topics(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
     """The topics of a source: by its policy's patterns, or those of its newest backup where they are few."""
-    if row["patterns"]:
-        return [word for pattern in json.loads(row["patterns"]) for word in ("--pattern", pattern)]
+    if patterns := texts_of(row["patterns"]):
+        return [word for pattern in patterns for word in ("--pattern", pattern)]
     known = [one for one in found["topics"] if one["source"] == row["source"] and one["present"]]
     names = [one["scope"] for one in known]
     few = 0 < row["topics"] == len(names) <= _NAMED and not any(name.startswith("-") for name in names)

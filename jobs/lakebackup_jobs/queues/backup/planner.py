@@ -24,6 +24,7 @@ from lakebackup.rows.base import QUEUES
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import patterns
 from lakebackup.rules.kinds import require_kind_of
+from lakebackup.rules.stored_json import object_of
 from lakebackup.store.lease import is_held
 from lakebackup_jobs.kafka.admin.cluster import Cluster
 from lakebackup_jobs.kafka.client.epochs import Logs
@@ -209,7 +210,7 @@ def _require_restored(
         hit = next((names[epoch] for epoch in made.epochs.values() if epoch in names), None) if made else None
         if hit is None:
             continue
-        digest = json.loads(row["detail"] or "{}").get("digest")
+        digest = object_of(row["detail"]).get("digest")
         if digest is not None and is_held(work.storage, f"restore-{digest}"):
             raise Busy(
                 f"Restore {restore_id} is writing into topic {hit}.",

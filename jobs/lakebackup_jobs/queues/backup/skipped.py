@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.rows.upkeep import Audit
+from lakebackup.rules.stored_json import object_of
 from lakebackup_jobs.lifecycle.identity import holder
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def recorded(reader: CatalogReader | None, source: str) -> frozenset[Place]:
     """The places that were left out before."""
     if reader is None:
         return frozenset()
-    details = [json.loads(row["detail"]) for row in reader.rows("queue_skipped", source=source)]
+    details = [object_of(row["detail"]) for row in reader.rows("queue_skipped", source=source)]
     return frozenset((d["scope"], d["epoch"], d["region"], d["position"]) for d in details)
 
 

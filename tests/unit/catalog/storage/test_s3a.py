@@ -56,7 +56,15 @@ STATUS = "getFileStatus on s3://bucket/a/_delta_log: "
         ),
         (
             (f"java.net.ConnectException: {STATUS}{CLIENT}Connection refused"),
-            f"in s3://bucket at {SERVER}: ConnectException",
+            f"in s3://bucket at {SERVER}: ConnectException: Connection refused",
+            "Check the network",
+        ),
+        (
+            (
+                f"org.apache.http.ConnectionClosedException: {STATUS}{CLIENT}Could not parse XML response.: "
+                f"{CLIENT}Could not parse XML response.: Premature end of Content-Length delimited message"
+            ),
+            f"in s3://bucket at {SERVER}: ConnectionClosedException: Could not parse XML response.",
             "Check the network",
         ),
     ],
@@ -65,6 +73,7 @@ def test_an_error_of_the_jvm_has_the_words_of_the_other_path(
     monkeypatch: pytest.MonkeyPatch, text: str, said: str, advice: str
 ) -> None:
     monkeypatch.setenv("LAKEBACKUP_S3__ENDPOINT", SERVER)
+    monkeypatch.setenv("LAKEBACKUP_S3__MAX_ATTEMPTS", "1")
     problem = problem_in(f"{JAVA}{text}")
     assert problem is not None
     assert said in problem.message

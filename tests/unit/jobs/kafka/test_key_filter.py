@@ -21,7 +21,7 @@ from lakebackup.storage import Storage, open_storage
 from lakebackup_jobs.kafka.format import key_filter
 from lakebackup_jobs.kafka.format.key_filter import KeyFilter, KeyFilters, may_hold
 from lakebackup_jobs.kafka.format.records import decode_block, encode_record
-from lakebackup_jobs.kafka.key_sums import SEALED_BYTES, intact, whole
+from lakebackup_jobs.kafka.key_sums import BLOCK_WORDS, SEALED_BYTES, intact, seal, whole
 from lakebackup_jobs.upkeep.verify_task import CheckKeys
 
 SHA = "ab" * 32
@@ -281,3 +281,11 @@ def test_filters_of_the_same_keys_are_one_of_the_same_size() -> None:
     assert KeyFilter.joined([(one, SHA), (b"", SHA)]) is None
     distinct = sealed([b"other-%d" % i for i in range(3_000)])
     assert KeyFilter.joined([(one, SHA), (distinct, SHA)]) is None, "it would keep out too little"
+
+
+def test_a_digest_that_is_none_fits_no_filter() -> None:
+    sealed = seal(np.zeros((1, BLOCK_WORDS), np.uint32), "00" * 32)
+    assert whole(sealed, "00" * 32)
+    assert not whole(sealed, "x")
+    assert not whole(sealed[:-1], "00" * 32)
+    assert not intact(sealed, 0, "x")

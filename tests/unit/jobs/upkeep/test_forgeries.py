@@ -32,6 +32,10 @@ _FIRST = {
     "a policy": "due --run",
     "a log task": "log run forged",
     "a prune": "prune --delete",
+    "a restore": "drill src1",
+    "a snapshot": "restore snapshot src1 --to {out}",
+    "objects": "restore snapshot src1 --to {out}",
+    "the destination": "backup snapshot {tree} --source src1",
     "a table": "sql 'SELECT backup_id, note FROM backups' --timeout 20s",
     "a name": "due --run",
     "backups": "status",
@@ -115,7 +119,7 @@ def test_a_forgery_commands_nothing(
     FORGERIES[forgery](Stranger(tmp_path / "repo"), world)
     outside = {path: path.read_bytes() for path in _files(world.other, world.private)}
     for verb in verbs:
-        words = shlex.split(verb.format(out=tmp_path / "out"))
+        words = shlex.split(verb.format(out=tmp_path / "out", tree=made / "src"))
         code = main([*words, *([] if words == ["config"] else ["--repo", str(tmp_path / "repo")])])
         said = capsys.readouterr()
         assert code == 0 or code in _CODES, (verb, code, said.err[-2000:])

@@ -1,0 +1,59 @@
+"""An S3 server whose certificate is of a private authority: one setting for Python and for Spark's JVM."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.s3 import SecureS3Proxy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.spark, pytest.mark.s3]
+
+
+# Reads a table as Spark's JVM does: the commands leave small ones to Python.
+READ = """
+import sys
+from lakebackup.sql_engine.failures import task_errors
+from lakebackup_jobs.runtime.session import spark_session
+spark = spark_session(extra={"spark.master": "local[1]"})
+with task_errors():
+    print(spark.read.format("delta").load(sys.argv[1]).count())
+"""
+
+
+def python(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own, whose JVM is its own."""
+    return subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_one_setting_reaches_python_and_the_jvm(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "a").write_bytes(b"one")
+    with SecureS3Proxy(tmp_path / "secure") as server:
+        repository = f"s3://{server.bucket()}/kept"
+        plain = {**server.environment, "LAKEBACKUP_S3__MAX_ATTEMPTS": "1"}
+        trusted = {**plain, "LAKEBACKUP_S3__CA_BUNDLE": str(server.certificate)}
+        backup = ("backup", "snapshot", str(tmp_path / "tree"), "--source", "store", "--repo", repository)
+        command = ("-m", "lakebackup_jobs", *backup, "--runner", "spark")
+        refused = python(*command, **plain)
+        assert (refused.returncode, "ca_bundle of [s3]" in refused.stderr) == (6, True), refused.stderr
+        done = python(*command, **trusted)
+        assert done.returncode == 0, done.stderr
+        read = ("-c", READ, f"{repository}/catalog/backups")
+        counted = python(*read, **trusted)
+        assert counted.stdout == "1\n", counted.stderr[-2000:]
+        untrusted = python(*read, **plain)
+        assert "its certificate is not trusted" in untrusted.stderr, untrusted.stderr[-2000:]
