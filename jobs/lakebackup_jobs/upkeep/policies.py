@@ -358,8 +358,8 @@ def due(
 def from_future(reader: CatalogReader, source: str | None) -> list[str]:
     """A warning for each backup from the future, of a source or of all: no schedule counts it."""
     return [
-        f"backup {row['backup_id']} of {row['source']} is from the future, it ends at {format_ts(row['end_ms'])}: "
-        "a clock was wrong, and no schedule counts it. Delete it: "
+        f"backup {row['backup_id']} of {row['source']} is from the future, it ends at "
+        f"{format_ts(row['end_ms'])}: a clock was wrong, and no schedule counts it. Delete it: "
         f"lakebackup prune --source {shlex.quote(row['source'])} --future"
         for row in reader.rows("future_of_source", source=source)
     ]

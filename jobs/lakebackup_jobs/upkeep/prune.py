@@ -90,8 +90,8 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
 
     Raises NotFound (no catalog, no such topic), UsageProblem (several sources, topics of an archive), Busy (a
     backup or another prune is at work on the source, a restore is just beginning), Refused (the proof
-    failed, the clocks disagree, or nothing could be restored after it: nothing was done), Incomplete (objects of a restore that began meanwhile, or
-    that could not be deleted, stay for now).
+    failed, the clocks disagree, or nothing could be restored after it: nothing was done), Incomplete (objects
+    of a restore that began meanwhile, or that could not be deleted, stay for now).
     """
     reader = current_catalog(request.destination, request.catalog)
     source = _source(request, reader)
@@ -238,9 +238,10 @@ def _from_future(source: str, reader: CatalogReader) -> tuple[Leaving, ...]:
     (rest,) = reader.rows("prune_rest", source=source)
     if going and not rest["backups"]:
         raise Refused(
-            f"Without its backups from the future, and those that depend on them, nothing of {source} could be "
-            "restored.",
-            hint="Nothing was deleted. Set this machine's clock if it is behind; else take a full backup first.",
+            f"Without its backups from the future, and those that depend on them, nothing of {source} could "
+            "be restored.",
+            hint="Nothing was deleted. Set this machine's clock if it is behind; else take a full backup "
+            "first.",
         )
     return going
 

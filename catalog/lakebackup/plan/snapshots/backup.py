@@ -161,8 +161,8 @@ def require_past(name: str, taken_ms: int, now_ms: int) -> None:
     if taken_ms > now_ms + MAX_SKEW_MS:
         raise UsageProblem(
             f"{name} is of {format_ts(taken_ms)}, which is yet to come.",
-            hint="Give the time of the snapshot with --taken-at; timestamps are in ms since 1970 UTC. If the time "
-            "is right, set this machine's clock.",
+            hint="Give the time of the snapshot with --taken-at; timestamps are in ms since 1970 UTC. If the "
+            "time is right, set this machine's clock.",
         )
 
 

@@ -33,8 +33,8 @@ def prune(
     ),
     future: bool = switch(
         "--future",
-        "Backups from the future (taken while a clock was ahead) and those that depend on them, instead of what "
-        "the policy does not keep.",
+        "Backups from the future (taken while a clock was ahead) and those that depend on them, instead of "
+        "what the policy does not keep.",
     ),
 ) -> None:
     """Delete backups that the policy does not keep, and files that the topics' retention does not keep.
@@ -51,8 +51,8 @@ def prune(
     topics, days = _window(topics or [])
     for name in ("dry_run", "explain"):
         one_of({"delete": delete, name.replace("_", "-"): call.flags[name]}, otherwise="")
-    for name in ("pattern", "keep_time", "keep_size"):
-        one_of({"future": future, name.replace("_", "-"): bool(call.flags[name])}, otherwise="")
+    for name, value in (("pattern", patterns), ("keep-time", keep_time), ("keep-size", keep_size)):
+        one_of({"future": future, name: bool(value)}, otherwise="")
     if future and (topics or days):
         raise UsageProblem(
             "--future deletes backups whole, and takes neither DAYS nor a TOPIC.", hint="Leave it out."
