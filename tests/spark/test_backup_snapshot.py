@@ -208,7 +208,7 @@ def test_the_tree_of_a_database(place: Place) -> None:
     assert {(row["scope"], row["region"]) for row in place.rows()} == {("t1", "a"), ("t1", "b")}
     (scope,) = place.rows("SELECT scope, regions, COUNT(*) AS backups FROM scopes GROUP BY scope, regions")
     assert scope == {"scope": "t1", "regions": 2, "backups": 3}
-    with pytest.raises(UsageProblem, match=r"Snapshot s2 is of 2020-.* holds one of 2020-"):
+    with pytest.raises(UsageProblem, match=r"Snapshot s2 is of 2020-.* hold one of 2020-"):
         place.backup(**tree, snapshots=("s2",))
     with pytest.raises(NotFound, match="no snapshot s9"):
         place.backup(**tree, snapshots=("s9",))

@@ -23,6 +23,9 @@ MOST_DAYS = 36_500
 """Of the longest span: 100 years. Dates so far from now still have a calendar."""
 LAST_MS = 253_402_300_799_999
 """The last instant that a calendar reaches: the end of the year 9999."""
+MAX_SKEW_MS = 300_000
+"""So far the clocks of machines may differ: what is later than that is in the future. The view `horizon` has
+it for SQL."""
 _PART = re.compile(rf"(?P<count>\d+(?:\.\d+)?)\s*{_UNIT}(?![a-z])\s*", re.ASCII)
 _SPANS = "Write a number and a unit: 30s, 15m, 2h, 7d, 1d12h."
 _DIGITS = re.compile(r"\d+", re.ASCII)

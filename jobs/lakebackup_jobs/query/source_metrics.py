@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-STATES = ("OK", "LATE", "FAILED", "DAMAGED", "UNVERIFIED", "UNPROTECTED")
+STATES = ("OK", "LATE", "FAILED", "DAMAGED", "FUTURE", "UNVERIFIED", "UNPROTECTED")
 # Name -> what it is, the column it comes from, and what that is divided by.
 _GAUGES = {
     "last_success_timestamp_seconds": ("When the newest restorable backup ended", "finished_at", 1e6),
@@ -32,6 +32,7 @@ _GAUGES = {
     "verified_timestamp_seconds": ("Until when all that it needs was verified", "verified_at", 1e6),
     "damaged_backups": ("Backups with faults", "damaged", 1),
     "unprotected_topics": ("Topics that no policy takes and no backup has", "unprotected", 1),
+    "future_backups": ("Backups from the future: a clock was wrong", "future", 1),
     "held_bytes": ("Size of the files in the storage", "held_bytes", 1),
     "last_drill_timestamp_seconds": ("When the last good drill began", "last_drill", 1),
     "drill_predicted_seconds": ("How long its restore was expected to take", "drill_predicted_ms", 1e3),

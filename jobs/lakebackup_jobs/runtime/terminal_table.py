@@ -30,7 +30,7 @@ _GREEN, _YELLOW, _RED, _DIM, _BOLD = "32", "33", "31", "2", "1"
 _COLOURS: Mapping[str, str] = {
     **dict.fromkeys(("complete", "running", "ok", "yes", "true", "restorable", "OK"), _GREEN),
     **dict.fromkeys(("out_of_sync", "unconfirmed", "paused", "fork"), _YELLOW),
-    **dict.fromkeys(("LATE", "FAILED", "UNVERIFIED"), _YELLOW),
+    **dict.fromkeys(("LATE", "FAILED", "FUTURE", "UNVERIFIED"), _YELLOW),
     **dict.fromkeys(
         (
             "failed",

@@ -154,7 +154,7 @@ class SnapshotBackup(Source[InProgress]):
         preview: dict[str, Any] = {"dry_run": True, "source": source, "snapshots": [s.id for s in chosen]}
         if not chosen:
             return preview
-        plan.require_later(source, _name(chosen[0]), self._taken(chosen[0]), newest)
+        self._require_time(chosen[0], newest)
         if reader is None:
             files, size = counted(self.request, chosen[0].units, self._session)
             return {**preview, **_summary(plan.Amount({"new": files}, files, size, files, size, 0))}
@@ -172,7 +172,7 @@ class SnapshotBackup(Source[InProgress]):
         request, work, snapshot, now = self.request, self.workspace, self._next, datetime.now(UTC)
         reader, taken = self.reader, self._taken(snapshot)
         newest = plan.newest_of(reader, work.source)
-        plan.require_later(work.source, _name(snapshot), taken, newest)
+        self._require_time(snapshot, newest)
         full = newest is None or request.mode == "full"
         return InProgress(
             backup_id=layout.new_backup_id(now),
@@ -307,6 +307,14 @@ class SnapshotBackup(Source[InProgress]):
         if request.taken_at is not None and len(chosen) > 1:
             raise UsageProblem("--taken-at is for one snapshot.", hint="Name it with --snapshot.")
         return chosen
+
+    def _require_time(self, snapshot: Snapshot, newest: Newest | None) -> None:
+        """UsageProblem when the time that a person or the layout gives of a snapshot cannot be right."""
+        name, taken = _name(snapshot), self._taken(snapshot)
+        if self.request.taken_at is not None:
+            plan.require_past(name, taken, self._began_ms)
+        if self.request.taken_at is not None or self._layout.has_snapshot:
+            plan.require_later(self.workspace.source, name, taken, newest)
 
     def _taken(self, snapshot: Snapshot) -> int:
         """The instant that a backup of a snapshot restores to, ms since 1970 UTC."""

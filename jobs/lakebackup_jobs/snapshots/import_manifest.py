@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import export_manifest
 from lakebackup.formats.snapshots.manifest_read import Entry, read_manifest_json, resolve
-from lakebackup.plan.snapshots.backup import newest_of, require_later
+from lakebackup.plan.snapshots.backup import newest_of, require_later, require_past
 from lakebackup.requests import Request
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rows.tables import ARROW_SCHEMAS
@@ -51,8 +51,6 @@ _ROWS_PER_OBJECT = 200_000
 _LOOKS = 16
 _ATTEMPT = "0" * 8
 _SHOWN = 20
-# So far clocks may be apart.
-_AHEAD_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +163,7 @@ class ManifestImport(Source[Imported]):
             )
         if not self.files:
             raise UsageProblem(f"{self.request.file} names no file.")
-        # No later backup could follow one of the future.
-        if self._taken > self.started_at // 1000 + _AHEAD_MS:
-            raise UsageProblem(
-                f"The manifest is of {self._taken} ms since 1970 UTC, which is yet to come.",
-                hint="Give the time of the snapshot with --taken-at; timestamps are in ms.",
-            )
+        require_past("The manifest", self._taken, self.started_at // 1000)
         require_later(self.workspace.source, "The manifest", self._taken, self.newest)
 
     @property

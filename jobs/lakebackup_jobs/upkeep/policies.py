@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import time
 from dataclasses import asdict, dataclass, replace
 from shlex import quote
@@ -351,6 +352,16 @@ def due(
         else:
             backups[name] = run_due
     return [*backups.values(), *drills]
+
+
+def from_future(reader: CatalogReader, source: str | None) -> list[str]:
+    """A warning for each backup from the future, of a source or of all: no schedule counts it."""
+    return [
+        f"backup {row['backup_id']} of {row['source']} is from the future, it ends at "
+        f"{format_ts(row['end_ms'])}: a clock was wrong, and no schedule counts it. Delete it: "
+        f"lakebackup prune --source {shlex.quote(row['source'])} --future"
+        for row in reader.rows("future_of_source", source=source)
+    ]
 
 
 def _require_scheduled(reader: CatalogReader, source: str) -> None:

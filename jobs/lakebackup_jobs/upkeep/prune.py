@@ -26,6 +26,7 @@ from lakebackup.plan.upkeep.prune import (
     QueuesPrune,
     SnapshotsPrune,
     TopicsPrune,
+    leaving,
     plan_chains,
     plan_expired,
     plan_imported,
@@ -72,7 +73,8 @@ _WHOLE = {name: kind.whole for name, kind in KINDS.items() if kind.whole}
 class PruneRequest(Request):
     """Flags of a prune: no topics means all, and whole backups; without `delete` it is a preview.
 
-    `days`: a recovery window in place of the policy's window and redundancy.
+    `days`: a recovery window in place of the policy's window and redundancy. `future`: the backups from the
+    future and those that depend on them, in place of what the policy does not keep.
     """
 
     topics: tuple[str, ...] = ()
@@ -80,6 +82,7 @@ class PruneRequest(Request):
     source: str | None = None
     limits: Limits = AS_SET
     days: int | None = None
+    future: bool = False
     delete: bool = False
     engine: EngineChoice = "auto"
 
@@ -89,8 +92,8 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
 
     Raises NotFound (no catalog, no such topic), UsageProblem (several sources, topics of an archive), Busy (a
     backup or another prune is at work on the source, a restore is just beginning), Refused (the proof
-    failed, the clocks disagree: nothing was done), Incomplete (objects of a restore that began meanwhile, or
-    that could not be deleted, stay for now).
+    failed, the clocks disagree, or nothing could be restored after it: nothing was done), Incomplete (objects
+    of a restore that began meanwhile, or that could not be deleted, stay for now).
     """
     reader = current_catalog(request.destination, request.catalog)
     source = _source(request, reader)
@@ -99,7 +102,7 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
         made = _planned(request, work, spark)
         return {"deleted": False, **_summary(made)}
     with work.running("prune") as lease:
-        _require_clocks(reader, work.storage, source)
+        _require_clocks(work.storage, source)
 
         def spared() -> frozenset[tuple[str, str, str]]:
             return frozenset((h.scope, h.epoch, h.region) for h in _held(work))
@@ -170,6 +173,7 @@ def _recorded(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any]
                 "patterns": request.patterns,
                 **asdict(request.limits),
                 "days": request.days,
+                "future": request.future,
             }
         ),
         floors=tuple(made.floors(prune_id, at)),
@@ -180,17 +184,9 @@ def _recorded(request: PruneRequest, deletion: Deletion) -> tuple[dict[str, Any]
     return _summary(made), deletion.record(prune, removals, lambda: made.require_proof(reader))
 
 
-def _require_clocks(reader: CatalogReader, storage: Storage, source: str) -> None:
-    """Raise Refused when ages cannot be judged: this clock, the storage's and the backups' disagree."""
+def _require_clocks(storage: Storage, source: str) -> None:
+    """Raise Refused when ages cannot be judged: this clock and the storage's disagree."""
     now = time.time_ns() // 1_000_000
-    (newest,) = reader.rows("prune_clock", source=source)
-    done = (newest["finished_at"] or 0) // 1000
-    if now < done - SKEW_MS:
-        raise Refused(
-            f"The newest backup of {source} was done at {format_ts(done)}, and this machine's clock says "
-            f"{format_ts(now)}.",
-            hint="Nothing was deleted. Set the clock right.",
-        )
     # The lease was written a moment ago.
     stored = max(found.modified_ms for found in storage.list(layout.lease_folder(f"source-{source}")))
     if abs(stored - now) > SKEW_MS:
@@ -229,10 +225,27 @@ def judged(
         now = time.time_ns() // 1_000_000
         reader.give("policies", window_of(source, now=now, days=request.days, policy=policy))
     kept = tuple(row["backup_id"] for row in reader.rows("prune_kept", source=source))
+    if request.future:
+        return _from_future(source, reader), kept
     if request.topics or request.patterns:
         return (), kept
     question = "prune_imported" if _imported(_kinds(reader, source)) else "prune_backups"
     return tuple(Leaving(**row) for row in reader.rows(question, source=source)), kept
+
+
+def _from_future(source: str, reader: CatalogReader) -> tuple[Leaving, ...]:
+    """The backups from the future, with those that depend on them. Raises Refused when no other is left."""
+    going = tuple(Leaving(**row) for row in reader.rows("prune_future", source=source))
+    reader.give("leaving", leaving((backup.backup_id, backup.reason) for backup in going))
+    (rest,) = reader.rows("prune_rest", source=source)
+    if going and not rest["backups"]:
+        raise Refused(
+            f"Without its backups from the future, and those that depend on them, nothing of {source} could "
+            "be restored.",
+            hint="Nothing was deleted. Set this machine's clock if it is behind; else take a full backup "
+            "first.",
+        )
+    return going
 
 
 def plan_for(
@@ -261,6 +274,7 @@ def plan_for(
         now=time.time_ns() // 1_000_000,
         limits=request.limits,
         held=held,
+        backups_only=request.future,
     )
 
 

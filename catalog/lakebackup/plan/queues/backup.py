@@ -147,7 +147,8 @@ class Queues:
             kind="cumulative" if mode == "differential" else "differential",
             parent=parent,
             restore_id=on.restore_id,
-            start_ts=on.start_ts,
+            # After a start in the future nothing is covered but the end itself.
+            start_ts=on.start_ts if (on.start_ts or 0) < self.end_ts else None,
             positions=tuple(self._rows.position(p.region, p.own, max(p.own, p.end)) for p in parts),
             lost=tuple(self._lost((p.region, p.look) for p in parts)),
             keep=True,

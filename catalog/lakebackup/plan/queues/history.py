@@ -13,6 +13,7 @@ from lakebackup.errors import NeedsFull, UsageProblem
 from lakebackup.plan.partitions import Partition
 from lakebackup.plan.topics.backup import Parent
 from lakebackup.rows.base import pick
+from lakebackup.rules.times import MAX_SKEW_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -105,6 +106,12 @@ class Continuation:
         if self.restored:
             return (self.restored.restored_at or 0) // 1000
         return self.parent.end_ts if self.parent else None
+
+    def end_after(self, now_ms: int) -> int:
+        """When the next backup ends, in ms: now, but after its start where the clocks of machines differ a
+        little. A start in the future is not waited for: a clock was wrong."""
+        start_ts = self.start_ts or 0
+        return now_ms if start_ts > now_ms + MAX_SKEW_MS else max(now_ms, start_ts + 1)
 
     @property
     def restore_id(self) -> str | None:

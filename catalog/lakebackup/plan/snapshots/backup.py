@@ -10,7 +10,7 @@ from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.formats.snapshots.names import Limits, unsafe
 from lakebackup.rows.base import SNAPSHOT, pick
 from lakebackup.rules.kinds import require_kind
-from lakebackup.rules.times import format_ts
+from lakebackup.rules.times import MAX_SKEW_MS, format_ts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -64,11 +64,12 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest backup of a source: a row of the query snapshot_newest."""
+    """The newest backup of a source: a row of the query snapshot_newest. `end_ts`: the end of the newest one
+    that is not from the future; None: there is none."""
 
     backup_id: str
     number: int
-    end_ts: int
+    end_ts: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,8 @@ def choose(
             )
         chosen = [snapshot for snapshot in ordered if snapshot.id in ids]
     elif everything:
-        chosen = [s for s in whole if newest is None or s.taken_ms > newest.end_ts]
+        after_ts = newest.end_ts if newest else None
+        chosen = [s for s in whole if after_ts is None or s.taken_ms > after_ts]
     else:
         chosen = whole[-1:] or ordered[-1:]
     for snapshot in chosen:
@@ -140,13 +142,27 @@ def choose(
 
 
 def require_later(source: str, name: str, taken_ms: int, newest: Newest | None) -> None:
-    """UsageProblem when a snapshot (`name`) is not later than what the source's newest backup holds."""
-    if newest and taken_ms <= newest.end_ts:
+    """UsageProblem when a snapshot (`name`) of a given time is not later than what the source's backups hold.
+
+    Backups from the future do not count. The time of a folder that is read now is not checked: whatever the
+    clock says, it is later than all that was backed up before.
+    """
+    if newest and newest.end_ts is not None and taken_ms <= newest.end_ts:
         raise UsageProblem(
-            f"{name} is of {format_ts(taken_ms)}, and the newest backup of {source}, {newest.backup_id}, "
-            f"holds one of {format_ts(newest.end_ts)}.",
+            f"{name} is of {format_ts(taken_ms)}, and the backups of {source} already hold one of "
+            f"{format_ts(newest.end_ts)}.",
             hint="Backups follow each other in time: back up a newer snapshot, or give --taken-at if this "
             "one was taken later.",
+        )
+
+
+def require_past(name: str, taken_ms: int, now_ms: int) -> None:
+    """UsageProblem when the time that a person gave of a snapshot (`name`) is yet to come."""
+    if taken_ms > now_ms + MAX_SKEW_MS:
+        raise UsageProblem(
+            f"{name} is of {format_ts(taken_ms)}, which is yet to come.",
+            hint="Give the time of the snapshot with --taken-at; timestamps are in ms since 1970 UTC. If the "
+            "time is right, set this machine's clock.",
         )
 
 

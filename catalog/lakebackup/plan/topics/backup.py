@@ -201,8 +201,9 @@ def plan_backup(
     Its partitions are then read from their low watermarks, and records purged before are no gap in it.
     """
     asked_full = full or parent is None
-    # By end, not by number: a merge has a greater number than backups that end later.
-    ordered = sorted(covered, key=lambda c: (c.end_ts, c.number)) if parent else []
+    # By position, not by number: a merge has a greater number than backups that end later. Nor by time: a
+    # clock may have been wrong.
+    ordered = sorted(covered, key=lambda c: (c.end_position, c.number)) if parent else []
     known = {c.place: c for c in ordered}
     chain = {c.place: c for c in ordered if c.in_chain}
     purged = {

@@ -253,9 +253,11 @@ def plan_prune(
     now: int,
     limits: Limits = AS_SET,
     held: Sequence[Held] = (),
+    backups_only: bool = False,
 ) -> TopicsPrune:
     """What can go of a source's topics (all, or those named or matching), beside `backups`, which go whole.
     Writes nothing; `now` in ms. `kept`: ids of the backups whose restore points no topic's retention may cut.
+    `backups_only`: nothing of topics goes.
 
     Topics that the newest backup does not hold, and earlier topics of a name, only go when they are named.
     Raises NotFound (no such topic, neither a restorable backup nor one that goes).
@@ -266,6 +268,8 @@ def plan_prune(
         raise NotFound(
             f"There is no restorable backup of {source}.", hint="`lakebackup list` shows what there is."
         )
+    if backups_only:
+        histories = []
     known = {history.scope for history in histories}
     chosen = set(patterns.select(names, expressions, known)) if names or expressions else known
     rules, alone = [], []

@@ -47,7 +47,7 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
     rows = [asdict(one) | {"command": shlex.join(one.command)} for one in backups]
     call.report.result({"due": rows})
     unapproved = list(dict.fromkeys(one.unapproved for one in backups if one.unapproved))
-    for text in unapproved:
+    for text in [*unapproved, *policies.from_future(reader, source)]:
         call.warn(text)
     if not run:
         _require_good([], unreadable, unapproved)

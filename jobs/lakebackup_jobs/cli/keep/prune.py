@@ -31,6 +31,11 @@ def prune(
         "Keep at least this much of each partition, the newest: 10GiB.",
         show_default="the topic's retention.bytes",
     ),
+    future: bool = switch(
+        "--future",
+        "Backups from the future (taken while a clock was ahead) and those that depend on them, instead of "
+        "what the policy does not keep.",
+    ),
 ) -> None:
     """Delete backups that the policy does not keep, and files that the topics' retention does not keep.
 
@@ -41,16 +46,23 @@ def prune(
         lakebackup prune --repo ./backups --delete
         lakebackup prune 14 --delete
         lakebackup prune orders --keep-time 30d --keep-size 10GiB --delete
+        lakebackup prune --source files --future --delete
     """
     topics, days = _window(topics or [])
     for name in ("dry_run", "explain"):
         one_of({"delete": delete, name.replace("_", "-"): call.flags[name]}, otherwise="")
+    for name, value in (("pattern", patterns), ("keep-time", keep_time), ("keep-size", keep_size)):
+        one_of({"future": future, name: bool(value)}, otherwise="")
+    if future and (topics or days):
+        raise UsageProblem(
+            "--future deletes backups whole, and takes neither DAYS nor a TOPIC.", hint="Leave it out."
+        )
     from lakebackup.rules.retention import Limits
     from lakebackup_jobs.upkeep.prune import PruneRequest, run
 
     limits = Limits(span("--keep-time", keep_time), size("--keep-size", keep_size))
     call.notifies = delete
-    request = call.request(PruneRequest, topics=tuple(topics), days=days, limits=limits)
+    request = call.request(PruneRequest, topics=tuple(topics), days=days, future=future, limits=limits)
     call.run(run, request, spark=delete)
 
 

@@ -28,7 +28,7 @@ def status(
         "--metrics FILE", "Also write the figures to this file, as OpenMetrics text."
     ),
 ) -> None:
-    """Show for each source whether its backups are OK, LATE, FAILED, DAMAGED, UNVERIFIED or UNPROTECTED.
+    """Show for each source whether it is OK, LATE, FAILED, DAMAGED, FUTURE, UNVERIFIED or UNPROTECTED.
 
     Ends with 0 when all are OK, with 7 when one is DAMAGED, else with 4. The column `detail` has all
     that is true of a source.

@@ -91,6 +91,8 @@ def _trouble(row: Mapping[str, Any]) -> tuple[str, str]:
             return "has", "a log task that paused itself"
         case "LATE":
             return "is", f"late by {span(row['late_ms'])}"
+        case "FUTURE":
+            return "has", counted(row["future"], "backup") + " from the future"
         case _:
             return "was", "never verified"
 
@@ -107,6 +109,9 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
         if alone:
             text = f"{counted(alone, 'topic')} of {source} {_are(alone)} in no backup and in no policy."
             yield "bad", source, text, ["policy", "set", source, "--pattern", ".*"]
+        if row["future"]:
+            text = f"{counted(row['future'], 'backup')} of {source} {_are(row['future'])} from the future."
+            yield "bad", source, text, ["prune", "--source", source, "--future"]
         yield from _of_runs(found, row)
         yield from _of_drills(row)
         if row["backup_id"] is not None and row["verified_at"] is None:

@@ -107,8 +107,7 @@ class QueuePlanner:
             continuation,
             self.topics,
             self.regions,
-            # Times of a chain follow each other, whatever a clock says.
-            end_ts=max(self._end_ts, (continuation.start_ts or 0) + 1),
+            end_ts=continuation.end_after(self._end_ts),
             parallelism=request.parallelism,
         )
         if mode == "full" or (mode == "auto" and continuation.parent is None):

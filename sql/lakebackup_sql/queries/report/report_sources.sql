@@ -6,7 +6,7 @@ SELECT
   r.source, r.source_kind, r.status,
   CASE WHEN r.missed > 0 THEN (SELECT now_ms FROM clock) - r.due_ts END AS late_ms,
   x.source IS NOT NULL AS unreadable,
-  r.damaged, r.unprotected, COALESCE(t.lost, 0) AS lost, r.backup_id, r.finished_at, r.duration_ms,
+  r.damaged, r.unprotected, r.future, COALESCE(t.lost, 0) AS lost, r.backup_id, r.finished_at, r.duration_ms,
   COALESCE(UNIX_MILLIS(r.restorable_time), r.restorable_ts) AS restorable_ts,
   (SELECT now_ms FROM clock) - COALESCE(UNIX_MILLIS(r.restorable_time), r.restorable_ts) AS lag_ms,
   r.due_ts, r.verified_at, UNIX_MILLIS(r.last_drill) AS drilled_ts, r.drill_failures, r.drill_outcome,

@@ -1,5 +1,6 @@
 -- Each topic's generations. last: the highest number ever given. generation, the rest: what the backup :link of the
--- chain on :base and those it needs hold of it: bytes of its first backup and of all, when its end was last read, and
+-- chain on :base and those it needs hold of it: bytes of its first backup and of all, when its end was last read (what
+-- was read at a time from the future does not count), and
 -- the longest time (ms) that passed from the reading of its end to the end of the run that read on from there. Of a topic
 -- that is not among :sized (names separated by commas; null: all are) the rest is not looked up: 0, end_ts null.
 WITH numbers AS (
@@ -28,7 +29,8 @@ held AS (
 ),
 spans AS (
   SELECT
-    h.scope, h.epoch, h.backup_id, h.number, h.end_ts,
+    h.scope, h.epoch, h.backup_id, h.number,
+    CASE WHEN u.backup_id IS NULL THEN h.end_ts END AS end_ts,
     MIN(h.number) OVER (PARTITION BY h.scope, h.epoch) AS first_number,
     -- A compaction ends at the instant of the backup it is made from, and reads nothing of the source.
     CASE WHEN NOT h.compaction THEN CAST(FLOOR(h.finished_at / 1000) AS BIGINT) - COALESCE(
@@ -36,6 +38,7 @@ spans AS (
     ) END AS span_ms
   FROM held AS h
   JOIN numbers AS n ON h.scope = n.scope AND h.epoch = n.epoch AND h.generation = n.generation
+  LEFT JOIN future_backups AS u ON h.backup_id = u.backup_id
   WHERE h.present
 ),
 sizes AS (

@@ -1,4 +1,5 @@
--- The newest backup of each kind that can be restored, for each source, and how long ago it ended.
+-- The newest backup of each kind that can be restored, for each source, and how long ago it ended. None is from the
+-- future.
 -- age_ms: from the end of the backup to the present
 SELECT
   b.source, b.kind, b.backup_id, b.number, b.level, b.base, b.end_ts, b.end_time, b.started_at, b.finished_at,
@@ -9,6 +10,7 @@ FROM (
   SELECT g.*, ROW_NUMBER() OVER (PARTITION BY g.source, g.kind ORDER BY g.place DESC, g.number DESC) AS nth
   FROM backups AS g
   LEFT ANTI JOIN unreached_logs AS u ON g.backup_id = u.backup_id
+  LEFT ANTI JOIN future_backups AS v ON g.backup_id = v.backup_id
   WHERE g.state = 'complete' AND g.intact
 ) AS b
 WHERE b.nth = 1

@@ -7,7 +7,8 @@
 -- other backups for the times after what they depend on. Left out: backups that are not complete or whose chain is not
 -- (but not those with damaged files: see restore_points), and generations that a prune deleted. Of two that end at the
 -- same instant (a backup and its compaction) the later covers it, the earlier for the times before. A backup that ended
--- before an open transaction covers no time after that began.
+-- before an open transaction covers no time after that began. Nor does one from the future, or one that ends before an
+-- earlier one since a clock was behind, cover any time that those before it do not.
 -- settings: JSON: what the topic overrides, by name; under inherited, by origin (broker, default), what else was in
 --   force
 -- covers_from: the end of the restore point before; -1: none is before
@@ -25,34 +26,49 @@ FROM (
     b.source, b.scope, b.epoch, b.destination, b.backup_id, b.base, b.number, b.place, b.link, b.kind, b.regions,
     b.replication, b.settings, b.generation, b.ts_domain,
     CASE
-      WHEN b.source_kind NOT IN ('snapshot', 'queues') AND LEAD(b.end_ts) OVER points = b.end_ts THEN b.end_ts - 1
+      WHEN b.source_kind NOT IN ('snapshot', 'queues') AND LEAD(b.end_ts) OVER points = b.end_ts AND b.end_ts >= 0
+        THEN b.end_ts - 1
       ELSE b.end_ts
     END AS covers_to,
     CASE
+      WHEN b.source_kind IN ('snapshot', 'queues') AND b.untimed THEN b.end_ts
       WHEN b.source_kind = 'snapshot' OR (b.source_kind = 'queues' AND b.kind = 'full') THEN b.end_ts - 1
       WHEN b.source_kind = 'queues' THEN b.start_ts
-      WHEN LAG(b.end_ts) OVER points = b.end_ts THEN b.end_ts - 1
+      WHEN LAG(b.end_ts) OVER points = b.end_ts AND b.end_ts >= 0 THEN b.end_ts - 1
       ELSE COALESCE(LAG(b.end_ts) OVER points, -1)
     END AS covers_from,
     LEAD(b.number) OVER points IS NULL AS newest
   FROM (
     SELECT
-      t.source, s.scope, s.epoch, t.destination, t.backup_id, t.base, t.number, t.place, t.link, t.kind, s.regions,
-      s.replication, s.settings, s.generation, t.ts_domain, t.source_kind, t.start_ts,
+      o.source, o.scope, o.epoch, o.destination, o.backup_id, o.base, o.number, o.place, o.link, o.kind, o.regions,
+      o.replication, o.settings, o.generation, o.ts_domain, o.source_kind, o.start_ts,
+      COALESCE(o.promised_ts < o.before_ts, o.promised_ts < 0) AS untimed,
+      -- An open transaction hides nothing of the times that a backup before it covers, and nor does a wrong clock.
       CASE
-        WHEN s.complete_ts IS NULL THEN t.end_ts
-        -- An open transaction hides nothing of the times that a backup before it covers.
-        ELSE GREATEST(s.complete_ts, COALESCE(MAX(COALESCE(s.complete_ts, t.end_ts)) OVER (
-          PARTITION BY t.source, s.scope ORDER BY t.place, t.number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ), -1))
+        WHEN o.promised_ts < o.end_ts OR o.source_kind IN ('kafka', 'snapshot', 'queues')
+          THEN GREATEST(o.promised_ts, COALESCE(o.before_ts, -1))
+        ELSE o.end_ts
       END AS end_ts
-    FROM raw_scopes AS s
-    JOIN backups AS t ON s.backup_id = t.backup_id
-    LEFT JOIN scope_floors AS l ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
-    WHERE t.state = 'complete'
-      AND t.chained
-      AND t.source_kind <> 'changes'
-      AND s.generation >= COALESCE(l.generation, 0)
+    FROM (
+      SELECT
+        p.*,
+        MAX(p.promised_ts) OVER (
+          PARTITION BY p.source, p.scope ORDER BY p.place, p.number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS before_ts
+      FROM (
+        SELECT
+          t.*, s.scope, s.epoch, s.regions, s.replication, s.settings, s.generation,
+          CASE WHEN u.backup_id IS NOT NULL THEN -1 ELSE COALESCE(s.complete_ts, t.end_ts) END AS promised_ts
+        FROM raw_scopes AS s
+        JOIN backups AS t ON s.backup_id = t.backup_id
+        LEFT JOIN scope_floors AS l ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch
+        LEFT JOIN future_backups AS u ON t.backup_id = u.backup_id
+        WHERE t.state = 'complete'
+          AND t.chained
+          AND t.source_kind <> 'changes'
+          AND s.generation >= COALESCE(l.generation, 0)
+      ) AS p
+    ) AS o
   ) AS b
   WINDOW points AS (PARTITION BY b.source, b.scope ORDER BY b.place, b.number)
   UNION ALL

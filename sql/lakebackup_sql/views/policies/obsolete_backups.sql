@@ -9,7 +9,8 @@
 --   recovery window), redundancy (it depends on one of the newest fulls), last, hourly, daily, weekly, monthly, yearly
 --   (that rule keeps it), minimum (without it there would be fewer fulls than min_redundancy), inherited (it depends on
 --   one that is held), needed (by because_of: a backup that depends on it, or an engine's full whose snapshot it is; a
---   log: by the backups before it), restored (an engine was restored to it, and was not backed up since), unconfirmed;
+--   log: by the backups before it), restored (an engine was restored to it, and was not backed up since), unconfirmed, future
+--   (a clock was ahead when it was taken, see future_backups: no rule counts it);
 --   of OBSOLETE: window, redundancy, both, rules (no rule keeps it, where there are keep_… rules), superseded (no
 --   restore in the window takes it), merged (into because_of, which covers all its topics), pruned (see
 --   pruned_backups), out_of_sync; of DELETED: deleted
@@ -65,9 +66,11 @@ known AS (
     y.backup_id IS NOT NULL AS pruned,
     e.full_id AS engine_full,
     r.source IS NOT NULL AS restored,
+    v.backup_id IS NOT NULL AS future,
     h.backup_id IS NOT NULL AND b.state <> 'deleted' AS held,
     b.kind = 'log' AND o.source_kind IS NULL AS is_log,
     b.state = 'complete' AND b.intact AND f.backup_id IS NULL AND g.backup_id IS NULL AND y.backup_id IS NULL
+      AND v.backup_id IS NULL
       AND NOT (b.kind = 'log' AND o.source_kind IS NULL) AS usable,
     CASE WHEN b.ts_domain = 'ms' THEN b.end_ts ELSE CAST(FLOOR(b.finished_at / 1000) AS BIGINT) END AS ended_ms,
     MIN(b.place) OVER (PARTITION BY b.source, b.base) AS base_place,
@@ -84,6 +87,7 @@ known AS (
     UNION
     SELECT backup_id FROM unusable_backups WHERE reason IN ('chain', 'missing', 'changed', 'damaged')
   ) AS f ON b.backup_id = f.backup_id
+  LEFT JOIN future_backups AS v ON b.backup_id = v.backup_id
   LEFT JOIN holds AS h ON b.backup_id = h.backup_id
   LEFT JOIN policies AS p ON b.source = p.source
   LEFT JOIN (
@@ -194,6 +198,7 @@ judged AS (
       WHEN l.state = 'deleted' THEN NULL
       WHEN l.held THEN 'held'
       WHEN l.state = 'unconfirmed' THEN 'unconfirmed'
+      WHEN l.future AND l.state = 'complete' AND l.merged_into IS NULL AND NOT l.pruned THEN 'future'
       WHEN l.engine_full IS NOT NULL THEN 'needed'
       WHEN l.restored AND l.state = 'complete' THEN 'restored'
       WHEN l.state = 'out_of_sync' OR l.merged_into IS NOT NULL OR l.pruned THEN NULL

@@ -2,12 +2,12 @@
 -- status: the first of these that is true of it: DAMAGED (backups that no restore can use: `unusable_backups`, or
 --   a drill found a difference, and none was good since: `drills`), UNPROTECTED (nothing can be restored), FAILED (a run
 --   ended in an error, and none like it has ended well since: `failures`, or drills failed since the last good one),
---   LATE (a run of its policy is missed, a schedule of it cannot be read, or its log task paused itself), UNPROTECTED
---   (`unprotected_topics` has topics of it), UNVERIFIED (verify never looked at all that its newest backup needs), OK
+--   LATE (a run of its policy is missed, a schedule of it cannot be read, or its log task paused itself), FUTURE
+--   (`future_backups` has backups of it), UNPROTECTED (`unprotected_topics` has topics of it), UNVERIFIED (verify never looked at all that its newest backup needs), OK
 -- rank: the place of that in the list, 1 is the worst
 -- detail: all that is true of it, the worst first; null: it is OK
 -- backup_id: its newest backup that can be restored; null: there is none
--- finished_at: when that ended, microseconds since 1970 UTC
+-- finished_at: when that ended, microseconds since 1970 UTC; null: it is from the future
 -- finished_time: finished_at, in UTC
 -- duration_ms: how long it took
 -- bytes: what it wrote
@@ -23,6 +23,7 @@
 -- verified_time: verified_at, in UTC
 -- damaged: its backups with a missing, changed or damaged file, or for which a trial restore failed
 -- unprotected: topics in `unprotected_topics`
+-- future: its backups in `future_backups`
 -- held_bytes: size of its files in the storage
 -- last_drill: when its last good drill began, in UTC; null: never
 -- drill_age_ms: from then to the present
@@ -41,13 +42,16 @@
 -- last_failure: when that ended, in UTC; null: there is none
 -- failure: its message, and what to do next
 WITH newest AS (
-  SELECT n.source, n.backup_id, n.base, n.link, n.started_at, n.finished_at, n.bytes
+  SELECT
+    n.source, n.backup_id, n.base, n.link, n.bytes, n.finished_at - n.started_at AS duration_us,
+    CASE WHEN v.backup_id IS NULL THEN n.finished_at END AS finished_at
   FROM (
     SELECT g.*, ROW_NUMBER() OVER (PARTITION BY g.source ORDER BY g.place DESC, g.number DESC) AS nth
     FROM backups AS g
     LEFT ANTI JOIN unreached_logs AS u ON g.backup_id = u.backup_id
     WHERE g.state = 'complete' AND g.intact
   ) AS n
+  LEFT JOIN future_backups AS v ON n.backup_id = v.backup_id
   WHERE n.nth = 1
 ),
 looked_at AS (
@@ -88,11 +92,18 @@ ended_well AS (
   FROM raw_backups AS b
   LEFT JOIN compactions AS c ON b.source = c.source AND b.place = c.place
   WHERE b.number = b.place AND (b.source_kind <> 'kafka' OR c.place IS NULL)
+    AND b.finished_at <= (SELECT horizon_ms FROM horizon) * 1000
   GROUP BY b.source
   UNION ALL
-  SELECT source, 'full' AS run, MAX(finished_at) AS at FROM raw_backups WHERE kind = 'full' GROUP BY source
+  SELECT source, 'full' AS run, MAX(finished_at) AS at
+  FROM raw_backups
+  WHERE kind = 'full' AND finished_at <= (SELECT horizon_ms FROM horizon) * 1000
+  GROUP BY source
   UNION ALL
-  SELECT source, run, MAX(at) AS at FROM raw_failures WHERE exit_code = 0 GROUP BY source, run
+  SELECT source, run, MAX(at) AS at
+  FROM raw_failures
+  WHERE exit_code = 0 AND at <= (SELECT horizon_ms FROM horizon) * 1000
+  GROUP BY source, run
 ),
 failed AS (
   SELECT
@@ -106,14 +117,15 @@ failed AS (
 ),
 found AS (
   SELECT
-    s.source, s.source_kind, n.backup_id, n.started_at, n.finished_at, n.bytes, r.restorable_ts, r.restorable_time, r.lag_ms,
+    s.source, s.source_kind, n.backup_id, n.duration_us, n.finished_at, n.bytes, r.restorable_ts, r.restorable_time, r.lag_ms,
     m.due_ts, COALESCE(m.missed, 0) AS missed, v.at AS verified_at, COALESCE(u.damaged, 0) AS damaged,
     COALESCE(t.topics, 0) AS unprotected, COALESCE(g.held_bytes, 0) AS held_bytes,
     COALESCE(k.state = 'paused' AND k.detail IS NOT NULL, FALSE) AS paused, x.source IS NOT NULL AS unreadable,
     e.at AS drilled_at, e.predicted_ms AS drill_predicted_ms, e.real_ms AS drill_real_ms,
     i.due_ts AS drill_due_ts, COALESCE(h.failures, 0) AS drill_failures, h.outcome AS drill_outcome,
     h.backup_id AS drill_backup_id, h.detail AS drill_failure,
-    COALESCE(w.failed_runs, 0) AS failed_runs, w.failed_run, w.failed_at, w.failure
+    COALESCE(w.failed_runs, 0) AS failed_runs, w.failed_run, w.failed_at, w.failure,
+    COALESCE(j.future, 0) AS future, j.future_id
   FROM (
     SELECT source, MAX(source_kind) AS source_kind
     FROM (
@@ -153,6 +165,9 @@ found AS (
   LEFT JOIN (SELECT DISTINCT source FROM due_runs WHERE due_ts IS NULL) AS x ON s.source = x.source
   LEFT JOIN not_good AS h ON s.source = h.source
   LEFT JOIN failed AS w ON s.source = w.source
+  LEFT JOIN (
+    SELECT source, COUNT(*) AS future, MAX_BY(backup_id, number) AS future_id FROM future_backups GROUP BY source
+  ) AS j ON s.source = j.source
 ),
 ranked AS (
   SELECT
@@ -162,17 +177,18 @@ ranked AS (
       WHEN f.backup_id IS NULL THEN 2
       WHEN f.failed_runs > 0 OR f.drill_outcome = 'failed' THEN 3
       WHEN f.missed > 0 OR f.unreadable OR f.paused THEN 4
-      WHEN f.unprotected > 0 THEN 5
-      WHEN f.verified_at IS NULL THEN 6
-      ELSE 7
+      WHEN f.future > 0 THEN 5
+      WHEN f.unprotected > 0 THEN 6
+      WHEN f.verified_at IS NULL THEN 7
+      ELSE 8
     END AS rank
   FROM found AS f
 )
 SELECT
   source, source_kind,
   CASE rank
-    WHEN 1 THEN 'DAMAGED' WHEN 2 THEN 'UNPROTECTED' WHEN 3 THEN 'FAILED' WHEN 4 THEN 'LATE' WHEN 5 THEN 'UNPROTECTED'
-    WHEN 6 THEN 'UNVERIFIED' ELSE 'OK'
+    WHEN 1 THEN 'DAMAGED' WHEN 2 THEN 'UNPROTECTED' WHEN 3 THEN 'FAILED' WHEN 4 THEN 'LATE' WHEN 5 THEN 'FUTURE'
+    WHEN 6 THEN 'UNPROTECTED' WHEN 7 THEN 'UNVERIFIED' ELSE 'OK'
   END AS status,
   rank,
   NULLIF(
@@ -189,15 +205,22 @@ SELECT
       CASE WHEN missed > 0 THEN CONCAT('missed runs: ', CAST(missed AS STRING)) END,
       CASE WHEN unreadable THEN 'a schedule of its policy cannot be read: lakebackup due' END,
       CASE WHEN paused THEN 'its log task paused itself' END,
+      CASE
+        WHEN future > 0
+          THEN CONCAT(
+            'backups from the future: ', CAST(future AS STRING), ', the last: ', future_id,
+            ' (lakebackup prune --future)'
+          )
+      END,
       CASE WHEN unprotected > 0 THEN CONCAT('topics without a backup: ', CAST(unprotected AS STRING)) END,
       CASE WHEN backup_id IS NOT NULL AND verified_at IS NULL THEN 'never verified' END
     ),
     ''
   ) AS detail,
   backup_id, finished_at, timestamp_micros(finished_at) AS finished_time,
-  CAST(FLOOR((finished_at - started_at) / 1000) AS BIGINT) AS duration_ms, bytes, restorable_ts, restorable_time, lag_ms,
+  CAST(FLOOR(duration_us / 1000) AS BIGINT) AS duration_ms, bytes, restorable_ts, restorable_time, lag_ms,
   due_ts, timestamp_millis(due_ts) AS due_time, missed, verified_at, timestamp_micros(verified_at) AS verified_time,
-  damaged, unprotected, held_bytes, timestamp_micros(drilled_at) AS last_drill,
+  damaged, unprotected, future, held_bytes, timestamp_micros(drilled_at) AS last_drill,
   (SELECT now_ms FROM clock) - drilled_at DIV 1000 AS drill_age_ms, drill_predicted_ms, drill_real_ms,
   drill_due_ts, timestamp_millis(drill_due_ts) AS drill_due_time, drill_failures, drill_outcome, drill_backup_id,
   drill_failure, failed_runs, failed_run, timestamp_micros(failed_at) AS last_failure, failure

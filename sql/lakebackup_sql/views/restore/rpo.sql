@@ -6,7 +6,7 @@
 -- restorable_ts: the newest instant that all partitions can be restored to; null: there is none
 -- restorable_time: restorable_ts, in UTC
 -- lag_ms: from that instant to the present; null: there is none
--- covered_ts: end of the topic's newest restore point, damaged or not
+-- covered_ts: end of the topic's newest restore point, damaged or not; null: no time is known that it covers
 -- covered_time: covered_ts, in UTC
 WITH steps AS (
   SELECT
@@ -35,8 +35,8 @@ SELECT
     WHEN 'ms' THEN (SELECT now_ms FROM clock) - l.to_ts
     WHEN 'tso' THEN (SELECT now_ms FROM clock) - l.to_ts DIV 262144
   END AS lag_ms,
-  t.covers_to AS covered_ts,
-  t.covers_to_time AS covered_time
+  CASE WHEN t.covers_to >= 0 THEN t.covers_to END AS covered_ts,
+  CASE WHEN t.covers_to >= 0 THEN t.covers_to_time END AS covered_time
 FROM (
   -- A compaction holds some topics only.
   SELECT
@@ -59,6 +59,7 @@ LEFT JOIN (
     SELECT backup_id FROM unusable_backups WHERE reason IN ('missing', 'changed', 'damaged')
   ) AS u ON p.backup_id = u.backup_id
   WHERE b.source_kind = 'snapshot'
+    AND p.covers_to >= 0
   GROUP BY p.source, p.scope, p.epoch
 ) AS l ON t.source = l.source AND t.scope = l.scope AND t.epoch = l.epoch
 WHERE t.newest

@@ -28,6 +28,8 @@ from lakebackup_jobs.upkeep import prune
         (["--keep-size", "-1"], 2, "--keep-size '-1' is not a size"),
         (["14", "orders"], 2, "14 is a recovery window for whole backups, and orders is a topic"),
         (["0"], 2, "The recovery window is 0 days"),
+        (["14", "--future"], 2, "--future deletes backups whole, and takes neither DAYS nor a TOPIC"),
+        (["--future", "--keep-time", "1d"], 2, "--future and --keep-time exclude each other"),
         (["14"], 3, "There is no catalog"),
         ([], 3, "There is no catalog"),
         (["--delete"], 3, "There is no catalog"),

@@ -106,7 +106,7 @@ def test_backups_follow_each_other_in_time(root: Path) -> None:
     manifest = {"t": {"a": {"one.sst": at(root, "one.sst")}}}
     bring(root, manifest, taken_at=7000)
     before = left(root)
-    with pytest.raises(UsageProblem, match=r"is of 1970-01-01T00:00:01\.000Z, and the newest backup of yb"):
+    with pytest.raises(UsageProblem, match=r"is of 1970-01-01T00:00:01\.000Z, and the backups of yb already"):
         bring(root, manifest)
     assert left(root) == before
     assert bring(root, manifest, taken_at=8000)["end_ts"] == 8000

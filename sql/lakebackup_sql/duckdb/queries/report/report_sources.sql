@@ -1,4 +1,4 @@
--- fcc1289f6725171e backups clock due_runs last_success policies protected status
+-- ef156f5d82d7f555 backups clock due_runs last_success policies protected status
 SELECT
   r.source,
   r.source_kind,
@@ -11,6 +11,7 @@ SELECT
   NOT x.source IS NULL AS unreadable,
   r.damaged,
   r.unprotected,
+  r.future,
   COALESCE(t.lost, 0) AS lost,
   r.backup_id,
   r.finished_at,

@@ -1,4 +1,4 @@
--- 39d3364bd0149472 backups raw_files raw_scopes
+-- 23cc685870f2f628 backups future_backups raw_files raw_scopes
 WITH numbers AS (
   SELECT
     s.scope,
@@ -56,7 +56,7 @@ WITH numbers AS (
     h.epoch,
     h.backup_id,
     h.number,
-    h.end_ts,
+    CASE WHEN u.backup_id IS NULL THEN h.end_ts END AS end_ts,
     MIN(h.number) OVER (PARTITION BY h.scope, h.epoch) AS first_number,
     CASE
       WHEN NOT h.compaction
@@ -68,6 +68,8 @@ WITH numbers AS (
   FROM held AS h
   JOIN numbers AS n
     ON h.scope = n.scope AND h.epoch = n.epoch AND h.generation = n.generation
+  LEFT JOIN future_backups AS u
+    ON h.backup_id = u.backup_id
   WHERE
     h.present
 ), sizes AS (

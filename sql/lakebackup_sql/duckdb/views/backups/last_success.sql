@@ -1,4 +1,4 @@
--- e6dafbde5d8afe37 backups clock unreached_logs
+-- 690ce804b815c558 backups clock future_backups unreached_logs
 SELECT
   b.source,
   b.kind,
@@ -27,6 +27,8 @@ FROM (
   FROM backups AS g
   ANTI JOIN unreached_logs AS u
     ON g.backup_id = u.backup_id
+  ANTI JOIN future_backups AS v
+    ON g.backup_id = v.backup_id
   WHERE
     g.state = 'complete' AND g.intact
 ) AS b

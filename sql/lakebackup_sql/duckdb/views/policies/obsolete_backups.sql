@@ -1,4 +1,4 @@
--- f4785a301e9e7c9d backups chain_points faults holds own_kinds policies pruned_backups raw_backups raw_queue_points raw_queue_restores raw_scopes unusable_backups
+-- 71dceb53e1a0cbdd backups chain_points faults future_backups holds own_kinds policies pruned_backups raw_backups raw_queue_points raw_queue_restores raw_scopes unusable_backups
 WITH broken AS (
   SELECT DISTINCT
     backup_id
@@ -106,6 +106,7 @@ WITH broken AS (
     NOT y.backup_id IS NULL AS pruned,
     e.full_id AS engine_full,
     NOT r.source IS NULL AS restored,
+    NOT v.backup_id IS NULL AS future,
     NOT h.backup_id IS NULL AND b.state <> 'deleted' AS held,
     b.kind = 'log' AND o.source_kind IS NULL AS is_log,
     b.state = 'complete'
@@ -113,6 +114,7 @@ WITH broken AS (
     AND f.backup_id IS NULL
     AND g.backup_id IS NULL
     AND y.backup_id IS NULL
+    AND v.backup_id IS NULL
     AND NOT (
       b.kind = 'log' AND o.source_kind IS NULL
     ) AS usable,
@@ -154,6 +156,8 @@ WITH broken AS (
       reason IN ('chain', 'missing', 'changed', 'damaged')
   ) AS f
     ON b.backup_id = f.backup_id
+  LEFT JOIN future_backups AS v
+    ON b.backup_id = v.backup_id
   LEFT JOIN holds AS h
     ON b.backup_id = h.backup_id
   LEFT JOIN policies AS p
@@ -321,6 +325,8 @@ WITH broken AS (
       THEN 'held'
       WHEN l.state = 'unconfirmed'
       THEN 'unconfirmed'
+      WHEN l.future AND l.state = 'complete' AND l.merged_into IS NULL AND NOT l.pruned
+      THEN 'future'
       WHEN NOT l.engine_full IS NULL
       THEN 'needed'
       WHEN l.restored AND l.state = 'complete'

@@ -1,13 +1,13 @@
--- 3f964922e3f4dabd backups clock compactions due_runs growth log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unreached_logs unusable_backups
+-- 5013a2122a73bd06 backups clock compactions due_runs future_backups growth horizon log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unreached_logs unusable_backups
 WITH newest AS (
   SELECT
     n.source,
     n.backup_id,
     n.base,
     n.link,
-    n.started_at,
-    n.finished_at,
-    n.bytes
+    n.bytes,
+    n.finished_at - n.started_at AS duration_us,
+    CASE WHEN v.backup_id IS NULL THEN n.finished_at END AS finished_at
   FROM (
     SELECT
       g.*,
@@ -18,6 +18,8 @@ WITH newest AS (
     WHERE
       g.state = 'complete' AND g.intact
   ) AS n
+  LEFT JOIN future_backups AS v
+    ON n.backup_id = v.backup_id
   WHERE
     n.nth = 1
 ), looked_at AS (
@@ -95,9 +97,15 @@ WITH newest AS (
   LEFT JOIN compactions AS c
     ON b.source = c.source AND b.place = c.place
   WHERE
-    b.number = b.place AND (
+    b.number = b.place
+    AND (
       b.source_kind <> 'kafka' OR c.place IS NULL
     )
+    AND b.finished_at <= (
+      SELECT
+        horizon_ms
+      FROM horizon
+    ) * 1000
   GROUP BY
     b.source
   UNION ALL
@@ -108,6 +116,11 @@ WITH newest AS (
   FROM raw_backups
   WHERE
     kind = 'full'
+    AND finished_at <= (
+      SELECT
+        horizon_ms
+      FROM horizon
+    ) * 1000
   GROUP BY
     source
   UNION ALL
@@ -117,7 +130,11 @@ WITH newest AS (
     MAX("at") AS "at"
   FROM raw_failures
   WHERE
-    exit_code = 0
+    exit_code = 0 AND "at" <= (
+      SELECT
+        horizon_ms
+      FROM horizon
+    ) * 1000
   GROUP BY
     source,
     run
@@ -141,7 +158,7 @@ WITH newest AS (
     s.source,
     s.source_kind,
     n.backup_id,
-    n.started_at,
+    n.duration_us,
     n.finished_at,
     n.bytes,
     r.restorable_ts,
@@ -166,7 +183,9 @@ WITH newest AS (
     COALESCE(w.failed_runs, 0) AS failed_runs,
     w.failed_run,
     w.failed_at,
-    w.failure
+    w.failure,
+    COALESCE(j.future, 0) AS future,
+    j.future_id
   FROM (
     SELECT
       source,
@@ -275,6 +294,16 @@ WITH newest AS (
     ON s.source = h.source
   LEFT JOIN failed AS w
     ON s.source = w.source
+  LEFT JOIN (
+    SELECT
+      source,
+      COUNT(*) AS future,
+      ARG_MAX(backup_id, number) AS future_id
+    FROM future_backups
+    GROUP BY
+      source
+  ) AS j
+    ON s.source = j.source
 ), ranked AS (
   SELECT
     f.*,
@@ -287,11 +316,13 @@ WITH newest AS (
       THEN 3
       WHEN f.missed > 0 OR f.unreadable OR f.paused
       THEN 4
-      WHEN f.unprotected > 0
+      WHEN f.future > 0
       THEN 5
-      WHEN f.verified_at IS NULL
+      WHEN f.unprotected > 0
       THEN 6
-      ELSE 7
+      WHEN f.verified_at IS NULL
+      THEN 7
+      ELSE 8
     END AS rank
   FROM found AS f
 )
@@ -308,8 +339,10 @@ SELECT
     WHEN 4
     THEN 'LATE'
     WHEN 5
-    THEN 'UNPROTECTED'
+    THEN 'FUTURE'
     WHEN 6
+    THEN 'UNPROTECTED'
+    WHEN 7
     THEN 'UNVERIFIED'
     ELSE 'OK'
   END AS status,
@@ -338,6 +371,10 @@ SELECT
       END,
       CASE WHEN paused THEN 'its log task paused itself' END,
       CASE
+        WHEN future > 0
+        THEN 'backups from the future: ' || TRY_CAST(future AS TEXT) || ', the last: ' || future_id || ' (lakebackup prune --future)'
+      END,
+      CASE
         WHEN unprotected > 0
         THEN 'topics without a backup: ' || TRY_CAST(unprotected AS TEXT)
       END,
@@ -348,9 +385,7 @@ SELECT
   backup_id,
   finished_at,
   TIMESTAMP_MICROS(finished_at) AS finished_time,
-  TRY_CAST(FLOOR((
-    finished_at - started_at
-  ) / NULLIF(1000, 0)) AS BIGINT) AS duration_ms,
+  TRY_CAST(FLOOR(duration_us / NULLIF(1000, 0)) AS BIGINT) AS duration_ms,
   bytes,
   restorable_ts,
   restorable_time,
@@ -362,6 +397,7 @@ SELECT
   TIMESTAMP_MICROS(verified_at) AS verified_time,
   damaged,
   unprotected,
+  future,
   held_bytes,
   TIMESTAMP_MICROS(drilled_at) AS last_drill,
   (

@@ -1,4 +1,4 @@
--- a1014dd8d8ff83e0 chain_points clock compactions coverage raw_backups unusable_backups
+-- ca246b1cbea7c111 chain_points clock compactions coverage raw_backups unusable_backups
 WITH steps AS (
   SELECT
     c.source,
@@ -56,8 +56,8 @@ SELECT
       FROM clock
     ) - l.to_ts // 262144
   END AS lag_ms,
-  t.covers_to AS covered_ts,
-  t.covers_to_time AS covered_time
+  CASE WHEN t.covers_to >= 0 THEN t.covers_to END AS covered_ts,
+  CASE WHEN t.covers_to >= 0 THEN t.covers_to_time END AS covered_time
 FROM (
   SELECT
     p.*,
@@ -104,7 +104,7 @@ LEFT JOIN (
   ) AS u
     ON p.backup_id = u.backup_id
   WHERE
-    b.source_kind = 'snapshot'
+    b.source_kind = 'snapshot' AND p.covers_to >= 0
   GROUP BY
     p.source,
     p.scope,

@@ -1,4 +1,4 @@
--- Each run that a policy schedules, and the newest that there was.
+-- Each run that a policy schedules, and the newest that there was; none counts that is from the future.
 -- run: full, incremental or drill; a full counts as an incremental too; drills of what can be restored alone
 -- schedule: when it is to run
 -- every_ms: longest time from one run to the next by its schedule; a hundred years at most, so that a calendar has the next
@@ -23,7 +23,12 @@ FROM (
     p.source, 'drill' AS run, p.drill_schedule AS schedule, p.time_zone, p.drill_every_ms AS every_ms,
     COALESCE(d.at, p.at) AS at
   FROM policies AS p
-  LEFT JOIN (SELECT source, MAX(at) AS at FROM raw_drills GROUP BY source) AS d ON p.source = d.source
+  LEFT JOIN (
+    SELECT source, MAX(at) AS at
+    FROM raw_drills
+    WHERE at <= (SELECT horizon_ms FROM horizon) * 1000
+    GROUP BY source
+  ) AS d ON p.source = d.source
   WHERE p.drill_schedule IS NOT NULL
     AND p.source IN (SELECT source FROM backups WHERE state = 'complete' AND intact)
 ) AS w
@@ -45,6 +50,7 @@ LEFT JOIN (
     WHERE complete_ts IS NOT NULL
     GROUP BY backup_id
   ) AS h ON t.backup_id = h.backup_id
+  LEFT ANTI JOIN future_backups AS u ON t.backup_id = u.backup_id
   WHERE t.state = 'complete' AND t.intact AND t.number = t.place
   GROUP BY t.source, r.run
 ) AS b ON w.source = b.source AND w.run = b.run

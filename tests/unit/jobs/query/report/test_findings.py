@@ -14,6 +14,7 @@ HOUR = 3_600_000
 SOURCE: dict[str, Any] = {
     "source": "orders", "source_kind": "kafka", "status": "OK", "late_ms": None, "unreadable": False,
     "damaged": 0, "unprotected": 0, "lost": 0, "backup_id": "b9", "restorable_ts": 1000, "verified_at": 1,
+    "future": 0,
     "topics": 2, "has_policy": True, "patterns": None, "command": None, "failed_runs": 0, "failed_run": None,
     "failure": None, "drill_outcome": None, "drill_backup_id": None, "drill_failure": None,
     "drill_late_ms": None,

@@ -1,4 +1,4 @@
--- 733eefeecc42c350 backups pruned_backups
+-- d47ba262120f8d75 backups own_kinds pruned_backups
 SELECT
   b.source,
   b.number,
@@ -24,9 +24,15 @@ SELECT
 FROM backups AS b
 LEFT JOIN pruned_backups AS p
   ON b.backup_id = p.backup_id
+LEFT JOIN own_kinds AS k
+  ON b.source_kind = k.source_kind
 WHERE
   TRY_CAST($source AS TEXT) IS NULL OR b.source = $source
 ORDER BY
-  b.finished_time DESC,
+  MIN(b.finished_at) OVER (
+    PARTITION BY b.source, CASE WHEN k.source_kind IS NULL THEN b.backup_id END
+    ORDER BY b.number DESC
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+  ) DESC,
   b.source NULLS FIRST,
   b.number DESC

@@ -1,4 +1,4 @@
--- 40e5464992c8d24b backups unusable_backups
+-- 930126a5b79178a8 backups future_backups unusable_backups
 SELECT
   k.source,
   k.backup_id,
@@ -19,7 +19,21 @@ FROM (
     u.path,
     u.detail,
     MAX(CASE WHEN u.backup_id IS NULL THEN b.number END) OVER (PARTITION BY b.source) AS whole
-  FROM backups AS b
+  FROM (
+    SELECT
+      c.*,
+      NOT f.backup_id IS NULL AS future,
+      MAX(CASE WHEN f.backup_id IS NULL THEN c.end_ts END) OVER (
+        PARTITION BY c.source
+        ORDER BY c.number NULLS FIRST
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      ) AS before_ts
+    FROM backups AS c
+    LEFT JOIN future_backups AS f
+      ON c.backup_id = f.backup_id
+    WHERE
+      c.source = $source
+  ) AS b
   LEFT JOIN (
     SELECT
       w.backup_id,
@@ -41,7 +55,10 @@ FROM (
       NOT TRY_CAST($backup_id AS TEXT) IS NULL OR b.state = 'complete'
     )
     AND (
-      TRY_CAST($to_ts AS BIGINT) IS NULL OR b.end_ts <= $to_ts
+      TRY_CAST($to_ts AS BIGINT) IS NULL
+      OR (
+        b.end_ts <= $to_ts AND NOT b.future AND COALESCE(b.end_ts >= b.before_ts, TRUE)
+      )
     )
 ) AS k
 WHERE

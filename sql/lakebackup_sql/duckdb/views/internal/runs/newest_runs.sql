@@ -1,4 +1,4 @@
--- 42def1cbae567120 backups policies raw_drills raw_scopes
+-- 1296f22a9dbc61b1 backups future_backups horizon policies raw_drills raw_scopes
 SELECT
   w.source,
   w.run,
@@ -44,6 +44,12 @@ FROM (
       source,
       MAX("at") AS "at"
     FROM raw_drills
+    WHERE
+      "at" <= (
+        SELECT
+          horizon_ms
+        FROM horizon
+      ) * 1000
     GROUP BY
       source
   ) AS d
@@ -97,6 +103,8 @@ LEFT JOIN (
       backup_id
   ) AS h
     ON t.backup_id = h.backup_id
+  ANTI JOIN future_backups AS u
+    ON t.backup_id = u.backup_id
   WHERE
     t.state = 'complete' AND t.intact AND t.number = t.place
   GROUP BY
