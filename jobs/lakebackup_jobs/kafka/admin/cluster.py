@@ -212,6 +212,12 @@ class Cluster:
                 found[name] = f"this user lacks the right {' and '.join(lacking)}"
         return found
 
+    def require_readable(self, names: Collection[str]) -> None:
+        """Raise Denied, which names the rights, where this user may not back up one of `names`."""
+        if reasons := self.denied(names):
+            topics = "; ".join(f"topic {name}: {why}" for name, why in sorted(reasons.items()))
+            raise Denied(f"Nothing is written: {topics}.", hint=_RIGHTS_HINT)
+
     def describe(self, names: Collection[str]) -> list[TopicState]:
         """Id, partitions, replication, settings of `names`, sorted; NotFound names the missing."""
         if not names:

@@ -20,6 +20,7 @@ from lakebackup.rules.times import format_ts
 from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.storage.nesting import require_outside
 from lakebackup.store.behind import current_catalog
+from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
@@ -36,7 +37,7 @@ from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.targets.topics import NewTopic, Topics
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from pyspark.sql import SparkSession
 
@@ -91,6 +92,8 @@ class _Run:
         """What would be done; nothing is written."""
         made = self._plan()
         there = set(self._topics.topic_names())
+        missing = self._missing_rights(made.queues)
+        reasons = [self._folder.taken(), rights.lacks(missing) if missing else None]
         return {
             "dry_run": True,
             **summary.summary(made),
@@ -103,7 +106,7 @@ class _Run:
                 for queue in made.queues
             ],
             "obstacles": list(made.obstacles),
-            "refused_because": self._folder.taken(),
+            "refused_because": "; ".join(filter(None, reasons)) or None,
             "selection": made.selection,
             "parameters": dict(made.parameters),
         }
@@ -117,6 +120,7 @@ class _Run:
         if resumed:
             state, made = self._resumed(writer, state)
         plan = made or self._checked(state.restore_id)
+        rights.require(self._missing_rights(plan.queues))
         log = self._log(writer, state, plan)
         log.row("running")
         try:
@@ -148,6 +152,11 @@ class _Run:
         )
 
     # --- before anything is written
+
+    def _missing_rights(self, queues: Iterable[Queue]) -> list[str]:
+        targets = {queue.target for queue in queues if not self._topics.misfit(queue.target)}
+        there = set(self._topics.topic_names())
+        return rights.Rights(self._client).missing(targets & there, targets - there)
 
     def _plan(self) -> QueueRestorePlan:
         request = self.request
@@ -226,7 +235,10 @@ class _Run:
         """Claim the folder, create the topics, and record what will be done."""
         asked = self.request.to_ts
         self._folder.begin(state.restore_id, "" if asked is None else f"--to-time {format_ts(asked)}")
-        return prepare(self.request, self.work, self._topics, state, plan)
+        new = {queue.target for queue in plan.queues} - set(self._topics.topic_names())
+        prepared = prepare(self.request, self.work, self._topics, state, plan)
+        rights.require(rights.Rights(self._client).of_topics(new), outcome="No message is written")
+        return prepared
 
     # --- in order: snapshot, configuration, watermark and messages
 
