@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -37,6 +37,7 @@ from lakebackup_jobs.kafka.format.records import (
     Columns,
 )
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
+from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 from lakebackup_jobs.targets import Held, Target
 from lakebackup_jobs.targets.replay_task import ANY, PARTITIONER, TRANSACTION_BYTES
@@ -146,6 +147,7 @@ class ChangeTopics(Target):
             prefix=self._prefix,
             mark=(topic, 0),
             domain=content.plan.domain,
+            counters=TaskCounters(content.splits.uri, content.splits.folder),
         )
         return sum(row.entries for row in run_all(job, range(len(files)), content.cluster))
 
@@ -305,6 +307,7 @@ class ProduceJob(Task):
     prefix: str
     mark: tuple[str, int]
     domain: str
+    counters: TaskCounters
 
     def run(self, number: int) -> dict[str, object]:
         import pyarrow as pa
@@ -314,7 +317,8 @@ class ProduceJob(Task):
         data = open_storage(self.uri).get(self.files[number])
         position = pending = 0
         client = {**self.client, "partitioner": PARTITIONER}
-        with RestoreProducer(client, name, name, zero_as_one=True) as producer:
+        waiting = partial(self.counters(f"produce-{number}"), 0, 0)
+        with RestoreProducer(client, name, name, zero_as_one=True, wait=waiting) as producer:
             done = producer.committed(*self.mark)
             for batch in pq.ParquetFile(pa.BufferReader(data)).iter_batches(_ROWS):
                 position += len(batch)

@@ -68,7 +68,8 @@ class ReplayJob(PartitionJob):
         name = producer_of(self.group, topic, first.region)
         group, mark = (name, (topic, 0)) if self.by_key else (self.group, (topic, partition))
         client = {**self.client, "partitioner": PARTITIONER} if self.by_key else self.client
-        with RestoreProducer(client, name, group, zero_as_one=self.zero_as_one) as producer:
+        waiting = partial(count, 0, 0)
+        with RestoreProducer(client, name, group, zero_as_one=self.zero_as_one, wait=waiting) as producer:
             of_topic = self.identities.get(first.scope)
             identity = of_topic and replace(of_topic, region=first.region, target_region=first.region)
             ends = None if self.by_key else partial(producer.ends, mark)

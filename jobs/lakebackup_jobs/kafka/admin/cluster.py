@@ -55,6 +55,9 @@ SETTLE_S = 1.0
 ALL_DOWN_S = 8.0
 #: A quota of topics created or changed recovers within seconds, or is too small for the request.
 QUOTA_S = 30.0
+#: After such a pause a question has a new client. Brokers and load balancers close connections that were idle
+#: (by default for 10 minutes, or for 4), and librdkafka's questions to coordinators do not recover from that.
+IDLE_S = 60.0
 MIN_IN_SYNC = "min.insync.replicas"
 #: Offsets of a partition that the broker knows.
 LOW = (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
@@ -157,17 +160,30 @@ class Cluster:
         require_usable(config)
         self._servers, self._config = config.get("bootstrap.servers", ""), config
         self._events: list[KafkaError] = []
-        self._connected = False
         self._id = ""
+        self._connected, self._used_at_s = False, time.monotonic()
+        self._client = self._new_client()
+
+    @property
+    def _admin(self) -> AdminClient:
+        """A client that was not idle for IDLE_S."""
+        if time.monotonic() - self._used_at_s > IDLE_S:
+            self._connected = False
+            self._events.clear()
+            self._client = self._new_client()
+        self._used_at_s = time.monotonic()
+        return self._client
+
+    def _new_client(self) -> AdminClient:
         quiet: dict[str, Any] = {
             "log_level": 0,
             "socket.connection.setup.timeout.ms": "10000",
             "socket.timeout.ms": str(int(ADMIN_TIMEOUT_S * 1000)),  # of each request
-            **config,
+            **self._config,
             "error_cb": self._events.append,
         }
         try:
-            self._admin = AdminClient(quiet)
+            return AdminClient(quiet)
         except KafkaException as error:
             raise UsageProblem(
                 f"The Kafka client refuses its configuration: {error.args[0].str()}",

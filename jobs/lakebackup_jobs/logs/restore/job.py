@@ -145,7 +145,8 @@ def bring(
         splits = write_splits(own.storage, made, folder, keys=keys, checksum=request.checksum)
         reporter.start(made.entries, made.bytes, "restore", "events")
         try:
-            with splits.task_progress().watched(reporter.update), apply.sized(work.cluster, made.raw_bytes):
+            watched = splits.task_progress().watched(reporter.update, reporter.warning)
+            with watched, apply.sized(work.cluster, made.raw_bytes):
                 full = _full(work, reader, made, request)
                 written: dict[str, int] = target.write(
                     apply.Changes(work.cluster, splits, made, full, before, after)

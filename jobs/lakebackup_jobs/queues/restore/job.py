@@ -328,7 +328,7 @@ class _Run:
             zero_as_one=self.request.zero_as_one,
         )
         self.reporter.start(made.entries, made.bytes, "restore", "messages")
-        with splits.task_progress().watched(self.reporter.update):
+        with splits.task_progress().watched(self.reporter.update, self.reporter.warning):
             rows = run_splits(job, splits, spark_for(self.work, made))
         self.reporter.update(made.entries, made.bytes)
         return rows

@@ -81,7 +81,9 @@ class QueueReplayJob(Task):
         # Made per partition: making it again ends what a killed task left open there, and only that.
         name = producer_of(self.group, topic, place.region)
         storage, base_path = open_storage(self.splits.uri), f"{self.splits.folder}base/{topic}-{partition}"
-        with RestoreProducer(self.client, name, self.group, zero_as_one=self.zero_as_one) as producer:
+        with RestoreProducer(
+            self.client, name, self.group, zero_as_one=self.zero_as_one, wait=partial(count, 0, 0)
+        ) as producer:
             done, base = producer.resume(*mark), producer.base(mark)
             reached = _Reached.parse(done) if done and done.note else None
             starting = reached is None
