@@ -23,7 +23,7 @@ from lakebackup.rules.patterns import check_topic_name
 from lakebackup.storage import open_storage, working
 from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.committed import Progress
-from lakebackup_jobs.kafka.client.produce import RestoreProducer
+from lakebackup_jobs.kafka.client.produce import RestoreProducer, outlasting
 from lakebackup_jobs.kafka.format.records import (
     HEADER_COUNT,
     HEADERS,
@@ -44,7 +44,7 @@ from lakebackup_jobs.targets.replay_task import ANY, PARTITIONER, TRANSACTION_BY
 from lakebackup_jobs.targets.topics import Topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -310,6 +310,10 @@ class ProduceJob(Task):
     counters: TaskCounters
 
     def run(self, number: int) -> dict[str, object]:
+        return outlasting(partial(self._resume, number))
+
+    def _resume(self, number: int, commits: Callable[[], None]) -> dict[str, object]:
+        """Produce from where the file's group is; `commits` is called after each commit."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -331,6 +335,7 @@ class ProduceJob(Task):
                 pending += batch.nbytes
                 if pending >= TRANSACTION_BYTES:
                     producer.commit({self.mark: Progress(position, "")})
+                    commits()
                     pending = 0
             if pending:
                 producer.commit({self.mark: Progress(position, "")})

@@ -17,6 +17,7 @@ from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.storage import open_storage
 from lakebackup.store.translations import object_path, put_rows
 from lakebackup_jobs.kafka.admin import rights
+from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
 from lakebackup_jobs.targets import Target, open_target
 from lakebackup_jobs.targets.registries import Registries
 from lakebackup_jobs.targets.settings_before import SettingsBefore
@@ -287,6 +288,7 @@ class KafkaTarget(Target):
             rows = np.array([[span.start_position, span.end_position, span.end_position, end]])
             put_rows(storage, object_path(here, rows), here, rows)
 
+    @outlasting_restarts
     def finish(self, plan: RestorePlan) -> Sequence[str]:
         existing = {state.scope: state for state in self._cluster.describe({t.target for t in plan.topics})}
         notes = [note for t in plan.topics for note in self._settle(plan, t)]

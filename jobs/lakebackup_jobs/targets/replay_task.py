@@ -59,8 +59,16 @@ class ReplayJob(PartitionJob):
     by_key: bool
     left_alone: Mapping[str, frozenset[int]]
 
-    def restore(self, first: StoredFile, files: Iterator[StoredFile]) -> RegionOutcome:
-        from lakebackup_jobs.kafka.client.produce import RestoreProducer  # compiled: the driver does without
+    def restore(self, first: StoredFile, files: Iterable[StoredFile]) -> RegionOutcome:
+        from lakebackup_jobs.kafka.client.produce import outlasting  # compiled: the driver does without
+
+        return outlasting(partial(self._resume, first, files))
+
+    def _resume(
+        self, first: StoredFile, files: Iterable[StoredFile], commits: Callable[[], None]
+    ) -> RegionOutcome:
+        """Restore from where the partition is; `commits` is called after each commit."""
+        from lakebackup_jobs.kafka.client.produce import RestoreProducer
 
         topic, partition = self.targets[first.scope], int(first.region)
         count = self.splits.task_progress().counter(f"{first.scope}-{partition}")
@@ -98,6 +106,7 @@ class ReplayJob(PartitionJob):
                     count(file.entries, file.bytes)
                 reached = ledger.close(reached, position, sum(file.bytes for file in some))
                 producer.commit({mark: Progress(position, reached.note)})
+                commits()
                 if starting:
                     storage.put(base_path, b"%d" % base)
                     starting = False

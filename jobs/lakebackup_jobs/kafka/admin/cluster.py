@@ -33,7 +33,7 @@ from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProble
 from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup.rules.kafka_properties import require_usable
 from lakebackup_jobs.kafka.admin.committed import Ends
-from lakebackup_jobs.kafka.admin.problems import fatal_event, problem
+from lakebackup_jobs.kafka.admin.problems import Unanswered, fatal_event, problem
 from lakebackup_jobs.kafka.admin.tls import tls_problem
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
 
@@ -55,6 +55,8 @@ SETTLE_S = 1.0
 ALL_DOWN_S = 8.0
 #: A quota of topics created or changed recovers within seconds, or is too small for the request.
 QUOTA_S = 30.0
+#: So long brokers that restart may give no answer.
+RESTART_S = 60.0
 #: After such a pause a question has a new client. Brokers and load balancers close connections that were idle
 #: (by default for 10 minutes, or for 4), and librdkafka's questions to coordinators do not recover from that.
 IDLE_S = 60.0
@@ -130,6 +132,15 @@ class Passing(EnvironmentProblem):
 #: other for a moment.
 patiently = retry(
     retry=retry_if_exception_type(Passing), wait=wait_fixed(0.1), stop=stop_after_delay(10), reraise=True
+)
+
+
+#: For what is asked in the middle of the work: brokers that restart are waited for.
+outlasting_restarts = retry(
+    retry=retry_if_exception_type(Unanswered),
+    wait=wait_fixed(1),
+    stop=stop_after_delay(RESTART_S),
+    reraise=True,
 )
 
 
@@ -261,6 +272,7 @@ class Cluster:
             for name, topic in sorted(described.items())
         ]
 
+    @outlasting_restarts
     def require_same(self, epochs: Mapping[str, str]) -> None:
         """Raise EnvironmentProblem when a topic (name -> id) that was read is another one by now; one that is
         gone was there until then.
@@ -501,12 +513,12 @@ class Cluster:
                 raise problem(event.code(), event.str(), f"Kafka at {self._servers}, could not {doing}")
         down = [event for event in self._events if event.code() == KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
         if down and waited > ALL_DOWN_S:
-            raise EnvironmentProblem(
+            raise Unanswered(
                 f"No broker answers at {self._servers}: could not {doing} ({self._events[0].str()})",
                 hint=_CHECK,
             )
         if waited > ADMIN_TIMEOUT_S * 2:
-            raise EnvironmentProblem(f"Kafka at {self._servers} did not answer: could not {doing}.")
+            raise Unanswered(f"Kafka at {self._servers} did not answer: could not {doing}.")
 
     def _unreachable(self, doing: str, error: KafkaException) -> EnvironmentProblem | NotFound | Refused:
         reason: KafkaError = error.args[0]
@@ -530,6 +542,7 @@ class Cluster:
         what = f"Kafka at {self._servers} could not {doing}: {reason.str()}"
         if reason.code() in _NO_ANSWER:
             what = f"No broker answers at {self._servers}: could not {doing} ({reason.str()})"
+            return Unanswered(what, hint=_CHECK)
         return EnvironmentProblem(what, hint=_CHECK)
 
 

@@ -25,7 +25,7 @@ from tenacity import (
 )
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.kafka.admin.problems import PASSING, unknown
+from lakebackup_jobs.kafka.admin.problems import COORDINATOR, PASSING, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Place = tuple[str, int]
 
-# The coordinator is loading, not available, or has moved: retry.
-_COORDINATOR = frozenset({14, 15, 16})
 # The client retries silently as long as a transaction is open; markers take milliseconds.
 _MARKER_S = 5.0
 
@@ -160,7 +158,7 @@ class Target:
     def _retried(self, place: Place, seconds: float, question: Callable[[float], T]) -> T:
         waiting = Retrying(
             retry=retry_if_exception(
-                lambda e: isinstance(e, KafkaException) and e.args[0].code() in PASSING | _COORDINATOR
+                lambda e: isinstance(e, KafkaException) and e.args[0].code() in PASSING | COORDINATOR
             ),
             wait=wait_exponential(multiplier=0.05, max=1),
             stop=stop_after_delay(seconds),

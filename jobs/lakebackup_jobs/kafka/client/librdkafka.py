@@ -27,8 +27,6 @@ EVENT_DELIVERY, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
 
 #: Seconds without any progress after which a client gives up.
 PATIENCE = 60.0
-#: As PATIENCE, of a client that writes: it cannot begin again elsewhere, so it outlasts brokers that restart.
-WRITING_PATIENCE = 240.0
 #: So long what delays this process's clients is told after it was last seen.
 _TOLD_S = 10.0
 _THROTTLED = "the brokers throttle this client (a quota of the cluster): it goes on as fast as they allow"
@@ -61,6 +59,8 @@ READING_TUNING: Mapping[str, str] = {
     "queued.max.messages.kbytes": str(8 << 10),
     "topic.metadata.propagation.max.ms": "5000",
     "check.crcs": "true",
+    # Brokers that throttle leave requests waiting.
+    "socket.timeout.ms": "300000",
 }
 #: What a user's own settings may change. A batch is bounded by bytes, below what topics allow by default,
 #: so that many large records never make one too large; a single larger record still goes alone. A transaction
@@ -79,10 +79,15 @@ WRITING_TUNING: Mapping[str, str] = {
 }
 
 
+#: WRITING_TUNING where a cluster accepts no transactions of that length (`transaction.max.timeout.ms`).
+SHORT_TRANSACTIONS: Mapping[str, str] = {"transaction.timeout.ms": "60000", "message.timeout.ms": "60000"}
+
+
 def writing_tuning(patience: float) -> dict[str, str]:
     """WRITING_TUNING for one client. Left alone, librdkafka lets requests of a transaction wait for a dead
-    broker as long as transaction.timeout.ms, whatever timeout the call itself is given."""
-    return {**WRITING_TUNING, "socket.timeout.ms": str(min(int(patience * 1000), 300_000))}
+    broker as long as transaction.timeout.ms, whatever timeout the call itself is given. Brokers that throttle
+    leave requests waiting for longer than `patience`."""
+    return {**WRITING_TUNING, "socket.timeout.ms": str(min(int(patience * 5000), 300_000))}
 
 
 class Message(c.Structure):

@@ -16,15 +16,24 @@ from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import replace
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from tenacity import RetryCallState, Retrying, retry_if_exception_type
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, Refused
 from lakebackup_jobs.kafka.admin.committed import Base, CommitNote, Ends, Place, Progress, Target
-from lakebackup_jobs.kafka.admin.problems import CONSEQUENCES, PASSING, Fenced, problem, stalled
+from lakebackup_jobs.kafka.admin.problems import (
+    CONSEQUENCES,
+    PASSING,
+    Fenced,
+    TransactionTooLong,
+    Unanswered,
+    problem,
+    stalled,
+)
 from lakebackup_jobs.kafka.client import librdkafka
-from lakebackup_jobs.kafka.client.librdkafka import WRITING, WRITING_PATIENCE, writing_tuning
+from lakebackup_jobs.kafka.client.librdkafka import PATIENCE, SHORT_TRANSACTIONS, WRITING, writing_tuning
 from lakebackup_jobs.kafka.format.records import (
     KEY_LENGTH,
     OFFSET,
@@ -41,6 +50,7 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.kafka.memory import Longs
 
+T = TypeVar("T")
 _QUEUE_FULL = -184
 # So often a wait for brokers looks up.
 _LOOK_MS = 100
@@ -50,6 +60,8 @@ _LATE_S = 30.0
 _ABORT_S = 10.0
 
 
+#: So often in a row a restore whose brokers do not answer resumes behind its last commit: 4 minutes or so.
+ATTEMPTS = 4
 #: Enough of a record to recognize one that this restore wrote.
 SHAPE = [TIMESTAMP, KEY_LENGTH, VALUE_LENGTH]
 
@@ -205,6 +217,27 @@ class Engine:
             raise problem(*(self._failed or (code, text)), self._where)
 
 
+def outlasting(write: Callable[[Callable[[], None]], T]) -> T:
+    """What `write` returns, which resumes behind its last commit. It is called again where brokers did not
+    answer, ATTEMPTS times in a row; it calls its argument after each commit.
+
+    After a restart of its brokers a client may wait for ever to commit, and a new one does not.
+    """
+    failures = 0
+
+    def commits() -> None:
+        nonlocal failures
+        failures = 0
+
+    def stops(_: RetryCallState) -> bool:
+        nonlocal failures
+        failures += 1
+        return failures >= ATTEMPTS
+
+    attempts = Retrying(retry=retry_if_exception_type(Unanswered), stop=stops, reraise=True)
+    return attempts(write, commits)
+
+
 class RestoreProducer:
     """A restore's producer: a context manager; leaving it with an open transaction aborts that.
 
@@ -222,7 +255,7 @@ class RestoreProducer:
         transactional_id: str,
         group: str,
         *,
-        patience: float = WRITING_PATIENCE,
+        patience: float = PATIENCE,
         zero_as_one: bool = False,
         wait: Callable[[], object] = lambda: None,
     ) -> None:
@@ -232,7 +265,10 @@ class RestoreProducer:
         self._bases: dict[Place, Base] = {}
         self._there: dict[Place, Longs] = {}
         self.sent: set[Place] = set()
-        self._engine = Engine(config, transactional_id, patience, wait)
+        try:
+            self._engine = Engine(config, transactional_id, patience, wait)
+        except TransactionTooLong:
+            self._engine = Engine({**SHORT_TRANSACTIONS, **config}, transactional_id, patience, wait)
         self._target = Target(config, group, patience)
 
     def __enter__(self) -> RestoreProducer:

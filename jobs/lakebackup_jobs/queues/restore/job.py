@@ -21,6 +21,7 @@ from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.storage.nesting import require_outside
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.kafka.admin import rights
+from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
 from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
@@ -247,17 +248,7 @@ class _Run:
         for file in made.config:
             self._folder.put(file.name, self._content(file, made.upto_tid))
         rows = self._replay(state, made)
-        notes = [
-            note
-            for queue in made.queues
-            for note in self._topics.settle(
-                queue.target,
-                TopicSettings(made.settings[queue.target]),
-                queue.min_ts,
-                self.request.settings,
-            )
-        ]
-        notes += self._topics.hidden(made.bases)
+        notes = self._settle(made)
         done = state.read(Done)
         if done is None:
             done = summary.done_of(rows, made)
@@ -274,6 +265,21 @@ class _Run:
             for row in rows
         ]
         return outcomes, done, notes
+
+    @outlasting_restarts
+    def _settle(self, made: Prepared) -> list[str]:
+        """Give the topics their final settings; returns what a person must know."""
+        notes = [
+            note
+            for queue in made.queues
+            for note in self._topics.settle(
+                queue.target,
+                TopicSettings(made.settings[queue.target]),
+                queue.min_ts,
+                self.request.settings,
+            )
+        ]
+        return [*notes, *self._topics.hidden(made.bases)]
 
     def _snapshot(self, restore_id: str, made: Prepared) -> None:
         if self._folder.has_snapshot(restore_id):
