@@ -513,6 +513,8 @@ class Cluster:
                 raise problem(event.code(), event.str(), f"Kafka at {self._servers}, could not {doing}")
         down = [event for event in self._events if event.code() == KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
         if down and waited > ALL_DOWN_S:
+            if wrong := tls_problem(self._config):
+                raise EnvironmentProblem(f"Kafka could not {doing}: {wrong}.", hint=_TLS)
             raise Unanswered(
                 f"No broker answers at {self._servers}: could not {doing} ({self._events[0].str()})",
                 hint=_CHECK,
