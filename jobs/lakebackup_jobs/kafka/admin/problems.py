@@ -84,7 +84,7 @@ _MEANINGS: tuple[tuple[Collection[int], type[LakebackupError], str, str], ...] =
         {50},
         TransactionTooLong,
         "",
-        "Set a lower transaction.timeout.ms (and message.timeout.ms) in the file of --kafka-config.",
+        "Set a lower transaction.timeout.ms in the file of --kafka-config.",
     ),
     ({2, -199}, Damaged, "the broker's own bytes do not match their checksum: ", ""),
 )

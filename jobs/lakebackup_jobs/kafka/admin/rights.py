@@ -44,7 +44,7 @@ _OF_READ_TOPICS = ("Describe", "Read")
 _PROBE_S = 30.0
 # Beyond what any cluster accepts (`transaction.max.timeout.ms`, 15 minutes unless configured): its answer is
 # INVALID_TRANSACTION_TIMEOUT, and it registers nothing.
-_REFUSED_TIMEOUT_MS = 2**31 - 1
+_REFUSED_TIMEOUT_MS = 2_000_000_000
 # The client writes a denied transaction to standard error, whatever its level of logging.
 _SILENT = logging.Logger("rights")
 _SILENT.disabled = True

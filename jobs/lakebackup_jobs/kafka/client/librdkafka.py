@@ -75,19 +75,21 @@ WRITING_TUNING: Mapping[str, str] = {
     "queue.buffering.max.kbytes": str(64 << 10),
     "message.max.bytes": "1000000000",
     "transaction.timeout.ms": "900000",
-    "message.timeout.ms": "900000",
 }
 
 
 #: WRITING_TUNING where a cluster accepts no transactions of that length (`transaction.max.timeout.ms`).
-SHORT_TRANSACTIONS: Mapping[str, str] = {"transaction.timeout.ms": "60000", "message.timeout.ms": "60000"}
+SHORT_TRANSACTIONS: Mapping[str, str] = {"transaction.timeout.ms": "60000"}
 
 
-def writing_tuning(patience: float) -> dict[str, str]:
+def writing_tuning(patience: float, config: Mapping[str, str]) -> dict[str, str]:
     """WRITING_TUNING for one client. Left alone, librdkafka lets requests of a transaction wait for a dead
     broker as long as transaction.timeout.ms, whatever timeout the call itself is given. Brokers that throttle
-    leave requests waiting for longer than `patience`."""
-    return {**WRITING_TUNING, "socket.timeout.ms": str(min(int(patience * 5000), 300_000))}
+    leave requests waiting for longer than `patience`. It accepts none longer than a transaction."""
+    tuned = {**WRITING_TUNING, **config}
+    longest = tuned["transaction.timeout.ms"]
+    limits = [int(patience * 5000), 300_000, *([int(longest)] if longest.isdecimal() else [])]
+    return {"socket.timeout.ms": str(min(limits)), **tuned}
 
 
 class Message(c.Structure):

@@ -79,9 +79,7 @@ class Engine:
         self._failed: tuple[int, str] | None = None
         self._where = f"restore {transactional_id}"
         hard = {**WRITING, "transactional.id": transactional_id}
-        self._handle = librdkafka.new_client(
-            librdkafka.PRODUCER, {**writing_tuning(patience), **config}, hard=hard
-        )
+        self._handle = librdkafka.new_client(librdkafka.PRODUCER, writing_tuning(patience, config), hard=hard)
         librdkafka.connect(self._handle)  # else it asks for the coordinator too early, and again after 0.5 s
         try:
             self._check(self._library.rd_kafka_init_transactions(self._handle, int(patience * 1000)))
