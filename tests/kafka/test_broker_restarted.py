@@ -39,10 +39,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-def topic_with(broker: Broker, name: str, count: int, size: int) -> str:
+def topic_with(broker: Broker, name: str, count: int, size: int, **config: str) -> str:
     truth.create_topic(broker.bootstrap, name, 1, retention_ms="-1")
     rows = [Record(0, b"%d" % i, os.urandom(size), (), 1_600_000_000_000 + i) for i in range(count)]
-    truth.produce(broker.bootstrap, name, rows)
+    truth.produce(broker.bootstrap, name, rows, **config)
     return name
 
 
@@ -131,8 +131,9 @@ def test_writing_goes_on_after_a_restart(broker: Broker, records: str, how: str)
 
 
 def test_a_throttled_client_is_slow_and_fails_not(broker: Broker, throttled: dict[str, str]) -> None:
-    count, size = 20, 100_000
-    topic = topic_with(broker, "throttled", count, size)
+    count, size = 100, 20_000
+    # A broker never sends a batch that is larger than what its quota allows in 10 seconds.
+    topic = topic_with(broker, "throttled", count, size, **{"batch.size": "100000"})
     copy = "throttled-copy"
     truth.create_topic(broker.bootstrap, copy, 1, retention_ms="-1")
     blocks = read(throttled, topic, count, patience=PATIENCE_S)

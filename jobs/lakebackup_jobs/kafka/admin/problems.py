@@ -141,11 +141,15 @@ def partition_missing(config: Mapping[str, str], topic: str, partition: int) -> 
     return bool(waiting(missing))
 
 
-def stalled(seconds: float, last: tuple[int, str] | None, where: str) -> LakebackupError:
-    """The error after `seconds` without a record, an end or a change; `last`: the client's last report."""
+def stalled(
+    seconds: float, last: tuple[int, str] | None, where: str, delays: Collection[str] = ()
+) -> LakebackupError:
+    """The error after `seconds` without a record, an end or a change; `last`: the client's last report;
+    `delays`: what is known to delay it."""
     if last and (last[0] in UNKNOWN_TOPIC or last[0] not in PASSING | {PARTITION_EOF}):
         return problem(*last, where)
     reported = f" The client's last word: {last[1]}." if last else ""
+    reported += "".join(f" Meanwhile, {text}." for text in delays)
     return Unanswered(
         f"{where}: nothing came for {seconds:g} s.{reported}",
         hint="Is the broker up and can this machine reach the address it advertises?",

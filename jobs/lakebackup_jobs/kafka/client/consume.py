@@ -238,8 +238,8 @@ class Reader:
             self._word = (code, text)
             if fatal_event(code):
                 raise problem(code, text, where)
-        if time.monotonic() - max(moved, librdkafka.throttled_until(self._handle)) > patience:
-            raise stalled(patience, self._word, where)
+        if time.monotonic() - librdkafka.silent_since(self._handle, moved) > patience:
+            raise stalled(patience, self._word, where, librdkafka.delays())
 
     def _ask(self, topic: str, partition: int, where: str) -> None:
         """A topic deleted before reading began gives no error by itself, only silence."""

@@ -27,6 +27,8 @@ EVENT_DELIVERY, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
 
 #: Seconds without any progress after which a client gives up.
 PATIENCE = 60.0
+#: So long a client waits without any progress where its brokers throttle it.
+THROTTLED_S = 600.0
 #: So long what delays this process's clients is told after it was last seen.
 _TOLD_S = 10.0
 _THROTTLED = "the brokers throttle this client (a quota of the cluster): it goes on as fast as they allow"
@@ -269,10 +271,11 @@ def new_client(kind: int, config: Mapping[str, str], *, hard: Mapping[str, str])
     return int(handle)
 
 
-def throttled_until(handle: int) -> float:
-    """Until when (monotonic seconds) a client's brokers hold their answers back, as it has heard by
-    `drain_events`: till then silence says nothing."""
-    return _throttled_until.get(handle, 0.0)
+def silent_since(handle: int, moved: float) -> float:
+    """Since when (monotonic seconds) a client that last `moved` then has been silent for no known reason:
+    brokers that throttle it hold their answers back, as it has heard by `drain_events`. A quota below the
+    size of a batch never lets it pass, so that counts for THROTTLED_S at most."""
+    return min(max(moved, _throttled_until.get(handle, 0.0)), moved + THROTTLED_S)
 
 
 def delays() -> list[str]:

@@ -190,19 +190,19 @@ class Engine:
             self._listen(20)
             with suppress(Exception):  # a run that is stopped meanwhile stops behind it
                 self._wait()
-            held_until = librdkafka.throttled_until(self._handle)
-            if time.monotonic() - max(started, held_until) > patience + min(patience, _LATE_S):
+            waited = time.monotonic() - librdkafka.silent_since(self._handle, started)
+            if waited > patience + min(patience, _LATE_S):
                 self._handle = 0  # still in use over there
-                raise stalled(patience, self._failed, self._where)
+                raise stalled(patience, self._failed, self._where, librdkafka.delays())
         return ended.result()
 
     def _require_moving(self, moved: float, where: str) -> None:
-        if time.monotonic() - max(moved, librdkafka.throttled_until(self._handle)) > self._patience:
-            raise stalled(self._patience, self._failed, where)
+        if time.monotonic() - librdkafka.silent_since(self._handle, moved) > self._patience:
+            raise stalled(self._patience, self._failed, where, librdkafka.delays())
 
     def _listen(self, wait_ms: int = 0) -> None:
         if not self._handle:
-            raise stalled(self._patience, self._failed, self._where)
+            raise stalled(self._patience, self._failed, self._where, librdkafka.delays())
         for code, text in librdkafka.drain_events(self._handle, wait_ms):
             # The first failed delivery names the cause; what follows it are consequences.
             if self._failed is None and code not in PASSING | CONSEQUENCES:

@@ -46,6 +46,9 @@ def test_what_delays_a_task_is_told_once(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_throttled_client_is_given_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(librdkafka, "_delays", {})
     librdkafka._record_throttle(2, b"broker", 1, 60_000, 0)
-    assert librdkafka.throttled_until(2) > time.monotonic() + 50
-    assert librdkafka.throttled_until(3) < time.monotonic()
+    moved = time.monotonic()
+    assert moved + 50 < librdkafka.silent_since(2, moved) < moved + 60
+    assert librdkafka.silent_since(3, moved) == moved
+    librdkafka._record_throttle(2, b"broker", 1, 10**9, 0)
+    assert librdkafka.silent_since(2, moved) == moved + librdkafka.THROTTLED_S
     assert len(librdkafka.delays()) == 1
