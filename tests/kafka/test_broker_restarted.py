@@ -64,9 +64,9 @@ def throttled(broker: Broker) -> dict[str, str]:
 
 
 @contextmanager
-def restarted(broker: Broker, how: str) -> Iterator[None]:
+def restarted(broker: Broker, ending: str) -> Iterator[None]:
     """Stop or kill the broker; it starts again while the block runs."""
-    getattr(broker, how)()
+    getattr(broker, ending)()
     with ThreadPoolExecutor(1) as starter:
         start = starter.submit(broker.start)
         yield
@@ -89,8 +89,8 @@ def write(
 
     def resume(commits: Callable[[], None]) -> None:
         with RestoreProducer(config, f"{topic}-writer", f"{topic}-group", patience=patience) as producer:
-            done = producer.resume(topic, 0)
-            for number in range(done.position if done else 0, len(blocks)):
+            progress = producer.resume(topic, 0)
+            for number in range(progress.position if progress else 0, len(blocks)):
                 producer.begin()
                 producer.produce_block(topic, 0, blocks[number])
                 committed(number)
@@ -100,19 +100,19 @@ def write(
     outlasting(resume)
 
 
-@pytest.mark.parametrize("how", ["kill", "stop"])
-def test_reading_goes_on_after_a_restart(broker: Broker, records: str, how: str) -> None:
+@pytest.mark.parametrize("ending", ["kill", "stop"])
+def test_reading_goes_on_after_a_restart(broker: Broker, records: str, ending: str) -> None:
     config = {"bootstrap.servers": broker.bootstrap}
     with closing(Reader(config, "read_committed")) as reader:
         blocks = reader.blocks(records, 0, 0, RECORDS)
         entries = next(blocks).stats.entries
-        with restarted(broker, how):
+        with restarted(broker, ending):
             entries += sum(block.stats.entries for block in blocks)
     assert entries == RECORDS
 
 
-@pytest.mark.parametrize("how", ["kill", "stop"])
-def test_writing_goes_on_after_a_restart(broker: Broker, records: str, how: str) -> None:
+@pytest.mark.parametrize("ending", ["kill", "stop"])
+def test_writing_goes_on_after_a_restart(broker: Broker, records: str, ending: str) -> None:
     """Once at a commit, which a client may then wait for without end."""
     config, copy = {"bootstrap.servers": broker.bootstrap}, f"{records}-copy"
     truth.create_topic(broker.bootstrap, copy, 1, retention_ms="-1")
@@ -122,7 +122,7 @@ def test_writing_goes_on_after_a_restart(broker: Broker, records: str, how: str)
     def restart(number: int) -> None:
         if number == 2 and not restarts:
             restarts.append(number)
-            with restarted(broker, how):
+            with restarted(broker, ending):
                 pass
 
     write(config, copy, blocks, 15.0, restart)

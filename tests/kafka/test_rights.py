@@ -193,14 +193,14 @@ def test_each_documented_right_is_missed(secured: SecuredBroker, orders: str, ow
     rights, alters = (RESTORE, True) if own == OWN else (OF_LOG, False)
     client = secured.add_user(orders, PASSWORD)
     allow_restore(secured, orders, orders, rights=rights, own=own)
-    asked = Rights(client, own, alters=alters)
-    assert asked.missing([orders], []) == []
+    options = Rights(client, own, alters=alters)
+    assert options.missing([orders], []) == []
     implied = IMPLIED | ({"DESCRIBE_CONFIGS"} if alters else set())
     for kind, operations in rights.items():
         for operation in operations:
             name = orders if kind == ResourceType.TOPIC else own
             secured.revoke(orders, AclOperation[operation], name, kind)
-            missing = asked.missing([orders], [])
+            missing = options.missing([orders], [])
             assert len(missing) == (operation not in implied and operation != "CREATE"), operation
             allow_restore(secured, orders, orders, rights=rights, own=own)
 
@@ -249,7 +249,7 @@ def test_queues_with_the_documented_rights(
     assert social.backup(kafka=client)["entries"] == 1
 
     restorer, copies = f"{orders}-restorer", {name: f"{name}-copy" for name in names}
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "kafka": secured.add_user(restorer, PASSWORD),
         "target": f"kafka://{secured.secured}",
         "maps": copies,
@@ -257,14 +257,14 @@ def test_queues_with_the_documented_rights(
     without = (ResourceType.TRANSACTIONAL_ID, "WRITE")
     allow_restore(secured, restorer, *copies.values(), without=without)
     reason = f"this user lacks the right Write on transactional ids {OWN}*"
-    assert put_back(social, "into", **asked, dry_run=True)["refused_because"] == reason
+    assert put_back(social, "into", **options, dry_run=True)["refused_because"] == reason
     with pytest.raises(Denied, match="Nothing is written") as caught:
-        put_back(social, "into", **asked)
+        put_back(social, "into", **options)
     assert reason in caught.value.message
     assert not topics_of(secured) & set(copies.values())
     assert not (social.folder / "into").exists()
     allow_restore(secured, restorer, *copies.values())
-    assert put_back(social, "into", **asked)["entries"] == 1
+    assert put_back(social, "into", **options)["entries"] == 1
     assert "stays" not in social.warnings.getvalue()
 
 
@@ -273,8 +273,8 @@ class ChangeLog:
 
     def __init__(self, spark: SparkSession, secured: SecuredBroker, folder: Path, topic: str) -> None:
         self.spark, self.secured, self.folder, self.topic = spark, secured, folder, topic
-        made = MadeChanges(folder, CatalogWriter(spark, str(folder)), domain="ms")
-        made.flush([put(1, b"a", 10, b"1"), put(1, b"b", 11, b"2")], 20, names=[named(1, "orders", 5)])
+        changes = MadeChanges(folder, CatalogWriter(spark, str(folder)), domain="ms")
+        changes.flush([put(1, b"a", 10, b"1"), put(1, b"b", 11, b"2")], 20, names=[named(1, "orders", 5)])
 
     def restore(self, client: dict[str, str], warnings: io.StringIO, **changes: Any) -> dict[str, Any]:
         target = f"kafka://{self.secured.secured}?prefix={self.topic.removesuffix('shop.orders')}"
@@ -302,12 +302,12 @@ def change_log(
 def test_a_right_that_a_log_lacks_is_named_first(
     change_log: ChangeLog, secured: SecuredBroker, orders: str, without: Right, message: str
 ) -> None:
-    client, said = secured.add_user(orders, PASSWORD), io.StringIO()
+    client, warnings_text = secured.add_user(orders, PASSWORD), io.StringIO()
     allow_restore(secured, orders, change_log.topic, without=without, rights=OF_LOG, own=OWN_OF_LOG)
     reason = f"this user lacks the right {message.format(topic=change_log.topic)}"
-    assert change_log.restore(client, said, dry_run=True)["refused_because"] == reason
+    assert change_log.restore(client, warnings_text, dry_run=True)["refused_because"] == reason
     with pytest.raises(Denied, match="Nothing is written") as caught:
-        change_log.restore(client, said)
+        change_log.restore(client, warnings_text)
     assert reason in caught.value.message
     assert change_log.topic not in topics_of(secured)
 
@@ -316,13 +316,13 @@ def test_a_right_that_a_log_lacks_is_named_first(
 def test_a_log_with_the_documented_rights(
     change_log: ChangeLog, secured: SecuredBroker, orders: str, without: Right | None
 ) -> None:
-    client, said = secured.add_user(orders, PASSWORD), io.StringIO()
+    client, warnings_text = secured.add_user(orders, PASSWORD), io.StringIO()
     allow_restore(secured, orders, change_log.topic, without=without, rights=OF_LOG, own=OWN_OF_LOG)
-    assert change_log.restore(client, said)["entries"] == 2
-    held = truth.contents(secured.bootstrap, change_log.topic)
-    assert [record.value for records in held.values() for record in records] == [b"1", b"2"]
-    assert (f"Delete on groups {OWN_OF_LOG}*" in said.getvalue()) == bool(without)
-    assert change_log.restore(client, said)["done_before"]
+    assert change_log.restore(client, warnings_text)["entries"] == 2
+    contents = truth.contents(secured.bootstrap, change_log.topic)
+    assert [record.value for records in contents.values() for record in records] == [b"1", b"2"]
+    assert (f"Delete on groups {OWN_OF_LOG}*" in warnings_text.getvalue()) == bool(without)
+    assert change_log.restore(client, warnings_text)["done_before"]
 
 
 def test_groups_with_the_documented_rights(plain: Lab, secured: SecuredBroker, orders: str) -> None:
@@ -330,23 +330,23 @@ def test_groups_with_the_documented_rights(plain: Lab, secured: SecuredBroker, o
     consumers.commit(secured.bootstrap, group, {(orders, 0): 7})
     plain.backup(orders, groups="all")
     plain.restore(orders, maps={orders: copy})
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "kafka": secured.add_user(orders, PASSWORD),
         "target": f"kafka://{secured.secured}",
     }
     for operation in ("DESCRIBE", "DESCRIBE_CONFIGS", "READ"):
         secured.allow(orders, AclOperation[operation], copy)
     reason = f"this user lacks the right Read on group {group}"
-    assert plain.restore_groups(group, **asked, dry_run=True)["refused_because"] == reason
+    assert plain.restore_groups(group, **options, dry_run=True)["refused_because"] == reason
     with pytest.raises(Denied, match=reason):
-        plain.restore_groups(group, **asked)
+        plain.restore_groups(group, **options)
     assert not consumers.committed(secured.bootstrap, group).get((copy, 0))
     secured.allow(orders, AclOperation.READ, group, ResourceType.GROUP)
     secured.revoke(orders, AclOperation.READ, copy, ResourceType.TOPIC)
     with pytest.raises(Denied, match=f"lacks the right Read on topic {copy}"):
-        plain.restore_groups(group, **asked)
+        plain.restore_groups(group, **options)
     secured.allow(orders, AclOperation.READ, copy)
-    assert plain.restore_groups(group, **asked)["outcomes"] == {"moved": 1}
+    assert plain.restore_groups(group, **options)["outcomes"] == {"moved": 1}
 
 
 def test_a_restore_with_groups_asks_for_their_rights_first(

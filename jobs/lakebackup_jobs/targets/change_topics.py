@@ -227,8 +227,8 @@ class ChangeTopics(Target):
         rights.require(self._rights.of_topics(created), outcome="No record is written")
 
     def missing_rights(self, plan: LogRestorePlan) -> Sequence[str]:
-        topics, there = set(self._topics(plan)), set(self._cluster.topic_names())
-        return self._rights.missing(topics & there, topics - there)
+        topics, existing = set(self._topics(plan)), set(self._cluster.topic_names())
+        return self._rights.missing(topics & existing, topics - existing)
 
     def forget(self) -> Sequence[str]:
         return self._notes

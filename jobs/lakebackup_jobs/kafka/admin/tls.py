@@ -62,14 +62,14 @@ def _own_certificate_problem(config: Mapping[str, str]) -> str | None:
         return None
     if certificate is None:
         return None
-    what, present = (
+    subject, present = (
         f"the certificate of this client ({store or file or 'ssl.certificate.pem'})",
         datetime.now(UTC),
     )
     if present > certificate.not_valid_after_utc:
-        return f"{what} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+        return f"{subject} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
     if present < certificate.not_valid_before_utc:
-        return f"{what} is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+        return f"{subject} is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
     return None
 
 

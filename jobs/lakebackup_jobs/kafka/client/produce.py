@@ -122,15 +122,15 @@ class Engine:
 
     def flush(self) -> None:
         """Return when the brokers have every record, however long that takes, as long as they take some."""
-        before, moved = -1, time.monotonic()
+        previous, moved = -1, time.monotonic()
         while self._library.rd_kafka_flush(self._handle, _LOOK_MS):
             self._wait()
             self._listen()
-            left = int(self._library.rd_kafka_outq_len(self._handle))
+            outstanding = int(self._library.rd_kafka_outq_len(self._handle))
             if self._failed:
                 break
-            if left != before:
-                before, moved = left, time.monotonic()
+            if outstanding != previous:
+                previous, moved = outstanding, time.monotonic()
             self._require_moving(moved, self._where)
         self._listen()
         if self._failed:

@@ -156,8 +156,8 @@ class _Run:
 
     def _missing_rights(self, queues: Iterable[Queue]) -> list[str]:
         targets = {queue.target for queue in queues if not self._topics.misfit(queue.target)}
-        there = set(self._topics.topic_names())
-        return rights.Rights(self._client).missing(targets & there, targets - there)
+        existing = set(self._topics.topic_names())
+        return rights.Rights(self._client).missing(targets & existing, targets - existing)
 
     def _plan(self) -> QueueRestorePlan:
         request = self.request
@@ -248,7 +248,7 @@ class _Run:
         for file in made.config:
             self._folder.put(file.name, self._content(file, made.upto_tid))
         rows = self._replay(state, made)
-        notes = self._settle(made)
+        notes = self._give_final_settings(made)
         done = state.read(Done)
         if done is None:
             done = summary.done_of(rows, made)
@@ -267,19 +267,19 @@ class _Run:
         return outcomes, done, notes
 
     @outlasting_restarts
-    def _settle(self, made: Prepared) -> list[str]:
+    def _give_final_settings(self, prepared: Prepared) -> list[str]:
         """Give the topics their final settings; returns what a person must know."""
         notes = [
             note
-            for queue in made.queues
+            for queue in prepared.queues
             for note in self._topics.settle(
                 queue.target,
-                TopicSettings(made.settings[queue.target]),
+                TopicSettings(prepared.settings[queue.target]),
                 queue.min_ts,
                 self.request.settings,
             )
         ]
-        return [*notes, *self._topics.hidden(made.bases)]
+        return [*notes, *self._topics.hidden(prepared.bases)]
 
     def _snapshot(self, restore_id: str, made: Prepared) -> None:
         if self._folder.has_snapshot(restore_id):

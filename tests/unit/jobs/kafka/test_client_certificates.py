@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PASSPHRASE = "open-sesame"
-NOW = datetime.now(UTC)
+PRESENT = datetime.now(UTC)
 DAY = timedelta(days=1)
 
 
@@ -34,7 +34,7 @@ class Authority:
     def __init__(self, folder: Path) -> None:
         self.folder, self.key = folder, ec.generate_private_key(ec.SECP256R1())
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
-        self.certificate = self._signed(self.name, self.key, NOW - DAY, NOW + DAY, is_authority=True)
+        self.certificate = self._signed(self.name, self.key, PRESENT - DAY, PRESENT + DAY, is_authority=True)
         self.file = folder / "ca.pem"
         self.file.write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
 
@@ -100,7 +100,7 @@ def authority(tmp_path: Path) -> Authority:
 @contextmanager
 def broker_with_mutual_tls(authority: Authority) -> Iterator[str]:
     """A server that asks for certificates, as a broker's listener does, and answers nothing."""
-    own = authority.sign("broker", NOW - DAY, NOW + DAY)
+    own = authority.sign("broker", PRESENT - DAY, PRESENT + DAY)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.file))
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(own["ssl.certificate.location"], own["ssl.key.location"])
@@ -129,8 +129,8 @@ def brokers(client: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("begin", "end", "message"),
     [
-        (NOW - 2 * DAY, NOW - DAY, r"client\.pem.*expired on \d{4}-"),
-        (NOW + DAY, NOW + 2 * DAY, r"client\.pem.*not valid before \d{4}-"),
+        (PRESENT - 2 * DAY, PRESENT - DAY, r"client\.pem.*expired on \d{4}-"),
+        (PRESENT + DAY, PRESENT + 2 * DAY, r"client\.pem.*not valid before \d{4}-"),
     ],
 )
 def test_a_certificate_out_of_its_time_is_named(
@@ -145,7 +145,7 @@ def test_a_certificate_out_of_its_time_is_named(
 
 
 def test_that_of_a_keystore_too(authority: Authority) -> None:
-    authority.sign("client", NOW - 2 * DAY, NOW - DAY)
+    authority.sign("client", PRESENT - 2 * DAY, PRESENT - DAY)
     client = {
         "ssl.keystore.location": str(authority.folder / "client.p12"),
         "ssl.keystore.password": PASSPHRASE,
@@ -170,7 +170,7 @@ def test_a_client_without_one_is_told(authority: Authority) -> None:
 
 @pytest.mark.parametrize("password", [None, "wrong"])
 def test_a_key_that_cannot_be_opened_is_a_setting(authority: Authority, password: str | None) -> None:
-    client = authority.sign("client", NOW - DAY, NOW + DAY, passphrase=PASSPHRASE)
+    client = authority.sign("client", PRESENT - DAY, PRESENT + DAY, passphrase=PASSPHRASE)
     if password:
         client["ssl.key.password"] = password
     with pytest.raises(UsageProblem, match=r"ssl\.key") as caught:

@@ -41,11 +41,11 @@ def test_a_refusal_before_anybody_waits_counts(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_client_that_was_idle_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connections may be closed by now, which librdkafka's questions to coordinators do not survive."""
-    asked = Cluster({"bootstrap.servers": "127.0.0.1:1"})
-    client = asked._admin
-    assert asked._admin is client
+    idle = Cluster({"bootstrap.servers": "127.0.0.1:1"})
+    client = idle._admin
+    assert idle._admin is client
     monkeypatch.setattr(cluster, "IDLE_S", 0.0)
-    assert asked._admin is not client
+    assert idle._admin is not client
 
 
 def test_a_silent_broker_has_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def test_attempts_without_a_commit_are_limited() -> None:
     assert len(attempts) == ATTEMPTS
 
 
-def test_each_commit_gives_as_many_again() -> None:
+def test_each_commit_gives_as_many_more() -> None:
     attempts = []
 
     def write(commits: Callable[[], None]) -> int:
@@ -54,7 +54,7 @@ def test_what_brokers_answered_ends_it(error: EnvironmentProblem) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "again"), [(-185, True), (-187, True), (15, True), (29, False), (90, False)]
+    ("code", "repeats"), [(-185, True), (-187, True), (15, True), (29, False), (90, False)]
 )
-def test_codes_after_which_it_begins_again(code: int, *, again: bool) -> None:
-    assert isinstance(problem(code, "text", "t[0]"), Unanswered) == again
+def test_codes_after_which_it_begins_again(code: int, *, repeats: bool) -> None:
+    assert isinstance(problem(code, "text", "t[0]"), Unanswered) == repeats

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 def test_what_delays_a_task_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "EVERY_S", 0.01)
     librdkafka._record_throttle(1, b"broker", 1, 5_000, 0)
-    told: list[str] = []
+    delays: list[str] = []
     heard = threading.Event()
     counts: list[tuple[int, int]] = []
 
     def delayed(text: str) -> None:
-        told.append(text)
+        delays.append(text)
         heard.set()
 
     def update(records: int, size: int) -> None:
@@ -38,8 +38,8 @@ def test_what_delays_a_task_is_told_once(tmp_path: Path, monkeypatch: pytest.Mon
         while not heard.is_set() or len(counts) < 5:
             assert time.monotonic() < deadline
             count(1, 10)
-    assert len(told) == 1
-    assert "the brokers throttle this client" in told[0]
+    assert len(delays) == 1
+    assert "the brokers throttle this client" in delays[0]
     assert counts[-1][1] == 10 * counts[-1][0]
 
 
