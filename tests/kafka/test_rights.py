@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import io
+import shutil
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import AclOperation, AdminClient, ResourcePatternType, ResourceType
 from tests.support import consumers
 from tests.support import kafka_truth as truth
+from tests.support.command_line import quiet
+from tests.support.made_changes import MadeChanges, named, put
 from tests.support.runs import Lab
 from tests.support.secured import CERTIFIED, SecuredBroker
+from tests.support.social import Social, put_back
 
 from lakebackup.errors import EnvironmentProblem, Incomplete
+from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.rules.kafka_properties import translate
+from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Denied
+from lakebackup_jobs.kafka.admin.rights import Rights
+from lakebackup_jobs.logs.control.verbs import Place, start
+from lakebackup_jobs.logs.restore import job as restore_log
+from lakebackup_jobs.logs.task import TaskSettings
 
 if TYPE_CHECKING:
-    pass
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
@@ -27,21 +40,30 @@ RESTORE = {
     ResourceType.TRANSACTIONAL_ID: ("WRITE",),
     ResourceType.GROUP: ("READ", "DELETE"),
 }
-OWN = "lakebackup-restore-"
+OF_LOG = {**RESTORE, ResourceType.TOPIC: ("CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "WRITE", "READ")}
+OWN, OWN_OF_LOG = "lakebackup-restore-", "lakebackup-log-"
+# Rights that brokers see in another one of the same list.
+IMPLIED = {"DESCRIBE", "DELETE"}
+
+Right = tuple[ResourceType, str]
 
 
 def allow_restore(
-    secured: SecuredBroker, user: str, topic: str, without: tuple[ResourceType, str] | None = None
+    secured: SecuredBroker,
+    user: str,
+    *topics: str,
+    without: Right | None = None,
+    rights: dict[ResourceType, tuple[str, ...]] = RESTORE,
+    own: str = OWN,
 ) -> None:
-    """Give a user the rights of a restore into a topic, but one."""
-    for kind, operations in RESTORE.items():
+    """Give a user the rights of a restore into topics, but one."""
+    for kind, operations in rights.items():
         is_topic = kind == ResourceType.TOPIC
-        name, pattern = (
-            (topic, ResourcePatternType.LITERAL) if is_topic else (OWN, ResourcePatternType.PREFIXED)
-        )
-        for operation in operations:
-            if (kind, operation) != without:
-                secured.allow(user, AclOperation[operation], name, kind, pattern)
+        pattern = ResourcePatternType.LITERAL if is_topic else ResourcePatternType.PREFIXED
+        for name in topics if is_topic else (own,):
+            for operation in operations:
+                if (kind, operation) != without:
+                    secured.allow(user, AclOperation[operation], name, kind, pattern)
 
 
 def topics_of(secured: SecuredBroker) -> set[str]:
@@ -78,7 +100,7 @@ def test_a_missing_right_is_named_before_anything_is_written(
 ) -> None:
     plain.backup(orders)
     client, copy = secured.add_user(orders, PASSWORD), f"{orders}-copy"
-    allow_restore(secured, orders, copy, without)
+    allow_restore(secured, orders, copy, without=without)
     request = {"maps": {orders: copy}, "target": f"kafka://{secured.secured}", "kafka": client}
     reason = f"this user lacks the right {message.format(topic=copy)}"
     assert reason in plain.restore(orders, **request, dry_run=True)["refused"]
@@ -94,7 +116,7 @@ def test_who_may_not_write_into_a_topic_writes_no_record(
 ) -> None:
     plain.backup(orders)
     client, copy = secured.add_user(orders, PASSWORD), f"{orders}-copy"
-    allow_restore(secured, orders, copy, (ResourceType.TOPIC, right))
+    allow_restore(secured, orders, copy, without=(ResourceType.TOPIC, right))
     request = {"maps": {orders: copy}, "target": f"kafka://{secured.secured}", "kafka": client}
     with pytest.raises(Denied, match=f"lacks the right {right.capitalize()} on topic {copy}"):
         plain.restore(orders, **request)
@@ -110,7 +132,7 @@ def test_a_group_that_may_not_be_deleted_is_a_warning(
 ) -> None:
     plain.backup(orders)
     client, copy = secured.add_user(orders, PASSWORD), f"{orders}-copy"
-    allow_restore(secured, orders, copy, (ResourceType.GROUP, "DELETE"))
+    allow_restore(secured, orders, copy, without=(ResourceType.GROUP, "DELETE"))
     request = {"maps": {orders: copy}, "target": f"kafka://{secured.secured}", "kafka": client}
     assert plain.restore(orders, **request)["entries"] == 100
     assert "Delete on groups lakebackup-restore-*" in plain.warnings.getvalue()
@@ -163,3 +185,191 @@ def test_a_certificate_is_enough_to_be_known(plain: Lab, secured: SecuredBroker,
     for operation in BACKUP:
         secured.allow(f"CN={CERTIFIED}", AclOperation[operation], orders)
     assert plain.backup(orders, kafka=client)["entries"] == 100
+
+
+@pytest.mark.parametrize("own", [OWN, OWN_OF_LOG])
+def test_each_documented_right_is_missed(secured: SecuredBroker, orders: str, own: str) -> None:
+    """One after another is taken away, on a topic that is there."""
+    rights, alters = (RESTORE, True) if own == OWN else (OF_LOG, False)
+    client = secured.add_user(orders, PASSWORD)
+    allow_restore(secured, orders, orders, rights=rights, own=own)
+    options = Rights(client, own, alters=alters)
+    assert options.missing([orders], []) == []
+    implied = IMPLIED | ({"DESCRIBE_CONFIGS"} if alters else set())
+    for kind, operations in rights.items():
+        for operation in operations:
+            name = orders if kind == ResourceType.TOPIC else own
+            secured.revoke(orders, AclOperation[operation], name, kind)
+            missing = options.missing([orders], [])
+            assert len(missing) == (operation not in implied and operation != "CREATE"), operation
+            allow_restore(secured, orders, orders, rights=rights, own=own)
+
+
+def test_a_dry_run_registers_no_transactional_id(plain: Lab, secured: SecuredBroker, orders: str) -> None:
+    plain.backup(orders)
+    client, copy = secured.add_user(orders, PASSWORD), f"{orders}-copy"
+    allow_restore(secured, orders, copy)
+    request = {"maps": {orders: copy}, "target": f"kafka://{secured.secured}", "kafka": client}
+    assert "refused" not in plain.restore(orders, **request, dry_run=True)
+    plain.restore(orders, **request)
+    registered = b"".join(
+        record.key or b""
+        for records in truth.contents(secured.bootstrap, "__transaction_state").values()
+        for record in records
+    )
+    assert f"{OWN}".encode() in registered
+    assert f"{OWN}rights".encode() not in registered
+
+
+@pytest.fixture
+def secured_social(secured: SecuredBroker, empty_catalog: Path, tmp_path: Path, orders: str) -> Social:
+    """An engine's queues on the secured broker, with a full."""
+    queues = f"{orders}-delta", f"{orders}-journal"
+    for name in queues:
+        truth.create_topic(secured.bootstrap, name, 1, retention_ms="-1")
+    social = Social(secured.bootstrap, tmp_path, empty_catalog, *queues)
+    social.send(social.delta)
+    social.full()
+    social.send(social.journal)
+    return social
+
+
+def test_queues_with_the_documented_rights(
+    secured: SecuredBroker, secured_social: Social, orders: str
+) -> None:
+    social, client = secured_social, secured.add_user(orders, PASSWORD)
+    names = (social.delta, social.journal)
+    for name in names:
+        for operation in BACKUP:
+            if (name, operation) != (social.journal, "READ"):
+                secured.allow(orders, AclOperation[operation], name)
+    with pytest.raises(Denied, match=f"topic {social.journal}: this user lacks the right Read"):
+        social.backup(kafka=client)
+    secured.allow(orders, AclOperation.READ, social.journal)
+    assert social.backup(kafka=client)["entries"] == 1
+
+    restorer, copies = f"{orders}-restorer", {name: f"{name}-copy" for name in names}
+    options: dict[str, Any] = {
+        "kafka": secured.add_user(restorer, PASSWORD),
+        "target": f"kafka://{secured.secured}",
+        "maps": copies,
+    }
+    without = (ResourceType.TRANSACTIONAL_ID, "WRITE")
+    allow_restore(secured, restorer, *copies.values(), without=without)
+    reason = f"this user lacks the right Write on transactional ids {OWN}*"
+    assert put_back(social, "into", **options, dry_run=True)["refused_because"] == reason
+    with pytest.raises(Denied, match="Nothing is written") as caught:
+        put_back(social, "into", **options)
+    assert reason in caught.value.message
+    assert not topics_of(secured) & set(copies.values())
+    assert not (social.folder / "into").exists()
+    allow_restore(secured, restorer, *copies.values())
+    assert put_back(social, "into", **options)["entries"] == 1
+    assert "stays" not in social.warnings.getvalue()
+
+
+class ChangeLog:
+    """A change log of a table, and restores of it into topics."""
+
+    def __init__(self, spark: SparkSession, secured: SecuredBroker, folder: Path, topic: str) -> None:
+        self.spark, self.secured, self.folder, self.topic = spark, secured, folder, topic
+        changes = MadeChanges(folder, CatalogWriter(spark, str(folder)), domain="ms")
+        changes.flush([put(1, b"a", 10, b"1"), put(1, b"b", 11, b"2")], 20, names=[named(1, "orders", 5)])
+
+    def restore(self, client: dict[str, str], warnings: io.StringIO, **changes: Any) -> dict[str, Any]:
+        target = f"kafka://{self.secured.secured}?prefix={self.topic.removesuffix('shop.orders')}"
+        request = LogRestoreRequest(str(self.folder), "shop", target=target, kafka=client, **changes)
+        return restore_log.run(request, spark=self.spark, reporter=quiet(warnings))
+
+
+@pytest.fixture
+def change_log(
+    spark: SparkSession, secured: SecuredBroker, empty_catalog: Path, tmp_path: Path, orders: str
+) -> ChangeLog:
+    shutil.copytree(empty_catalog, tmp_path / "log" / "catalog")
+    return ChangeLog(spark, secured, tmp_path / "log", f"{orders}.shop.orders")
+
+
+@pytest.mark.parametrize(
+    ("without", "message"),
+    [
+        ((ResourceType.TOPIC, "CREATE"), "Create on topic {topic}"),
+        ((ResourceType.TOPIC, "DESCRIBE_CONFIGS"), "DescribeConfigs on topic {topic}"),
+        ((ResourceType.GROUP, "READ"), f"Read on groups {OWN_OF_LOG}*"),
+        ((ResourceType.TRANSACTIONAL_ID, "WRITE"), f"Write on transactional ids {OWN_OF_LOG}*"),
+    ],
+)
+def test_a_right_that_a_log_lacks_is_named_first(
+    change_log: ChangeLog, secured: SecuredBroker, orders: str, without: Right, message: str
+) -> None:
+    client, warnings_text = secured.add_user(orders, PASSWORD), io.StringIO()
+    allow_restore(secured, orders, change_log.topic, without=without, rights=OF_LOG, own=OWN_OF_LOG)
+    reason = f"this user lacks the right {message.format(topic=change_log.topic)}"
+    assert change_log.restore(client, warnings_text, dry_run=True)["refused_because"] == reason
+    with pytest.raises(Denied, match="Nothing is written") as caught:
+        change_log.restore(client, warnings_text)
+    assert reason in caught.value.message
+    assert change_log.topic not in topics_of(secured)
+
+
+@pytest.mark.parametrize("without", [None, (ResourceType.GROUP, "DELETE")])
+def test_a_log_with_the_documented_rights(
+    change_log: ChangeLog, secured: SecuredBroker, orders: str, without: Right | None
+) -> None:
+    client, warnings_text = secured.add_user(orders, PASSWORD), io.StringIO()
+    allow_restore(secured, orders, change_log.topic, without=without, rights=OF_LOG, own=OWN_OF_LOG)
+    assert change_log.restore(client, warnings_text)["entries"] == 2
+    contents = truth.contents(secured.bootstrap, change_log.topic)
+    assert [record.value for records in contents.values() for record in records] == [b"1", b"2"]
+    assert (f"Delete on groups {OWN_OF_LOG}*" in warnings_text.getvalue()) == bool(without)
+    assert change_log.restore(client, warnings_text)["done_before"]
+
+
+def test_groups_with_the_documented_rights(plain: Lab, secured: SecuredBroker, orders: str) -> None:
+    group, copy = f"{orders}-group", f"{orders}-copy"
+    consumers.commit(secured.bootstrap, group, {(orders, 0): 7})
+    plain.backup(orders, groups="all")
+    plain.restore(orders, maps={orders: copy})
+    options: dict[str, Any] = {
+        "kafka": secured.add_user(orders, PASSWORD),
+        "target": f"kafka://{secured.secured}",
+    }
+    for operation in ("DESCRIBE", "DESCRIBE_CONFIGS", "READ"):
+        secured.allow(orders, AclOperation[operation], copy)
+    reason = f"this user lacks the right Read on group {group}"
+    assert plain.restore_groups(group, **options, dry_run=True)["refused_because"] == reason
+    with pytest.raises(Denied, match=reason):
+        plain.restore_groups(group, **options)
+    assert not consumers.committed(secured.bootstrap, group).get((copy, 0))
+    secured.allow(orders, AclOperation.READ, group, ResourceType.GROUP)
+    secured.revoke(orders, AclOperation.READ, copy, ResourceType.TOPIC)
+    with pytest.raises(Denied, match=f"lacks the right Read on topic {copy}"):
+        plain.restore_groups(group, **options)
+    secured.allow(orders, AclOperation.READ, copy)
+    assert plain.restore_groups(group, **options)["outcomes"] == {"moved": 1}
+
+
+def test_a_restore_with_groups_asks_for_their_rights_first(
+    plain: Lab, secured: SecuredBroker, orders: str
+) -> None:
+    group, copy = f"{orders}-group", f"{orders}-copy"
+    consumers.commit(secured.bootstrap, group, {(orders, 0): 7})
+    plain.backup(orders, groups="all")
+    allow_restore(secured, orders, copy)
+    client = secured.add_user(orders, PASSWORD)
+    request = {"maps": {orders: copy}, "target": f"kafka://{secured.secured}", "kafka": client}
+    with pytest.raises(Denied, match=f"lacks the right Read on group {group}"):
+        plain.restore(orders, **request, groups=(f"{orders}-.*",))
+    assert copy not in topics_of(secured)
+
+
+def test_a_log_task_is_not_started_on_what_it_may_not_read(
+    plain: Lab, secured: SecuredBroker, orders: str
+) -> None:
+    plain.make_catalog()
+    client = secured.add_user(orders, PASSWORD)
+    secured.allow(orders, AclOperation.DESCRIBE, orders)
+    settings = TaskSettings(feed="br", bootstrap=secured.secured, topics=(orders,))
+    with pytest.raises(Denied, match=f"topic {orders}: this user lacks the right Read and DescribeConfigs"):
+        start(Place(str(plain.folder), None, client), "shop", settings)
+    assert plain.sql("SELECT * FROM log_tasks") == []

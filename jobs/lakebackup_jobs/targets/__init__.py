@@ -165,6 +165,10 @@ class Target:
         there."""
         raise NotImplementedError
 
+    def missing_rights(self, plan: LogRestorePlan) -> Sequence[str]:
+        """The rights that a restore of a log lacks here, each with its resource."""
+        return []
+
     def into(self, plan: RestorePlan) -> dict[str, Any]:
         """Which things the records go into, where they have an identity beside their name.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -20,9 +21,9 @@ from lakebackup.plan.logs.flush import physical_ms
 from lakebackup.rules import layout
 from lakebackup.rules.patterns import check_topic_name
 from lakebackup.storage import open_storage, working
-from lakebackup_jobs.kafka.admin.cluster import Cluster
+from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.committed import Progress
-from lakebackup_jobs.kafka.client.produce import RestoreProducer
+from lakebackup_jobs.kafka.client.produce import RestoreProducer, outlasting
 from lakebackup_jobs.kafka.format.records import (
     HEADER_COUNT,
     HEADERS,
@@ -36,12 +37,14 @@ from lakebackup_jobs.kafka.format.records import (
     Columns,
 )
 from lakebackup_jobs.kafka.format.schemas import FORMAT_V2
+from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 from lakebackup_jobs.targets import Held, Target
 from lakebackup_jobs.targets.replay_task import ANY, PARTITIONER, TRANSACTION_BYTES
+from lakebackup_jobs.targets.topics import Topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
 _SETTINGS = {"cleanup.policy": "compact", "max.message.bytes": str(2**30)}
 _COPIES = 3
 _SHOWN = 10
+#: Begins the names of the groups and transactional ids of such restores.
+OWN_NAMES = "lakebackup-log-"
 _HEADER = b"\x02\x12commit_ts\x02"  # one header of that name, its value not null: Avro, as data files have it
 _ROWS = 50_000
 
@@ -72,7 +77,8 @@ class ChangeTopics(Target):
             )
         self._request, self._partitions = request, int(partitions)
         self._client = {**request.kafka, "bootstrap.servers": servers}
-        self._cluster = Cluster(self._client)
+        self._cluster = Topics(self._client)
+        self._notes: list[str] = []
         self._storage = open_storage(request.destination)
         known = f"{self._cluster.cluster_id()}\n{self._prefix}"
         name = f"topics-{hashlib.sha256(known.encode()).hexdigest()[:32]}"
@@ -97,7 +103,7 @@ class ChangeTopics(Target):
         after = content.after
         asked = json.dumps([self._known, after.text()])
         name = hashlib.sha256(asked.encode()).hexdigest()[:32]
-        folder, group = layout.restore_folder(f"log-{name}"), f"lakebackup-log-{name}"
+        folder, group = layout.restore_folder(f"log-{name}"), f"{OWN_NAMES}{name}"
         topics = self._topics(content.plan)
         ours = json.loads(after.text())
         kept = self._kept()
@@ -124,7 +130,7 @@ class ChangeTopics(Target):
             doing = {**doing, "entries": entries, "files": len(files)}
             self._keep(doing=doing)
         # Until it is recorded as done, whoever resumes it clears what was staged.
-        self._clear(folder, group, doing["files"])
+        self._notes += self._clear(folder, group, doing["files"])
         before = kept.get("topics", {}) if content.before else {}
         # A restore that an older version began did not note them.
         ids = doing.get("topics") or self._ids(topics)
@@ -141,6 +147,7 @@ class ChangeTopics(Target):
             prefix=self._prefix,
             mark=(topic, 0),
             domain=content.plan.domain,
+            counters=TaskCounters(content.splits.uri, content.splits.folder),
         )
         return sum(row.entries for row in run_all(job, range(len(files)), content.cluster))
 
@@ -214,9 +221,21 @@ class ChangeTopics(Target):
 
     def _make(self, topics: Sequence[str]) -> None:
         there = set(self._cluster.topic_names())
-        for topic in topics:
-            if topic not in there:
-                self._cluster.create_topic(topic, self._partitions, self._copies, _SETTINGS)
+        created = [topic for topic in topics if topic not in there]
+        for topic in created:
+            self._cluster.create_topic(topic, self._partitions, self._copies, _SETTINGS)
+        rights.require(self._rights.of_topics(created), outcome="No record is written")
+
+    def missing_rights(self, plan: LogRestorePlan) -> Sequence[str]:
+        topics, existing = set(self._topics(plan)), set(self._cluster.topic_names())
+        return self._rights.missing(topics & existing, topics - existing)
+
+    def forget(self) -> Sequence[str]:
+        return self._notes
+
+    @cached_property
+    def _rights(self) -> rights.Rights:
+        return rights.Rights(self._client, OWN_NAMES, alters=False)
 
     @property
     def _copies(self) -> int:
@@ -243,12 +262,14 @@ class ChangeTopics(Target):
         self._storage.put(f"{folder}staged.json", json.dumps(files).encode())
         return files
 
-    def _clear(self, folder: str, group: str, count: int) -> None:
-        """The index first: without it nothing is resumed."""
+    def _clear(self, folder: str, group: str, count: int) -> list[str]:
+        """The index first: without it nothing is resumed. Returns notes on groups that stay. Where the topics
+        are gone, these hold nothing: brokers drop what was committed for a topic that is deleted."""
         working.retire(self._storage, f"{folder}staged.json")
         working.empty(self._storage, f"{folder}changes/")
-        for number in range(count):
-            self._cluster.delete_group(group_of(group, number))
+        return self._cluster.forget_groups(
+            [group_of(group, number) for number in range(count)], prefix=OWN_NAMES
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,8 +307,13 @@ class ProduceJob(Task):
     prefix: str
     mark: tuple[str, int]
     domain: str
+    counters: TaskCounters
 
     def run(self, number: int) -> dict[str, object]:
+        return outlasting(partial(self._resume, number))
+
+    def _resume(self, number: int, commits: Callable[[], None]) -> dict[str, object]:
+        """Produce from where the file's group is; `commits` is called after each commit."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -295,7 +321,8 @@ class ProduceJob(Task):
         data = open_storage(self.uri).get(self.files[number])
         position = pending = 0
         client = {**self.client, "partitioner": PARTITIONER}
-        with RestoreProducer(client, name, name, zero_as_one=True) as producer:
+        waiting = partial(self.counters(f"produce-{number}"), 0, 0)
+        with RestoreProducer(client, name, name, zero_as_one=True, wait=waiting) as producer:
             done = producer.committed(*self.mark)
             for batch in pq.ParquetFile(pa.BufferReader(data)).iter_batches(_ROWS):
                 position += len(batch)
@@ -308,6 +335,7 @@ class ProduceJob(Task):
                 pending += batch.nbytes
                 if pending >= TRANSACTION_BYTES:
                     producer.commit({self.mark: Progress(position, "")})
+                    commits()
                     pending = 0
             if pending:
                 producer.commit({self.mark: Progress(position, "")})

@@ -12,11 +12,12 @@ import numpy as np
 from lakebackup.errors import LakebackupError, Refused, UsageProblem
 from lakebackup.rows.base import UNKNOWN
 from lakebackup.rows.topics import IN_PART, Translation
+from lakebackup.rules.patterns import GROUP, compile_pattern
 from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.storage import open_storage
 from lakebackup.store.translations import object_path, put_rows
-from lakebackup_jobs.kafka.admin.cluster import Denied
-from lakebackup_jobs.kafka.admin.rights import RestoreRights
+from lakebackup_jobs.kafka.admin import rights
+from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
 from lakebackup_jobs.targets import Target, open_target
 from lakebackup_jobs.targets.registries import Registries
 from lakebackup_jobs.targets.settings_before import SettingsBefore
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
     from lakebackup_jobs.targets.records import Records
-
-
-_GRANT = "Grant these rights (kafka-acls.sh), or name another user."
 
 
 def target_of(request: RestoreRequest, reader: CatalogReader) -> Target:
@@ -78,7 +76,7 @@ class KafkaTarget(Target):
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
         there = set(self._cluster.topic_names())
         if missing := self._missing_rights(plan, there):
-            return {"refused_because": _lacks(missing), "refused_hint": _GRANT}
+            return {"refused_because": rights.lacks(missing), "refused_hint": rights.GRANT}
         return {
             "target_topics": [
                 {
@@ -108,8 +106,7 @@ class KafkaTarget(Target):
     def prepare(self, plan: RestorePlan, restore_id: str, *, resumed: bool) -> None:
         self._restore_id = restore_id
         there = set(self._cluster.topic_names())
-        if missing := self._missing_rights(plan, there):
-            raise Denied(f"Nothing is written: {_lacks(missing)}.", hint=_GRANT)
+        rights.require(self._missing_rights(plan, there))
         if not resumed:
             misfits = [why for t in plan.topics if (why := self._misfit(plan, t, there))]
             if misfits:
@@ -140,8 +137,7 @@ class KafkaTarget(Target):
                 else:
                     self._notes += self._cluster.make(self._new(t))
                     created.append(t.target)
-            if missing := self._rights.of_topics(created):
-                raise Denied(f"No record is written: {_lacks(missing)}.", hint=_GRANT)
+            rights.require(self._rights.of_topics(created), outcome="No record is written")
         except LakebackupError:
             if not resumed:
                 self._undo(created, existing)
@@ -149,11 +145,25 @@ class KafkaTarget(Target):
 
     def _missing_rights(self, plan: RestorePlan, there: Collection[str]) -> Sequence[str]:
         targets = {t.target for t in plan.topics if not self._cluster.misfit(t.target)}
-        return self._rights.missing(targets & set(there), targets - set(there))
+        return [
+            *self._rights.missing(targets & set(there), targets - set(there)),
+            *self._rights.of_groups(self._groups_to_set(plan), ()),
+        ]
+
+    def _groups_to_set(self, plan: RestorePlan) -> set[str]:
+        """The consumer groups of the request that had committed in the topics, as far as their newest backup
+        knows."""
+        expressions = [compile_pattern(text, kind=GROUP) for text in self._request.groups]
+        scopes = {t.scope for t in plan.topics}
+        rows = self._reader.rows("groups_of_points", source=plan.source) if expressions else ()
+        names = {
+            str(row["group_id"]) for row in rows if row["scope"] in scopes and row["position"] is not None
+        }
+        return {name for name in names if any(e.fullmatch(name) for e in expressions)}
 
     @cached_property
-    def _rights(self) -> RestoreRights:
-        return RestoreRights(self._client)
+    def _rights(self) -> rights.Rights:
+        return rights.Rights(self._client)
 
     def _undo(self, created: Sequence[str], existing: Mapping[str, TopicState]) -> None:
         """Delete the topics that were made, and put the settings of the others back, before anything was
@@ -278,6 +288,7 @@ class KafkaTarget(Target):
             rows = np.array([[span.start_position, span.end_position, span.end_position, end]])
             put_rows(storage, object_path(here, rows), here, rows)
 
+    @outlasting_restarts
     def finish(self, plan: RestorePlan) -> Sequence[str]:
         existing = {state.scope: state for state in self._cluster.describe({t.target for t in plan.topics})}
         notes = [note for t in plan.topics for note in self._settle(plan, t)]
@@ -310,7 +321,3 @@ class KafkaTarget(Target):
         if own_before is None or request.settings == "suspended":
             return notes
         return [*notes, *self._cluster.changed(topic.target, own_before, notes)]
-
-
-def _lacks(rights: Sequence[str]) -> str:
-    return f"this user lacks the right{'s' if len(rights) > 1 else ''} {', '.join(rights)}"

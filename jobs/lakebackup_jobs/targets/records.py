@@ -19,7 +19,7 @@ from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -128,10 +128,10 @@ class PartitionJob(ReadJob, Task):
         for first, files in self.splits.partition_files(number):
             yield partial(self._row, first, files)
 
-    def _row(self, first: StoredFile, files: Iterator[StoredFile]) -> dict[str, object]:
+    def _row(self, first: StoredFile, files: Iterable[StoredFile]) -> dict[str, object]:
         return asdict(self.restore(first, files))
 
-    def restore(self, first: StoredFile, files: Iterator[StoredFile]) -> RegionOutcome:
+    def restore(self, first: StoredFile, files: Iterable[StoredFile]) -> RegionOutcome:
         """Restore the partition of the `first` of its `files`."""
         raise NotImplementedError
 
@@ -166,7 +166,7 @@ class _RewriteJob(PartitionJob):
 
     folder: str
 
-    def restore(self, first: StoredFile, files: Iterator[StoredFile]) -> RegionOutcome:
+    def restore(self, first: StoredFile, files: Iterable[StoredFile]) -> RegionOutcome:
         tell = self.splits.task_progress().counter(f"{first.scope}-{first.region}")
         entries = size = position = seq = 0
         for file in files:

@@ -59,8 +59,16 @@ class ReplayJob(PartitionJob):
     by_key: bool
     left_alone: Mapping[str, frozenset[int]]
 
-    def restore(self, first: StoredFile, files: Iterator[StoredFile]) -> RegionOutcome:
-        from lakebackup_jobs.kafka.client.produce import RestoreProducer  # compiled: the driver does without
+    def restore(self, first: StoredFile, files: Iterable[StoredFile]) -> RegionOutcome:
+        from lakebackup_jobs.kafka.client.produce import outlasting  # compiled: the driver does without
+
+        return outlasting(partial(self._resume, first, files))
+
+    def _resume(
+        self, first: StoredFile, files: Iterable[StoredFile], commits: Callable[[], None]
+    ) -> RegionOutcome:
+        """Restore from where the partition is; `commits` is called after each commit."""
+        from lakebackup_jobs.kafka.client.produce import RestoreProducer
 
         topic, partition = self.targets[first.scope], int(first.region)
         count = self.splits.task_progress().counter(f"{first.scope}-{partition}")
@@ -68,7 +76,8 @@ class ReplayJob(PartitionJob):
         name = producer_of(self.group, topic, first.region)
         group, mark = (name, (topic, 0)) if self.by_key else (self.group, (topic, partition))
         client = {**self.client, "partitioner": PARTITIONER} if self.by_key else self.client
-        with RestoreProducer(client, name, group, zero_as_one=self.zero_as_one) as producer:
+        waiting = partial(count, 0, 0)
+        with RestoreProducer(client, name, group, zero_as_one=self.zero_as_one, wait=waiting) as producer:
             of_topic = self.identities.get(first.scope)
             identity = of_topic and replace(of_topic, region=first.region, target_region=first.region)
             ends = None if self.by_key else partial(producer.ends, mark)
@@ -97,6 +106,7 @@ class ReplayJob(PartitionJob):
                     count(file.entries, file.bytes)
                 reached = ledger.close(reached, position, sum(file.bytes for file in some))
                 producer.commit({mark: Progress(position, reached.note)})
+                commits()
                 if starting:
                     storage.put(base_path, b"%d" % base)
                     starting = False

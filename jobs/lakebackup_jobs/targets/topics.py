@@ -198,9 +198,9 @@ class Topics(Cluster):
         except Denied:
             return None
 
-    def forget_groups(self, names: Sequence[str]) -> list[str]:
-        """Delete the consumer groups of a restore that is complete; returns what a person must know where
-        that fails."""
+    def forget_groups(self, names: Sequence[str], prefix: str = OWN_GROUPS) -> list[str]:
+        """Delete the consumer groups of a restore that is complete, whose names begin with `prefix`; returns
+        what a person must know where that fails."""
         for name in names:
             try:
                 self.delete_group(name)
@@ -208,7 +208,7 @@ class Topics(Cluster):
                 note = (
                     f"the restore is complete, but its consumer group {name} stays: {error.message} It has "
                     "no members, and brokers drop it after offsets.retention.minutes. To delete it takes "
-                    f"the right Delete on groups {OWN_GROUPS}*"
+                    f"the right Delete on groups {prefix}*"
                 )
                 return [note]
         return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
     from lakebackup_jobs.topics.request import BackupRequest
 
 _LOOK_S = 0.2
-#: After such a pause a look has a new client. Brokers and load balancers close connections that were idle (by
-#: default for 10 minutes, or for 4), and librdkafka's descriptions of groups do not recover from that.
-IDLE_S = 60.0
 _NAME = "lakebackup_topics"
 
 
@@ -101,15 +97,12 @@ class TopicsPlanner(Planner[Prepared]):
     def __init__(self, request: BackupRequest, source: str) -> None:
         self._request, self._source = request, source
         self._cluster: Groups | None = None
-        self._used_at_s = 0.0
         # Whether the source's records were compared with those of the newest backup: once, then epochs do.
         self._compared = False
 
     def plan(self) -> Prepared | None:
-        present_s = time.monotonic()
-        if self._cluster is None or present_s - self._used_at_s > IDLE_S:
+        if self._cluster is None:
             self._cluster = Groups(self._request.kafka)
-        self._used_at_s = present_s
         prepared = prepare(
             self._request, self._source, self._cluster, self._work().reader(), contents=not self._compared
         )

@@ -62,15 +62,23 @@ def run(request: GroupsRequest, *, reporter: Reporter) -> dict[str, Any]:
 def move(request: GroupsRequest, reporter: Reporter) -> tuple[dict[str, Any], GroupPlan]:
     """As `run`; groups left alone are no error."""
     from lakebackup_jobs.kafka.admin.groups import Groups
+    from lakebackup_jobs.kafka.admin.rights import Rights, lacks, require
 
     if not request.target.startswith("kafka://"):
         raise UsageProblem("Groups are put into a Kafka cluster.", hint="Give --to kafka://HOST:PORT.")
     reader = current_catalog(request.destination, request.catalog)
     servers = request.target.removeprefix("kafka://")
-    target = Groups({**request.kafka, "bootstrap.servers": servers})
+    client = {**request.kafka, "bootstrap.servers": servers}
+    target = Groups(client)
     source = only_source(reader, request.source)
     _warn_of_unsaved(request, reader, source, reporter)
     plan = _plan(request, reader, source, target)
+    missing = Rights(client).of_groups(
+        {move.target_group for move, _ in plan.put}, {landing.scope for _, landing in plan.put}
+    )
+    if missing and request.dry_run:
+        return _result(request, plan) | {"refused_because": lacks(missing)}, plan
+    require(missing, outcome="No offset is committed")
     if not request.dry_run and plan.put:
         plan = _put(plan, target)
         _audit(request, plan, reporter)

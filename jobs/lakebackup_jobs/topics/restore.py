@@ -162,7 +162,8 @@ def _carry_out(
     reporter.start(made.entries, made.bytes, "restore")
     from lakebackup_jobs.targets.records import Records
 
-    with splits.task_progress().watched(reporter.update), _failure_on_record(log, target, reporter):
+    watched = splits.task_progress().watched(reporter.update, reporter.warning)
+    with watched, _failure_on_record(log, target, reporter):
         outcomes = target.write(Records(work.cluster, splits, made, restore_id, roots))
     reporter.update(made.entries, made.bytes)
     reporter.wait("publishing")

@@ -60,7 +60,7 @@ class CompareRecords(ReadJob, Task):
         for first, files in self.splits.partition_files(number):
             yield partial(self._compare, first, files)
 
-    def _compare(self, first: StoredFile, files: Iterator[StoredFile]) -> Mapping[str, Any]:
+    def _compare(self, first: StoredFile, files: Iterable[StoredFile]) -> Mapping[str, Any]:
         topic = self.targets[first.scope]
         backed_up = _digest(self._wanted(files))
         try:
@@ -79,7 +79,7 @@ class CompareRecords(ReadJob, Task):
             wrong = f"its {restored[0]} records are not those that were backed up"
         return {"different": f"{topic}-{first.region}: {wrong}"}
 
-    def _wanted(self, files: Iterator[StoredFile]) -> Iterator[Columns]:
+    def _wanted(self, files: Iterable[StoredFile]) -> Iterator[Columns]:
         from lakebackup_jobs.kafka.format.records import within
 
         for file in files:

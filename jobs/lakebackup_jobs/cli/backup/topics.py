@@ -120,11 +120,12 @@ def topics(
         groups=found.groups,
     )
     if follow:
-        call.report.result(_follow(call, request, every))
+        result = _follow(call, request, every)
+        call.report.result(result)
     else:
         result = call.run(run, request)
-        if not call.dry_run:
-            _approve_topics(call, result["source"])
+    if not call.dry_run:
+        _approve_topics(call, result["source"])
 
 
 def _approve_topics(call: Call, source: str) -> None:

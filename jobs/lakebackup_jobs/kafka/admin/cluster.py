@@ -33,7 +33,7 @@ from lakebackup.errors import EnvironmentProblem, NotFound, Refused, UsageProble
 from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup.rules.kafka_properties import require_usable
 from lakebackup_jobs.kafka.admin.committed import Ends
-from lakebackup_jobs.kafka.admin.problems import fatal_event, problem
+from lakebackup_jobs.kafka.admin.problems import Unanswered, fatal_event, problem
 from lakebackup_jobs.kafka.admin.tls import tls_problem
 from lakebackup_jobs.kafka.format.offsets_log import isolation_of
 
@@ -55,6 +55,11 @@ SETTLE_S = 1.0
 ALL_DOWN_S = 8.0
 #: A quota of topics created or changed recovers within seconds, or is too small for the request.
 QUOTA_S = 30.0
+#: So long brokers that restart may give no answer.
+RESTART_S = 60.0
+#: After such a pause a question has a new client. Brokers and load balancers close connections that were idle
+#: (by default for 10 minutes, or for 4), and librdkafka's questions to coordinators do not recover from that.
+IDLE_S = 60.0
 MIN_IN_SYNC = "min.insync.replicas"
 #: Offsets of a partition that the broker knows.
 LOW = (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
@@ -130,6 +135,15 @@ patiently = retry(
 )
 
 
+#: For what is asked in the middle of the work: brokers that restart are waited for.
+outlasting_restarts = retry(
+    retry=retry_if_exception_type(Unanswered),
+    wait=wait_fixed(1),
+    stop=stop_after_delay(RESTART_S),
+    reraise=True,
+)
+
+
 class QuotaExceeded(Refused):
     """Topics are created or changed faster than the cluster's quota allows."""
 
@@ -157,17 +171,30 @@ class Cluster:
         require_usable(config)
         self._servers, self._config = config.get("bootstrap.servers", ""), config
         self._events: list[KafkaError] = []
-        self._connected = False
         self._id = ""
+        self._connected, self._used_at_s = False, time.monotonic()
+        self._client = self._new_client()
+
+    @property
+    def _admin(self) -> AdminClient:
+        """A client that was not idle for IDLE_S."""
+        if time.monotonic() - self._used_at_s > IDLE_S:
+            self._connected = False
+            self._events.clear()
+            self._client = self._new_client()
+        self._used_at_s = time.monotonic()
+        return self._client
+
+    def _new_client(self) -> AdminClient:
         quiet: dict[str, Any] = {
             "log_level": 0,
             "socket.connection.setup.timeout.ms": "10000",
             "socket.timeout.ms": str(int(ADMIN_TIMEOUT_S * 1000)),  # of each request
-            **config,
+            **self._config,
             "error_cb": self._events.append,
         }
         try:
-            self._admin = AdminClient(quiet)
+            return AdminClient(quiet)
         except KafkaException as error:
             raise UsageProblem(
                 f"The Kafka client refuses its configuration: {error.args[0].str()}",
@@ -212,6 +239,12 @@ class Cluster:
                 found[name] = f"this user lacks the right {' and '.join(lacking)}"
         return found
 
+    def require_readable(self, names: Collection[str]) -> None:
+        """Raise Denied, which names the rights, where this user may not back up one of `names`."""
+        if reasons := self.denied(names):
+            topics = "; ".join(f"topic {name}: {why}" for name, why in sorted(reasons.items()))
+            raise Denied(f"Nothing is written: {topics}.", hint=_RIGHTS_HINT)
+
     def describe(self, names: Collection[str]) -> list[TopicState]:
         """Id, partitions, replication, settings of `names`, sorted; NotFound names the missing."""
         if not names:
@@ -239,6 +272,7 @@ class Cluster:
             for name, topic in sorted(described.items())
         ]
 
+    @outlasting_restarts
     def require_same(self, epochs: Mapping[str, str]) -> None:
         """Raise EnvironmentProblem when a topic (name -> id) that was read is another one by now; one that is
         gone was there until then.
@@ -479,12 +513,14 @@ class Cluster:
                 raise problem(event.code(), event.str(), f"Kafka at {self._servers}, could not {doing}")
         down = [event for event in self._events if event.code() == KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
         if down and waited > ALL_DOWN_S:
-            raise EnvironmentProblem(
+            if wrong := tls_problem(self._config):
+                raise EnvironmentProblem(f"Kafka could not {doing}: {wrong}.", hint=_TLS)
+            raise Unanswered(
                 f"No broker answers at {self._servers}: could not {doing} ({self._events[0].str()})",
                 hint=_CHECK,
             )
         if waited > ADMIN_TIMEOUT_S * 2:
-            raise EnvironmentProblem(f"Kafka at {self._servers} did not answer: could not {doing}.")
+            raise Unanswered(f"Kafka at {self._servers} did not answer: could not {doing}.")
 
     def _unreachable(self, doing: str, error: KafkaException) -> EnvironmentProblem | NotFound | Refused:
         reason: KafkaError = error.args[0]
@@ -508,6 +544,7 @@ class Cluster:
         what = f"Kafka at {self._servers} could not {doing}: {reason.str()}"
         if reason.code() in _NO_ANSWER:
             what = f"No broker answers at {self._servers}: could not {doing} ({reason.str()})"
+            return Unanswered(what, hint=_CHECK)
         return EnvironmentProblem(what, hint=_CHECK)
 
 

@@ -25,7 +25,14 @@ from tenacity import (
 )
 
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.kafka.admin.problems import PASSING, UNKNOWN_TOPIC, partition_missing, problem
+from lakebackup_jobs.kafka.admin.problems import (
+    COORDINATOR,
+    PASSING,
+    UNKNOWN_TOPIC,
+    Unanswered,
+    partition_missing,
+    problem,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,8 +40,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Place = tuple[str, int]
 
-# The coordinator is loading, not available, or has moved: retry.
-_COORDINATOR = frozenset({14, 15, 16})
 # The client retries silently as long as a transaction is open; markers take milliseconds.
 _MARKER_S = 5.0
 
@@ -166,7 +171,7 @@ class Target:
             code = error.args[0].code()
             if code in UNKNOWN_TOPIC:  # clients say so too while the brokers are restarted
                 return not partition_missing(self._config, topic, partition)
-            return code in PASSING | _COORDINATOR
+            return code in PASSING | COORDINATOR
 
         waiting = Retrying(
             retry=retry_if_exception(passes),
@@ -180,7 +185,7 @@ class Target:
         except KafkaException as error:
             code, text = error.args[0].code(), error.args[0].str()
             if code in UNKNOWN_TOPIC and not partition_missing(self._config, topic, partition):
-                raise EnvironmentProblem(
+                raise Unanswered(
                     f"{where}: no broker answers any more: {text} (code {code}).",
                     hint="Nothing of this run is visible. Run it again when the brokers are back.",
                 ) from None

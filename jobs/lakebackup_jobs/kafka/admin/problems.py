@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 PARTITION_EOF = -191
+#: The coordinator is loading, not available, or has moved.
+COORDINATOR = frozenset({14, 15, 16})
 #: Passing troubles that the client retries by itself; only too long a wait makes them an error.
 PASSING = frozenset({-195, -187, -185, -193, 3, 5, 6, 7, 8, 9, 13, 56, 74, 75, 76, 78, 100, -188})
 #: A topic or partition does not exist.
@@ -28,6 +30,14 @@ CONSEQUENCES = frozenset({-151, -152})
 
 class Purged(EnvironmentProblem):
     """Records to be read are gone from the broker: retention, deletion or compaction overtook the reader."""
+
+
+class Unanswered(EnvironmentProblem):
+    """The brokers did not answer for as long as a client waits; they may be back by now."""
+
+
+class TransactionTooLong(UsageProblem):
+    """The cluster accepts no transactions of that length."""
 
 
 class Fenced(EnvironmentProblem):
@@ -68,6 +78,12 @@ _MEANINGS: tuple[tuple[Collection[int], type[LakebackupError], str, str], ...] =
         "",
         "Raise the topic's max.message.bytes, or the client's limit if it was lowered.",
     ),
+    (
+        {50},
+        TransactionTooLong,
+        "",
+        "Set a lower transaction.timeout.ms in the file of --kafka-config.",
+    ),
     ({2, -199}, Damaged, "the broker's own bytes do not match their checksum: ", ""),
 )
 
@@ -83,7 +99,8 @@ def problem(code: int, text: str, where: str) -> LakebackupError:
     for codes, kind, meaning, hint in _MEANINGS:
         if code in codes:
             return kind(f"{where}: {meaning}{reason}.", hint=hint)
-    return EnvironmentProblem(f"{where}: {reason}.")
+    kind = Unanswered if code in PASSING | COORDINATOR else EnvironmentProblem
+    return kind(f"{where}: {reason}.")
 
 
 def partition_missing(config: Mapping[str, str], topic: str, partition: int) -> bool:
@@ -109,12 +126,16 @@ def partition_missing(config: Mapping[str, str], topic: str, partition: int) -> 
     return bool(waiting(missing))
 
 
-def stalled(seconds: float, last: tuple[int, str] | None, where: str) -> LakebackupError:
-    """The error after `seconds` without a record, an end or a change; `last`: the client's last report."""
+def stalled(
+    seconds: float, last: tuple[int, str] | None, where: str, delays: Collection[str] = ()
+) -> LakebackupError:
+    """The error after `seconds` without a record, an end or a change; `last`: the client's last report;
+    `delays`: what is known to delay it."""
     if last and (last[0] in UNKNOWN_TOPIC or last[0] not in PASSING | {PARTITION_EOF}):
         return problem(*last, where)
     reported = f" The client's last word: {last[1]}." if last else ""
-    return EnvironmentProblem(
+    reported += "".join(f" Meanwhile, {text}." for text in delays)
+    return Unanswered(
         f"{where}: nothing came for {seconds:g} s.{reported}",
         hint="Is the broker up and can this machine reach the address it advertises?",
     )

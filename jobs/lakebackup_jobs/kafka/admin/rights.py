@@ -1,16 +1,18 @@
-"""The rights that a restore into topics needs, asked before anything is written.
+"""The rights that writing into a cluster needs, asked before anything is written; asking leaves nothing.
 
 Brokers report what a user may do with topics and groups that they describe. Of a topic that is not there yet,
-they are asked to create and to change it without doing so. Of a transactional id only its first use tells.
+they are asked to create and to change it without doing so. Of a transactional id they are asked to use it
+with a time limit that they refuse, which they look at after the right.
 """
 
 from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException, Producer, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import (
     AclOperation,
     AlterConfigOpType,
@@ -24,9 +26,11 @@ from lakebackup_jobs.kafka.admin.cluster import DENIALS, Cluster, Denied, patien
 from lakebackup_jobs.kafka.admin.groups import OWN_GROUPS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from concurrent.futures import Future
 
+#: What to do about rights that are missing.
+GRANT = "Grant these rights (kafka-acls.sh), or name another user."
 #: What a restore does with a topic.
 _OF_TOPICS = {
     "Describe": AclOperation.DESCRIBE,
@@ -35,16 +39,30 @@ _OF_TOPICS = {
     "Write": AclOperation.WRITE,
     "Read": AclOperation.READ,
 }
-# A group and a transactional id under the prefix of those of restores, which no restore uses.
-_PROBE = f"{OWN_GROUPS}rights"
+# What a consumer group does with the topics that it reads.
+_OF_READ_TOPICS = ("Describe", "Read")
 _PROBE_S = 30.0
+# Beyond what any cluster accepts (`transaction.max.timeout.ms`, 15 minutes unless configured): its answer is
+# INVALID_TRANSACTION_TIMEOUT, and it registers nothing.
+_REFUSED_TIMEOUT_MS = 2_000_000_000
 # The client writes a denied transaction to standard error, whatever its level of logging.
 _SILENT = logging.Logger("rights")
 _SILENT.disabled = True
 
 
-class RestoreRights(Cluster):
-    """What the user of a client may do for a restore."""
+class Rights(Cluster):
+    """What the user of a client may do for a restore.
+
+    `prefix` begins the names of its consumer groups and transactional ids. `alters`: whether it changes the
+    settings of topics.
+    """
+
+    def __init__(self, config: Mapping[str, str], prefix: str = OWN_GROUPS, *, alters: bool = True) -> None:
+        super().__init__(config)
+        self._prefix = prefix
+        # A group and a transactional id which no restore uses.
+        self._probe = f"{prefix}rights"
+        self._of_topics = [right for right in _OF_TOPICS if alters or right != "AlterConfigs"]
 
     def missing(self, existing: Collection[str], new: Collection[str]) -> list[str]:
         """The rights that a restore into topics lacks, each with its resource: topics that are there and
@@ -53,6 +71,14 @@ class RestoreRights(Cluster):
 
     def of_topics(self, names: Collection[str]) -> list[str]:
         """The rights that are missing on topics that are there."""
+        return self._lacking(names, self._of_topics)
+
+    def of_groups(self, groups: Collection[str], topics: Collection[str]) -> list[str]:
+        """The rights that are missing to commit offsets of `topics` for consumer groups."""
+        lacking = [f"Read on group {group}" for group in sorted(groups) if not self._may_read_group(group)]
+        return [*lacking, *self._lacking(topics, _OF_READ_TOPICS)]
+
+    def _lacking(self, names: Collection[str], rights: Sequence[str]) -> list[str]:
         if not names:
             return []
         answers = self._admin.describe_topics(
@@ -67,8 +93,8 @@ class RestoreRights(Cluster):
                 continue
             lacking += [
                 f"{right} on topic {name}"
-                for right, operation in _OF_TOPICS.items()
-                if operations and operation not in operations  # old brokers report none
+                for right in rights
+                if operations and _OF_TOPICS[right] not in operations  # old brokers report none
             ]
         return lacking
 
@@ -82,15 +108,18 @@ class RestoreRights(Cluster):
                 except Denied:
                     lacking.append(f"Create on topic {name}")
             change = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+            described = ConfigResource(ResourceType.TOPIC, name)
             altered = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[change])
-            probes: dict[str, Mapping[Any, Future[Any]]] = {
-                "AlterConfigs": self._admin.incremental_alter_configs([altered], validate_only=True),
-                "DescribeConfigs": self._admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]),
-                "Describe": self._admin.describe_topics(TopicCollection([name])),
+            probes: dict[str, Callable[[], Mapping[Any, Future[Any]]]] = {
+                "AlterConfigs": partial(self._admin.incremental_alter_configs, [altered], validate_only=True),
+                "DescribeConfigs": partial(self._admin.describe_configs, [described]),
+                "Describe": partial(self._admin.describe_topics, TopicCollection([name])),
             }
-            for right, futures in probes.items():
+            for right, ask in probes.items():
+                if right not in self._of_topics:
+                    continue
                 try:
-                    self._all(futures, f"ask for the right {right} on topic {name}")
+                    self._all(ask(), f"ask for the right {right} on topic {name}")
                 except Denied:
                     lacking.append(f"{right} on topic {name}")
                 except (NotFound, Refused):  # the answer to a user who has the right
@@ -99,26 +128,44 @@ class RestoreRights(Cluster):
 
     def _of_own_names(self) -> list[str]:
         """What is missing on the groups and transactional ids in which a restore keeps its progress."""
-        lacking = [] if self._may_read_group() else [f"Read on groups {OWN_GROUPS}*"]
+        lacking = [] if self._may_read_group(self._probe) else [f"Read on groups {self._prefix}*"]
         if not self._may_begin_transaction():
-            lacking.append(f"Write on transactional ids {OWN_GROUPS}*")
+            lacking.append(f"Write on transactional ids {self._prefix}*")
         return lacking
 
     @patiently
-    def _may_read_group(self) -> bool:
-        answers = self._admin.describe_consumer_groups([_PROBE], include_authorized_operations=True)
+    def _may_read_group(self, group: str) -> bool:
+        answers = self._admin.describe_consumer_groups([group], include_authorized_operations=True)
         try:
-            operations = self._wait(answers[_PROBE], "describe a consumer group").authorized_operations
+            operations = self._wait(answers[group], f"describe consumer group {group}").authorized_operations
         except Denied:
             return False
         return not operations or AclOperation.READ in operations
 
     def _may_begin_transaction(self) -> bool:
-        quiet: dict[str, Any] = {**self._config, "transactional.id": _PROBE, "logger": _SILENT}
+        quiet: dict[str, Any] = {
+            **self._config,
+            "transactional.id": self._probe,
+            "transaction.timeout.ms": _REFUSED_TIMEOUT_MS,
+            "socket.timeout.ms": int(_PROBE_S * 1000),
+            "logger": _SILENT,
+        }
         try:
             Producer(quiet).init_transactions(_PROBE_S)
         except KafkaException as error:
             if error.args[0].code() in DENIALS:
                 return False
-            raise self._unreachable("begin a transaction", error) from None
+            if error.args[0].code() != KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                raise self._unreachable("begin a transaction", error) from None
         return True
+
+
+def lacks(rights: Sequence[str]) -> str:
+    """A sentence, without its end, on rights that are missing."""
+    return f"this user lacks the right{'s' if len(rights) > 1 else ''} {', '.join(rights)}"
+
+
+def require(missing: Sequence[str], *, outcome: str = "Nothing is written") -> None:
+    """Raise Denied, which says the `outcome`, where rights are missing."""
+    if missing:
+        raise Denied(f"{outcome}: {lacks(missing)}.", hint=GRANT)

@@ -152,7 +152,7 @@ class Reader:
                         if position > seen:
                             seen, moved = position, now
                         where = f"{topic}[{partition}] at offset {state[n.NEXT]}"
-                        self._listen(where, now - moved, patience)
+                        self._listen(where, moved, patience)
                         if now - moved > min(ASK_AFTER, patience / 2) and now > asked + ASK_AFTER:
                             asked = now
                             self._ask(topic, partition, where)
@@ -232,13 +232,14 @@ class Reader:
         finally:
             rd.rd_kafka_topic_partition_list_destroy(wanted)
 
-    def _listen(self, where: str, waited: float, patience: float) -> None:
+    def _listen(self, where: str, moved: float, patience: float) -> None:
+        """Raise when what the client reports leaves no hope, or `patience` has passed since it `moved`."""
         for code, text in librdkafka.drain_events(self._handle):
             self._word = (code, text)
             if fatal_event(code):
                 raise problem(code, text, where)
-        if waited > patience:
-            raise stalled(patience, self._word, where)
+        if time.monotonic() - librdkafka.silent_since(self._handle, moved) > patience:
+            raise stalled(patience, self._word, where, librdkafka.delays())
 
     def _ask(self, topic: str, partition: int, where: str) -> None:
         """A topic deleted before reading began gives no error by itself, only silence."""

@@ -175,6 +175,7 @@ def _first(
                     answered.append(TopicPartition(topic, partition))
         if answered:
             client.pause(answered)  # no more of what else its batches hold
+            deadline = time.monotonic() + PATIENCE_S
         if waiting and time.monotonic() > deadline:
             topic, partition = next(iter(waiting))
             raise EnvironmentProblem(

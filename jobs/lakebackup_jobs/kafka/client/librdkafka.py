@@ -8,6 +8,7 @@ the same TLS, SASL, compression, transactions and retries.
 from __future__ import annotations
 
 import ctypes as c
+import time
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +27,13 @@ EVENT_DELIVERY, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
 
 #: Seconds without any progress after which a client gives up.
 PATIENCE = 60.0
+#: So long a client waits without any progress where its brokers throttle it.
+THROTTLED_S = 600.0
+#: So long what delays this process's clients is told after it was last seen.
+_TOLD_S = 10.0
+_THROTTLED = "the brokers throttle this client (a quota of the cluster): it goes on as fast as they allow"
+_UNANSWERED = "no broker answers: the work waits for them to come back"
+_ALL_BROKERS_DOWN = -187
 #: What makes the reading right.
 READING: Mapping[str, str] = {
     "enable.partition.eof": "true",
@@ -53,9 +61,12 @@ READING_TUNING: Mapping[str, str] = {
     "queued.max.messages.kbytes": str(8 << 10),
     "topic.metadata.propagation.max.ms": "5000",
     "check.crcs": "true",
+    # Brokers that throttle leave requests waiting.
+    "socket.timeout.ms": "300000",
 }
 #: What a user's own settings may change. A batch is bounded by bytes, below what topics allow by default,
-#: so that many large records never make one too large; a single larger record still goes alone.
+#: so that many large records never make one too large; a single larger record still goes alone. A transaction
+#: may take as long as clusters allow by default: brokers may throttle it, or restart in its middle.
 WRITING_TUNING: Mapping[str, str] = {
     "linger.ms": "100",
     "reconnect.backoff.ms": "20",
@@ -65,15 +76,22 @@ WRITING_TUNING: Mapping[str, str] = {
     "queue.buffering.max.messages": "0",
     "queue.buffering.max.kbytes": str(64 << 10),
     "message.max.bytes": "1000000000",
-    "transaction.timeout.ms": "120000",
-    "message.timeout.ms": "120000",
+    "transaction.timeout.ms": "900000",
 }
 
 
-def writing_tuning(patience: float) -> dict[str, str]:
+#: WRITING_TUNING where a cluster accepts no transactions of that length (`transaction.max.timeout.ms`).
+SHORT_TRANSACTIONS: Mapping[str, str] = {"transaction.timeout.ms": "60000"}
+
+
+def writing_tuning(patience: float, config: Mapping[str, str]) -> dict[str, str]:
     """WRITING_TUNING for one client. Left alone, librdkafka lets requests of a transaction wait for a dead
-    broker as long as transaction.timeout.ms, whatever timeout the call itself is given."""
-    return {**WRITING_TUNING, "socket.timeout.ms": str(min(int(patience * 1000), 300_000))}
+    broker as long as transaction.timeout.ms, whatever timeout the call itself is given. Brokers that throttle
+    leave requests waiting for longer than `patience`. It accepts none longer than a transaction."""
+    tuned = {**WRITING_TUNING, **config}
+    longest = tuned["transaction.timeout.ms"]
+    limits = [int(patience * 5000), 300_000, *([int(longest)] if longest.isdecimal() else [])]
+    return {"socket.timeout.ms": str(min(limits)), **tuned}
 
 
 class Message(c.Structure):
@@ -110,6 +128,23 @@ class ListElement(c.Structure):
 ARGUMENT_BYTES: Final = 72  # rd_kafka_vu_t: the tag, padded to 8, and a union of 64
 
 _P, _I, _S, _Z = c.c_void_p, c.c_int, c.c_char_p, c.c_size_t
+_ON_THROTTLE = c.CFUNCTYPE(None, _P, _S, c.c_int32, _I, _P)
+# Of a client, until when (monotonic seconds) its brokers hold their answers back; and until when what delays
+# the clients of this process is told.
+_throttled_until: dict[int, float] = {}
+_delays: dict[str, float] = {}
+
+
+def _record_throttle(handle: int, _name: bytes, _node: int, milliseconds: int, _opaque: int) -> None:
+    ends = time.monotonic() + milliseconds / 1000
+    _throttled_until[handle] = max(ends, _throttled_until.get(handle, 0.0))
+    if milliseconds:
+        _delays[_THROTTLED] = ends + _TOLD_S
+
+
+_record_throttle_callback = _ON_THROTTLE(_record_throttle)  # kept: librdkafka has only its address
+
+
 # Compiled code calls others too (native.py).
 _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "version": (_I, ()),
@@ -118,6 +153,7 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "conf_set": (_I, (_P, _S, _S, _S, _Z)),
     "conf_destroy": (None, (_P,)),
     "conf_set_events": (None, (_P, _I)),
+    "conf_set_throttle_cb": (None, (_P, _ON_THROTTLE)),
     "new": (_P, (_I, _P, _S, _Z)),
     "destroy": (None, (_P,)),
     "set_log_queue": (_I, (_P, _P)),
@@ -143,6 +179,7 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "metadata_destroy": (None, (_P,)),
     "message_errstr": (_S, (_P,)),
     "flush": (_I, (_P, _I)),
+    "outq_len": (_I, (_P,)),
     "init_transactions": (_P, (_P, _I)),
     "begin_transaction": (_P, (_P,)),
     "commit_transaction": (_P, (_P, _I)),
@@ -215,6 +252,7 @@ def new_client(kind: int, config: Mapping[str, str], *, hard: Mapping[str, str])
             reason = "" if is_secret(name) else f": {text.value.decode(errors='replace')}"
             raise UsageProblem(f"Kafka client setting {name} was not accepted{reason}.")
     library.rd_kafka_conf_set_events(conf, EVENT_DELIVERY | EVENT_LOG | EVENT_ERROR)
+    library.rd_kafka_conf_set_throttle_cb(conf, _record_throttle_callback)
     handle = library.rd_kafka_new(kind, conf, text, len(text))
     if not handle:
         library.rd_kafka_conf_destroy(conf)
@@ -229,7 +267,21 @@ def new_client(kind: int, config: Mapping[str, str], *, hard: Mapping[str, str])
     main = library.rd_kafka_queue_get_main(handle)
     library.rd_kafka_set_log_queue(handle, main)
     library.rd_kafka_queue_destroy(main)
+    _throttled_until.pop(int(handle), None)  # of an earlier client at that address
     return int(handle)
+
+
+def silent_since(handle: int, moved: float) -> float:
+    """Since when (monotonic seconds) a client that last `moved` then has been silent for no known reason:
+    brokers that throttle it hold their answers back, as it has heard by `drain_events`. A quota below the
+    size of a batch never lets it pass, so that counts for THROTTLED_S at most."""
+    return min(max(moved, _throttled_until.get(handle, 0.0)), moved + THROTTLED_S)
+
+
+def delays() -> list[str]:
+    """What delays the clients of this process, a sentence each."""
+    present_s = time.monotonic()
+    return [text for text, until in _delays.items() if present_s < until]
 
 
 def connect(handle: int, wait_ms: int = 1000) -> None:
@@ -254,6 +306,8 @@ def drain_events(handle: int, wait_ms: int = 0) -> list[tuple[int, str]]:
             if kind == EVENT_ERROR:
                 text = library.rd_kafka_event_error_string(event) or b""
                 errors.append((int(library.rd_kafka_event_error(event)), text.decode(errors="replace")))
+                if errors[-1][0] == _ALL_BROKERS_DOWN:
+                    _delays[_UNANSWERED] = time.monotonic() + _TOLD_S
             while kind == EVENT_DELIVERY and (address := library.rd_kafka_event_message_next(event)):
                 if code := int(Message.from_address(address).err):
                     errors.append((code, library.rd_kafka_err2str(code).decode()))

@@ -13,18 +13,27 @@ from __future__ import annotations
 import ctypes
 import time
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from tenacity import RetryCallState, Retrying, retry_if_exception_type
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError, Refused
 from lakebackup_jobs.kafka.admin.committed import Base, CommitNote, Ends, Place, Progress, Target
-from lakebackup_jobs.kafka.admin.problems import CONSEQUENCES, PASSING, Fenced, problem, stalled
+from lakebackup_jobs.kafka.admin.problems import (
+    CONSEQUENCES,
+    PASSING,
+    Fenced,
+    TransactionTooLong,
+    Unanswered,
+    problem,
+    stalled,
+)
 from lakebackup_jobs.kafka.client import librdkafka
-from lakebackup_jobs.kafka.client.librdkafka import PATIENCE, WRITING, writing_tuning
+from lakebackup_jobs.kafka.client.librdkafka import PATIENCE, SHORT_TRANSACTIONS, WRITING, writing_tuning
 from lakebackup_jobs.kafka.format.records import (
     KEY_LENGTH,
     OFFSET,
@@ -41,9 +50,18 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.kafka.memory import Longs
 
+T = TypeVar("T")
 _QUEUE_FULL = -184
+# So often a wait for brokers looks up.
+_LOOK_MS = 100
+# So much later than its own time limit a call may end.
+_LATE_S = 30.0
+# So long the end of an error's transaction is waited for: the next producer of its id ends it too.
+_ABORT_S = 10.0
 
 
+#: So often in a row a restore whose brokers do not answer resumes behind its last commit: 4 minutes or so.
+ATTEMPTS = 4
 #: Enough of a record to recognize one that this restore wrote.
 SHAPE = [TIMESTAMP, KEY_LENGTH, VALUE_LENGTH]
 
@@ -51,16 +69,17 @@ SHAPE = [TIMESTAMP, KEY_LENGTH, VALUE_LENGTH]
 class Engine:
     """A transactional client, through librdkafka's own functions. Its methods raise LakebackupErrors."""
 
-    def __init__(self, config: Mapping[str, str], transactional_id: str, patience: float) -> None:
+    def __init__(
+        self, config: Mapping[str, str], transactional_id: str, patience: float, wait: Callable[[], object]
+    ) -> None:
+        self._wait = wait
         self._library = librdkafka.load()
         self._patience = patience
         self._topics: dict[str, int] = {}
         self._failed: tuple[int, str] | None = None
         self._where = f"restore {transactional_id}"
         hard = {**WRITING, "transactional.id": transactional_id}
-        self._handle = librdkafka.new_client(
-            librdkafka.PRODUCER, {**writing_tuning(patience), **config}, hard=hard
-        )
+        self._handle = librdkafka.new_client(librdkafka.PRODUCER, writing_tuning(patience, config), hard=hard)
         librdkafka.connect(self._handle)  # else it asks for the coordinator too early, and again after 0.5 s
         try:
             self._check(self._library.rd_kafka_init_transactions(self._handle, int(patience * 1000)))
@@ -93,21 +112,32 @@ class Engine:
             place,
         ):
             code, text = librdkafka.take_error(error)
+            self._wait()
             self._listen(10 if code == _QUEUE_FULL else 0)
             if code != _QUEUE_FULL or self._failed:
                 raise problem(*(self._failed or (code, text)), where)
             if place[0] != before:
                 before, moved = int(place[0]), time.monotonic()
-            elif time.monotonic() - moved > self._patience:
-                raise stalled(self._patience, self._failed, where)
+            self._require_moving(moved, where)
 
     def flush(self) -> None:
-        code = int(self._library.rd_kafka_flush(self._handle, int(self._patience * 1000)))
+        """Return when the brokers have every record, however long that takes, as long as they take some."""
+        previous, moved = -1, time.monotonic()
+        while self._library.rd_kafka_flush(self._handle, _LOOK_MS):
+            self._wait()
+            self._listen()
+            outstanding = int(self._library.rd_kafka_outq_len(self._handle))
+            if self._failed:
+                break
+            if outstanding != previous:
+                previous, moved = outstanding, time.monotonic()
+            self._require_moving(moved, self._where)
         self._listen()
-        if code or self._failed:
-            raise problem(*(self._failed or (code, "records were not taken in time")), self._where)
+        if self._failed:
+            raise problem(*self._failed, self._where)
 
     def commit(self, group: str, progress: Mapping[Place, Progress]) -> None:
+        self.flush()  # what is sent is not committed in a given time
         rd = self._library
         notes = [ctypes.create_string_buffer(entry.note.encode()) for entry in progress.values()]
         wanted = rd.rd_kafka_topic_partition_list_new(max(1, len(progress)))
@@ -128,10 +158,10 @@ class Engine:
         rd.rd_kafka_topic_partition_list_destroy(wanted)
         self._check(self._aside(rd.rd_kafka_commit_transaction))
 
-    def abort(self) -> None:
+    def abort(self, seconds: float | None = None) -> None:
         self._listen()
         self._failed = None
-        self._check(self._aside(self._library.rd_kafka_abort_transaction))
+        self._check(self._aside(self._library.rd_kafka_abort_transaction, seconds=seconds))
 
     def close(self) -> None:
         if self._handle:
@@ -142,27 +172,37 @@ class Engine:
             self._library.rd_kafka_destroy(self._handle)
             self._handle = 0
 
-    def _aside(self, action: Callable[..., int | None], *arguments: int) -> int | None:
+    def _aside(
+        self, action: Callable[..., int | None], *arguments: int, seconds: float | None = None
+    ) -> int | None:
         """Run a call on another thread. Commit and abort wait for reports of failed deliveries to be taken
         here, and to send offsets waits for a dead coordinator whatever its timeout: then it is left alone."""
         ended: Future[int | None] = Future()
-        handle, milliseconds = self._handle, int(self._patience * 1000)
+        patience = self._patience if seconds is None else min(seconds, self._patience)
+        handle, milliseconds = self._handle, int(patience * 1000)
 
         def run() -> None:
             ended.set_result(action(handle, *arguments, milliseconds))
 
         Thread(target=run, name="transaction", daemon=True).start()
-        deadline = time.monotonic() + 2 * self._patience
+        started = time.monotonic()
         while not ended.done():
             self._listen(20)
-            if time.monotonic() > deadline:
+            with suppress(Exception):  # a run that is stopped meanwhile stops behind it
+                self._wait()
+            waited = time.monotonic() - librdkafka.silent_since(self._handle, started)
+            if waited > patience + min(patience, _LATE_S):
                 self._handle = 0  # still in use over there
-                raise stalled(2 * self._patience, self._failed, self._where)
+                raise stalled(patience, self._failed, self._where, librdkafka.delays())
         return ended.result()
+
+    def _require_moving(self, moved: float, where: str) -> None:
+        if time.monotonic() - librdkafka.silent_since(self._handle, moved) > self._patience:
+            raise stalled(self._patience, self._failed, where, librdkafka.delays())
 
     def _listen(self, wait_ms: int = 0) -> None:
         if not self._handle:
-            raise stalled(2 * self._patience, self._failed, self._where)
+            raise stalled(self._patience, self._failed, self._where, librdkafka.delays())
         for code, text in librdkafka.drain_events(self._handle, wait_ms):
             # The first failed delivery names the cause; what follows it are consequences.
             if self._failed is None and code not in PASSING | CONSEQUENCES:
@@ -175,6 +215,27 @@ class Engine:
             raise problem(*(self._failed or (code, text)), self._where)
 
 
+def outlasting(write: Callable[[Callable[[], None]], T]) -> T:
+    """What `write` returns, which resumes behind its last commit. It is called again where brokers did not
+    answer, ATTEMPTS times in a row; it calls its argument after each commit.
+
+    After a restart of its brokers a client may wait for ever to commit, and a new one does not.
+    """
+    failures = 0
+
+    def commits() -> None:
+        nonlocal failures
+        failures = 0
+
+    def stops(_: RetryCallState) -> bool:
+        nonlocal failures
+        failures += 1
+        return failures >= ATTEMPTS
+
+    attempts = Retrying(retry=retry_if_exception_type(Unanswered), stop=stops, reraise=True)
+    return attempts(write, commits)
+
+
 class RestoreProducer:
     """A restore's producer: a context manager; leaving it with an open transaction aborts that.
 
@@ -183,6 +244,7 @@ class RestoreProducer:
     `sent`: the partitions that got records since the last transaction began.
     `patience`: seconds without progress before EnvironmentProblem. `zero_as_one`: librdkafka takes
     timestamp 0 (the start of 1970) for "now"; such records are refused unless the caller agrees to 1 ms.
+    `wait` is called again and again while the brokers are waited for; it may raise.
     """
 
     def __init__(
@@ -193,6 +255,7 @@ class RestoreProducer:
         *,
         patience: float = PATIENCE,
         zero_as_one: bool = False,
+        wait: Callable[[], object] = lambda: None,
     ) -> None:
         self._config, self._group, self._patience = config, group, patience
         self._zero_as_one = zero_as_one
@@ -200,7 +263,10 @@ class RestoreProducer:
         self._bases: dict[Place, Base] = {}
         self._there: dict[Place, Longs] = {}
         self.sent: set[Place] = set()
-        self._engine = Engine(config, transactional_id, patience)
+        try:
+            self._engine = Engine(config, transactional_id, patience, wait)
+        except TransactionTooLong:
+            self._engine = Engine({**SHORT_TRANSACTIONS, **config}, transactional_id, patience, wait)
         self._target = Target(config, group, patience)
 
     def __enter__(self) -> RestoreProducer:
@@ -211,7 +277,8 @@ class RestoreProducer:
     ) -> None:
         try:
             if self._open:
-                self.abort()
+                self._open = False
+                self._engine.abort(None if error is None else _ABORT_S)
         except LakebackupError:
             # The coordinator aborts by itself when the transaction's time is up, or when the next
             # producer of this id begins; the error that brought us here matters more.

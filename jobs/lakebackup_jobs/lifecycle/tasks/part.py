@@ -133,7 +133,7 @@ def run_tasks(workspace: Workspace, job: PartTask, tasks: range, *, at_once: int
     found, report = Totals(), workspace.reporter
     if not tasks:
         return found
-    with workspace.task_progress(job.folder).watched(report.update):
+    with workspace.task_progress(job.folder).watched(report.update, report.warning):
         if workspace.runner == "local":
             processors = os.cpu_count() or 1
             found.add(run_all(job, tasks, None, min(at_once or processors, processors)))

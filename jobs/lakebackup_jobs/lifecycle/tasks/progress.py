@@ -1,6 +1,7 @@
 """Progress of a job's tasks, reported through the destination, so that it works on any cluster.
 
-A task writes its count to `<folder>progress/<task>` about once a second; the driver adds up the counts.
+A task writes its count to `<folder>progress/<task>` about once a second, with what delays it; the driver adds
+up the counts.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import EnvironmentProblem, LakebackupError
 from lakebackup.sql_engine.pace import spend
 from lakebackup.storage import open_storage, working
+from lakebackup_jobs.kafka.client.librdkafka import delays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,15 +60,20 @@ class TaskProgress:
             spend(more_bytes)
             if time.monotonic() >= due:
                 due = time.monotonic() + EVERY_S
+                report = json.dumps([records, size, *delays()])
                 with suppress(EnvironmentProblem):  # optional: the storage may be read-only or full
-                    self._storage.put(f"{self._prefix}{task}", json.dumps([records, size]).encode())
+                    self._storage.put(f"{self._prefix}{task}", report.encode())
 
         return add
 
     def total(self) -> tuple[int, int]:
         """Records and bytes over all tasks, as last reported."""
-        counts = [json.loads(self._storage.get(found.path)) for found in self._storage.list(self._prefix)]
-        return sum(c[0] for c in counts), sum(c[1] for c in counts)
+        reports = self._reports()
+        return sum(report[0] for report in reports), sum(report[1] for report in reports)
+
+    def _reports(self) -> list[Any]:
+        """Of each task its records, its bytes, and a sentence on each thing that delays it."""
+        return [json.loads(self._storage.get(found.path)) for found in self._storage.list(self._prefix)]
 
     def clear(self) -> None:
         """Delete the objects when the job has finished."""
@@ -74,16 +81,27 @@ class TaskProgress:
             working.empty(self._storage, self._prefix)
 
     @contextmanager
-    def watched(self, update: Callable[[int, int], None]) -> Iterator[None]:
-        """While the block runs, call `update(records, bytes)` about once a second; then clear."""
+    def watched(
+        self, update: Callable[[int, int], None], delayed: Callable[[str], None] | None = None
+    ) -> Iterator[None]:
+        """While the block runs, call `update(records, bytes)` about once a second; then clear.
+
+        `delayed` hears once of each thing that delays tasks.
+        """
         finished = threading.Event()
+        texts: set[str] = set()
 
         def watch() -> None:
             while not finished.wait(EVERY_S):
                 try:
                     update(*self.total())
+                    new = {str(text) for report in self._reports() for text in report[2:]} - texts
                 except LakebackupError:
                     continue  # progress is optional: the job raises its own errors
+                texts.update(new)
+                if delayed:
+                    for text in sorted(new):
+                        delayed(text)
 
         thread = threading.Thread(target=watch, name="progress", daemon=True)
         thread.start()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from itertools import chain, groupby
+from functools import partial
+from itertools import chain, groupby, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lakebackup.errors import NotFound
 from lakebackup.storage import open_storage, working
@@ -38,6 +39,18 @@ PARTITION = ("scope", "epoch", "region")
 
 
 @dataclass(frozen=True, slots=True)
+class Rows(Generic[T]):
+    """Rows of a split, from `first` on, as `of` makes of them; each iteration reads them anew."""
+
+    read: Callable[[], Iterator[dict[str, Any]]]
+    of: Callable[[dict[str, Any]], T]
+    first: int = 0
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self.of, islice(self.read(), self.first, None))
+
+
+@dataclass(frozen=True, slots=True)
 class Splits:
     """The stored splits of a restore: `tasks[i]` has the paths of those that Spark task i restores."""
 
@@ -50,18 +63,17 @@ class Splits:
         """The numbers of the tasks."""
         return range(len(self.tasks))
 
-    def partition_files(self, number: int) -> Iterator[tuple[StoredFile, Iterator[StoredFile]]]:
-        """For each partition of a task: its first file, and all its files."""
-        for lines in self.lines(number):
-            files = (StoredFile(**row) for row in lines)
-            first = next(files)
-            yield first, chain([first], files)
+    def partition_files(self, number: int) -> Iterator[tuple[StoredFile, Iterable[StoredFile]]]:
+        """For each partition of a task: its first file, and all its files, which can be read again."""
+        for rows in self.lines(number):
+            files = Rows(rows.read, lambda row: StoredFile(**row))
+            yield next(iter(files)), files
 
-    def lines(self, number: int) -> Iterator[Iterator[dict[str, Any]]]:
+    def lines(self, number: int) -> Iterator[Rows[dict[str, Any]]]:
         """The rows of each split of a task."""
         storage = open_storage(self.uri)
         for path in self.tasks[number]:
-            yield read_lines(storage, path)
+            yield Rows(partial(read_lines, storage, path), lambda row: row)
 
     def task_progress(self) -> TaskProgress:
         """Where the tasks report their progress."""

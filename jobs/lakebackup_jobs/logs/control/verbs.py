@@ -133,12 +133,15 @@ def start(place: Place, name: str, settings: TaskSettings) -> dict[str, Any]:
         was = before.settings if before else replace(settings, lastbackupts=None)
         _check_continues(name, was, settings, newest, reader.rows("log_names", source=name))
     client = {**place.kafka, "bootstrap.servers": settings.bootstrap}
-    topics = feed_of(settings, client).topics(Cluster(client).topic_names())
+    cluster = Cluster(client)
+    topics = feed_of(settings, client).topics(cluster.topic_names())
     if not topics:
         raise NotFound(
             f"No topic of {settings.bootstrap} matches {', '.join(settings.topics)}.",
-            hint="--pattern is a regular expression that matches the whole name.",
+            hint="--pattern is a regular expression that matches the whole name. Brokers do not list topics "
+            "that this user may not describe.",
         )
+    cluster.require_readable(topics)
     approved = Approvals(reader.catalog_uri)
     with suppress(EnvironmentProblem):  # without a place to record it, the settings have to name the servers
         approved.approve([task.claim_of(name, settings, approved)])

@@ -14,6 +14,7 @@ from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.plan.logs.flush import shown_ts
 from lakebackup.plan.logs.restore import plan_restore, require_restorable
 from lakebackup.rules import layout
+from lakebackup_jobs.kafka.admin.rights import lacks, require
 from lakebackup_jobs.lifecycle.deletion.lock import recorded_restore
 from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.planning import planned
@@ -80,9 +81,12 @@ def run(
     alone = upon is not None
     if is_done(before, after, alone=alone):
         return {"done_before": True, **summary}
+    missing = target.missing_rights(made)
     if request.dry_run:
-        return {"dry_run": True, **summary, "parameters": dict(made.parameters)}
+        refused = {"refused_because": lacks(missing)} if missing else {}
+        return {"dry_run": True, **summary, **refused, "parameters": dict(made.parameters)}
     require_restorable(made, allow_gaps=request.allow_gaps)
+    require(missing)
     if made.full or before or upon:
         work.start_sql()
     else:
@@ -96,6 +100,8 @@ def run(
         # One that is killed leaves its plan there, until the next into the target.
         folder = layout.restore_folder(name)
         written = bring(request, work, reader, made, target, before, after, folder)
+    for note in target.forget():
+        reporter.warning(note)
     return work.timed({**summary, **written})
 
 
@@ -139,7 +145,8 @@ def bring(
         splits = write_splits(own.storage, made, folder, keys=keys, checksum=request.checksum)
         reporter.start(made.entries, made.bytes, "restore", "events")
         try:
-            with splits.task_progress().watched(reporter.update), apply.sized(work.cluster, made.raw_bytes):
+            watched = splits.task_progress().watched(reporter.update, reporter.warning)
+            with watched, apply.sized(work.cluster, made.raw_bytes):
                 full = _full(work, reader, made, request)
                 written: dict[str, int] = target.write(
                     apply.Changes(work.cluster, splits, made, full, before, after)

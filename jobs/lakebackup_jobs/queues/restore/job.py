@@ -20,6 +20,8 @@ from lakebackup.rules.times import format_ts
 from lakebackup.rules.topic_settings import TopicSettings
 from lakebackup.storage.nesting import require_outside
 from lakebackup.store.behind import current_catalog
+from lakebackup_jobs.kafka.admin import rights
+from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
 from lakebackup_jobs.lifecycle.deletion.lock import RestoreLog, refuse_pruned_meanwhile, unfinished
 from lakebackup_jobs.lifecycle.planning import planned
 from lakebackup_jobs.lifecycle.scratch import Scratch, open_scratch
@@ -36,7 +38,7 @@ from lakebackup_jobs.snapshots import restore as restore_snapshot
 from lakebackup_jobs.targets.topics import NewTopic, Topics
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from pyspark.sql import SparkSession
 
@@ -91,6 +93,8 @@ class _Run:
         """What would be done; nothing is written."""
         made = self._plan()
         there = set(self._topics.topic_names())
+        missing = self._missing_rights(made.queues)
+        reasons = [self._folder.taken(), rights.lacks(missing) if missing else None]
         return {
             "dry_run": True,
             **summary.summary(made),
@@ -103,7 +107,7 @@ class _Run:
                 for queue in made.queues
             ],
             "obstacles": list(made.obstacles),
-            "refused_because": self._folder.taken(),
+            "refused_because": "; ".join(filter(None, reasons)) or None,
             "selection": made.selection,
             "parameters": dict(made.parameters),
         }
@@ -117,6 +121,7 @@ class _Run:
         if resumed:
             state, made = self._resumed(writer, state)
         plan = made or self._checked(state.restore_id)
+        rights.require(self._missing_rights(plan.queues))
         log = self._log(writer, state, plan)
         log.row("running")
         try:
@@ -148,6 +153,11 @@ class _Run:
         )
 
     # --- before anything is written
+
+    def _missing_rights(self, queues: Iterable[Queue]) -> list[str]:
+        targets = {queue.target for queue in queues if not self._topics.misfit(queue.target)}
+        existing = set(self._topics.topic_names())
+        return rights.Rights(self._client).missing(targets & existing, targets - existing)
 
     def _plan(self) -> QueueRestorePlan:
         request = self.request
@@ -226,7 +236,10 @@ class _Run:
         """Claim the folder, create the topics, and record what will be done."""
         asked = self.request.to_ts
         self._folder.begin(state.restore_id, "" if asked is None else f"--to-time {format_ts(asked)}")
-        return prepare(self.request, self.work, self._topics, state, plan)
+        new = {queue.target for queue in plan.queues} - set(self._topics.topic_names())
+        prepared = prepare(self.request, self.work, self._topics, state, plan)
+        rights.require(rights.Rights(self._client).of_topics(new), outcome="No message is written")
+        return prepared
 
     # --- in order: snapshot, configuration, watermark and messages
 
@@ -235,17 +248,7 @@ class _Run:
         for file in made.config:
             self._folder.put(file.name, self._content(file, made.upto_tid))
         rows = self._replay(state, made)
-        notes = [
-            note
-            for queue in made.queues
-            for note in self._topics.settle(
-                queue.target,
-                TopicSettings(made.settings[queue.target]),
-                queue.min_ts,
-                self.request.settings,
-            )
-        ]
-        notes += self._topics.hidden(made.bases)
+        notes = self._give_final_settings(made)
         done = state.read(Done)
         if done is None:
             done = summary.done_of(rows, made)
@@ -262,6 +265,21 @@ class _Run:
             for row in rows
         ]
         return outcomes, done, notes
+
+    @outlasting_restarts
+    def _give_final_settings(self, prepared: Prepared) -> list[str]:
+        """Give the topics their final settings; returns what a person must know."""
+        notes = [
+            note
+            for queue in prepared.queues
+            for note in self._topics.settle(
+                queue.target,
+                TopicSettings(prepared.settings[queue.target]),
+                queue.min_ts,
+                self.request.settings,
+            )
+        ]
+        return [*notes, *self._topics.hidden(prepared.bases)]
 
     def _snapshot(self, restore_id: str, made: Prepared) -> None:
         if self._folder.has_snapshot(restore_id):
@@ -316,7 +334,7 @@ class _Run:
             zero_as_one=self.request.zero_as_one,
         )
         self.reporter.start(made.entries, made.bytes, "restore", "messages")
-        with splits.task_progress().watched(self.reporter.update):
+        with splits.task_progress().watched(self.reporter.update, self.reporter.warning):
             rows = run_splits(job, splits, spark_for(self.work, made))
         self.reporter.update(made.entries, made.bytes)
         return rows

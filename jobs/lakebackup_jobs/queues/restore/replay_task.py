@@ -17,7 +17,7 @@ from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.formats.queues.watermark import headers_of
 from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin.committed import Progress
-from lakebackup_jobs.kafka.client.produce import RestoreProducer
+from lakebackup_jobs.kafka.client.produce import RestoreProducer, outlasting
 from lakebackup_jobs.kafka.format.records import decode_block, encode_record
 from lakebackup_jobs.kafka.format.stored import open_verified
 from lakebackup_jobs.lifecycle.tasks.errors import RESTORED
@@ -72,16 +72,21 @@ class QueueReplayJob(Task):
     def works(self, number: int) -> Iterator[Work]:
         read = cache(partial(read_ids, open_storage(self.splits.uri)))
         for place, files in self.splits.partitions(number):
-            yield partial(self._partition, place, files, read)
+            yield partial(outlasting, partial(self._partition, place, files, read))
 
-    def _partition(self, place: Partition, files: Iterable[QueueFile], read: ReadIds) -> dict[str, Any]:
+    def _partition(
+        self, place: Partition, files: Iterable[QueueFile], read: ReadIds, commits: Callable[[], None]
+    ) -> dict[str, Any]:
+        """Restore from where the partition is; `commits` is called after each commit."""
         topic, partition = place.target, int(place.region)
         mark = (topic, partition)
         count = self.splits.task_progress().counter(f"{topic}-{partition}")
         # Made per partition: making it again ends what a killed task left open there, and only that.
         name = producer_of(self.group, topic, place.region)
         storage, base_path = open_storage(self.splits.uri), f"{self.splits.folder}base/{topic}-{partition}"
-        with RestoreProducer(self.client, name, self.group, zero_as_one=self.zero_as_one) as producer:
+        with RestoreProducer(
+            self.client, name, self.group, zero_as_one=self.zero_as_one, wait=partial(count, 0, 0)
+        ) as producer:
             done, base = producer.resume(*mark), producer.base(mark)
             reached = _Reached.parse(done) if done and done.note else None
             starting = reached is None
@@ -89,6 +94,7 @@ class QueueReplayJob(Task):
             def committed(reached: _Reached) -> _Reached:
                 nonlocal starting
                 made = _committed(producer, mark, reached)
+                commits()
                 if starting:
                     storage.put(base_path, b"%d" % base)
                     starting = False

@@ -18,6 +18,7 @@ from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowSplitWriter
 from lakebackup_jobs.lifecycle.tasks.splits import (
     PARTITION,
     WRITTEN,
+    Rows,
     Splits,
     SplitWriter,
     read_index,
@@ -64,10 +65,10 @@ class Partition:
 class QueueSplits(Splits):
     """The stored splits of an engine's restore."""
 
-    def partitions(self, number: int) -> Iterator[tuple[Partition, Iterator[QueueFile]]]:
-        """Each partition of a task, with its files."""
+    def partitions(self, number: int) -> Iterator[tuple[Partition, Iterable[QueueFile]]]:
+        """Each partition of a task, with its files, which can be gone through again."""
         for rows in self.lines(number):
-            yield Partition(**next(rows)), (QueueFile(**row) for row in rows)
+            yield Partition(**next(iter(rows))), Rows(rows.read, lambda row: QueueFile(**row), first=1)
 
     def scanned(self, number: int) -> Iterator[QueueFile]:
         """The files that a scan task reads."""
@@ -132,6 +133,6 @@ def names_in(roots: Roots, splits: QueueSplits) -> HeaderNames | None:
     """
     # Partitions with files come before those without.
     for _, files in splits.partitions(0) if splits.tasks else ():
-        first = next(files, None)
+        first = next(iter(files), None)
         return HeaderNames.read(open_verified(roots, first).metadata) if first else None
     return None

@@ -39,6 +39,15 @@ def test_a_refusal_before_anybody_waits_counts(monkeypatch: pytest.MonkeyPatch) 
     assert time.monotonic() - started < 5
 
 
+def test_a_client_that_was_idle_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connections may be closed by now, which librdkafka's questions to coordinators do not survive."""
+    idle = Cluster({"bootstrap.servers": "127.0.0.1:1"})
+    client = idle._admin
+    assert idle._admin is client
+    monkeypatch.setattr(cluster, "IDLE_S", 0.0)
+    assert idle._admin is not client
+
+
 def test_a_silent_broker_has_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "ALL_DOWN_S", 0.1)
     monkeypatch.setattr(cluster, "ADMIN_TIMEOUT_S", 1.0)
