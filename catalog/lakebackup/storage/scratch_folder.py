@@ -30,6 +30,19 @@ class FolderLock:
         os.close(self._handle)
 
 
+def remove_tree(folder: str | Path) -> None:
+    """Delete a folder of this account and all that is in it. Raises OSError.
+
+    The folders in it may lack the right to write: a restore gives them the modes that were backed up.
+    """
+    for above, names, _ in os.walk(folder):
+        for name in names:
+            path = Path(above, name)
+            if not path.is_symlink():
+                path.chmod(0o700)
+    shutil.rmtree(folder)
+
+
 def swept(folder: str | Path, prefix: str) -> Iterator[Path]:
     """Delete the folders below `folder` whose name begins with `prefix` and that belong to no process.
 
@@ -41,7 +54,7 @@ def swept(folder: str | Path, prefix: str) -> Iterator[Path]:
                 continue
             lock = FolderLock(unlocked)
             try:
-                shutil.rmtree(unlocked)
+                remove_tree(unlocked)
             finally:
                 lock.release()
             yield unlocked
