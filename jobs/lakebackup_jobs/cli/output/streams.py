@@ -95,9 +95,11 @@ def _wrapped(kind: type[_Stream], stream: TextIO | None, number: int) -> _Stream
     if stream is None:
         return kind(open(number, "wb", closefd=False), encoding="utf-8")
     text = cast("io.TextIOWrapper", stream)
-    form = {"encoding": text.encoding, "errors": text.errors}
+    text.flush()
     lines, through = text.line_buffering, text.write_through
-    return kind(text.detach(), **form, line_buffering=lines, write_through=through)
+    # The one before stays whole: others may have a reference to it.
+    data = open(number, "wb", buffering=0 if through else -1, closefd=False)  # noqa: SIM115
+    return kind(data, encoding=text.encoding, errors=text.errors, line_buffering=lines, write_through=through)
 
 
 def _discard(stream: io.TextIOWrapper) -> None:
