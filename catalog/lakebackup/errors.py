@@ -74,6 +74,10 @@ class NoPermission(EnvironmentProblem):
     """The storage knows this account and does not allow it what it tried."""
 
 
+class OutputLost(EnvironmentProblem):
+    """Standard output takes no more. What the command did is done."""
+
+
 class TooLarge(EnvironmentProblem):
     """A query needs more memory than its engine may use."""
 

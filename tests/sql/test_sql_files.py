@@ -46,6 +46,7 @@ def test_a_statement_has_an_area_that_callers_need_not_know() -> None:
         "0012_open_transactions",
         "0013_who",
         "0015_file_identity",
+        "0016_folders",
     )
     with pytest.raises(KeyError, match="no statement queries/prune/prune_cuts"):
         load("queries", "prune/prune_cuts")

@@ -37,6 +37,23 @@ class SnapshotFile(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotFolder(Row):
+    """A folder of a snapshot, from this backup on until a later row of that name.
+
+    The tablet's own folder has an empty name. `mode` and `mtime_ms` None: the folder is gone in this backup.
+    """
+
+    source: str
+    scope: str
+    region: str
+    name: str
+    backup_id: str
+    added_in: int
+    mode: Int32 | None
+    mtime_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotDeparture(Row):
     """The end of a row in `snapshot_files`: backups from `gone_in` on do not have the file so."""
 

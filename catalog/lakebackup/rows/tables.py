@@ -40,6 +40,7 @@ TABLES: Mapping[str, type[Row]] = {
     "holds": upkeep.Hold,
     "snapshot_files": snapshots.SnapshotFile,
     "snapshot_departures": snapshots.SnapshotDeparture,
+    "snapshot_folders": snapshots.SnapshotFolder,
     "log_tasks": logs.LogTask,
     "log_regions": logs.LogRegion,
     "log_tables": logs.LogTable,
@@ -60,7 +61,8 @@ TABLES: Mapping[str, type[Row]] = {
 #: Tables whose rows belong to the backup that they name, and count only if there is that backup.
 OF_BACKUPS = (
     "files", "positions", "scopes", "gaps", "groups", "group_commits", "schemas", "snapshot_files",
-    "log_regions", "log_tables", "queue_points", "queue_positions", "queue_transactions", "queue_schemas",
+    "snapshot_folders", "log_regions", "log_tables", "queue_points", "queue_positions", "queue_transactions",
+    "queue_schemas",
 )  # fmt: skip
 
 _TABLE_OF: Mapping[type[Any], str] = {kind: table for table, kind in TABLES.items()}

@@ -36,7 +36,7 @@ KINDS: dict[str, Kind] = {
     SNAPSHOT: Kind(
         holds="snapshots, which have no topics",
         hint="Use `lakebackup restore snapshot`, `backup snapshot`, `diff`.",
-        listed=("snapshot_files", "snapshot_departures"),
+        listed=("snapshot_files", "snapshot_departures", "snapshot_folders"),
         whole="holds snapshots, which have no topics",
         scheduled="snapshot",
     ),

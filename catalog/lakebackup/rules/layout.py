@@ -233,7 +233,9 @@ def pack_path(source: str, backup_id: str, task: int, number: int, attempt: str)
     return f"{snapshot_folder(source, backup_id)}packs/{task:06d}-{number:06d}-{attempt}.pack"
 
 
-def listing_path(source: str, backup_id: str, task: int, attempt: str, kind: Literal["files", "gone"]) -> str:
+def listing_path(
+    source: str, backup_id: str, task: int, attempt: str, kind: Literal["files", "gone", "folders"]
+) -> str:
     """Rows of the catalog that a task of a snapshot's backup made, as Parquet."""
     return f"{backup_folder(source, backup_id)}listing/{task:06d}-{attempt}.{kind}.parquet"
 

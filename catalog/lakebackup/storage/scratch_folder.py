@@ -26,6 +26,19 @@ class FolderLock:
         os.close(self._handle)
 
 
+def remove_tree(folder: str | Path) -> None:
+    """Delete a folder of this account and all that is in it. Raises OSError.
+
+    The folders in it may lack the right to write: a restore gives them the modes that were backed up.
+    """
+    for above, names, _ in os.walk(folder):
+        for name in names:
+            path = Path(above, name)
+            if not path.is_symlink():
+                path.chmod(0o700)
+    shutil.rmtree(folder)
+
+
 def sweep(folder: str | Path, prefix: str) -> list[Path]:
     """Delete the folders below `folder` whose name begins with `prefix` and that belong to no process.
 
@@ -38,7 +51,7 @@ def sweep(folder: str | Path, prefix: str) -> list[Path]:
                 continue
             lock = FolderLock(unlocked)
             try:
-                shutil.rmtree(unlocked)
+                remove_tree(unlocked)
             finally:
                 lock.release()
             deleted.append(unlocked)

@@ -95,6 +95,7 @@ class PartRows(PerNumber):
 LISTED: Mapping[str, str] = {
     "snapshot_files": "snapshot-files",
     "snapshot_departures": "snapshot-departures",
+    "snapshot_folders": "snapshot-folders",
     "log_regions": "log-regions",
     "log_tables": "log-tables",
     "departures": "log-departures",

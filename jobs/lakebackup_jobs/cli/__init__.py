@@ -16,6 +16,8 @@ from lakebackup_jobs.cli.extras import missing
 from lakebackup_jobs.cli.interrupt import EXIT_CODES, end_spark, interruptible
 from lakebackup_jobs.cli.interrupt import message as interruption
 from lakebackup_jobs.cli.output.errors import report, report_text
+from lakebackup_jobs.cli.output.streams import open_streams
+from lakebackup_jobs.runtime.file_handles import too_many_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,16 +41,22 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
     with interruptible() as interrupted:
         try:
             code = _run(arguments, spark)
+            with suppress(BrokenPipeError):
+                sys.stdout.flush()
             if code not in EXIT_CODES:
                 return code
         except KeyboardInterrupt:
             pass
         except LakebackupError as error:
             if not interrupted:
-                return report(error, as_json=as_json, debug=debug)
+                return report(too_many_files(error) or error, as_json=as_json, debug=debug)
         except Exception as error:  # noqa: BLE001 - whatever it is, its exit code is 1
+            if isinstance(error, BrokenPipeError) and getattr(sys.stdout, "reader_left", False):
+                return 0
             problem = (
-                missing(error) if isinstance(error, ModuleNotFoundError) else _lost_jvm() or _of_spark(error)
+                missing(error)
+                if isinstance(error, ModuleNotFoundError)
+                else too_many_files(error) or _lost_jvm() or _of_spark(error)
             )
             if problem and not interrupted:
                 return report(problem, as_json=as_json, debug=debug)
@@ -84,6 +92,7 @@ def _of_spark(error: Exception) -> LakebackupError | None:
 def command() -> None:
     """`lakebackup` as a process. Python does not take its objects apart at the end, which takes 70 ms."""
     _require_utf8()
+    open_streams()
     leaving = _Leaving()
     # The first that is registered is called last, when threads, clients and databases have ended.
     atexit.register(leaving.leave)
@@ -110,10 +119,10 @@ class _Leaving:
     def leave(self) -> None:
         if sys.gettrace() is not None:  # a debugger, or what measures covered lines, has more to do
             return
-        with suppress(OSError):  # nobody reads it any more: Python's own end reports that
-            for stream in filter(None, (sys.stdout, sys.stderr)):  # None: it was closed from the start
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, LakebackupError):  # of standard output it was reported
                 stream.flush()
-            os._exit(self.code)
+        os._exit(self.code)
 
 
 def _run(arguments: list[str], spark: SparkSession | None) -> int:

@@ -6,7 +6,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, get_args
 
-from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError, NotFound, UsageProblem
+from lakebackup.errors import Busy, EnvironmentProblem, LakebackupError, NotFound, OutputLost, UsageProblem
 from lakebackup.rows.upkeep import Failure, UpkeepRun
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import object_of
@@ -33,14 +33,15 @@ def recorded(work: Workspace, run: FailedRun, source_kind: str | None) -> Iterat
     well after such, a row that records that. `source_kind` None: that of the source's backups.
 
     Not of a dry run, of wrong flags, of nothing new (UsageProblem), or where another run is at work (Busy):
-    its end is what counts. Not of one that a person interrupted, of a source that the catalog does not know,
+    its end is what counts. Not of one whose output alone was lost (OutputLost).
+    Not of one that a person interrupted, of a source that the catalog does not know,
     or of a request that was wrong (`_is_mistake`).
     """
     upkeep = run in get_args(UpkeepRun)
     started = time.time_ns() // 1000
     try:
         yield
-    except (UsageProblem, Busy):
+    except (UsageProblem, Busy, OutputLost):
         raise
     except Exception as error:
         if not work.request.dry_run:

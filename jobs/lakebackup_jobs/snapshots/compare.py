@@ -13,6 +13,7 @@ from lakebackup.formats.snapshots.tree import layout_of
 from lakebackup.plan.snapshots.backup import LIGHT, OVERHEAD, Amount
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
+from lakebackup_jobs.snapshots.source import FOLDER
 from lakebackup_jobs.snapshots.splits import ORDER, WRITTEN
 from lakebackup_jobs.snapshots.tasks.hash import HASHED, HashRows
 from lakebackup_jobs.snapshots.tasks.list import COLUMNS, ListRows, list_units
@@ -125,7 +126,7 @@ def _keep(relation: str, frame: DataFrame) -> DataFrame:
 def list_few(
     units: Sequence[Unit], always: Sequence[str], *, most: int | None = HERE, linked: bool = False
 ) -> pa.Table | None:
-    """The files in some folders, as `list_units` has them; None when they are more than `most`."""
+    """What is in some folders, as `list_units` has it; None when it is more than `most`."""
     batches, count = [], 0
     for batch in list_units(units, always, linked=linked):
         batches.append(batch)
@@ -141,14 +142,16 @@ def counted(
     """How many files some folders have, and bytes. Raises as `compare` does."""
     listed = list_few(units, (), most=None if request.runner == "local" else HERE)
     if listed is not None:
-        return len(listed), sum(listed.column("bytes").to_pylist())
+        files = sum(role != FOLDER for role in listed.column("role").to_pylist())
+        return files, sum(listed.column("bytes").to_pylist())
     with task_errors():
-        (row,) = _listing(request, units, session()).selectExpr("COUNT(*)", "SUM(bytes)").collect()
+        rows = _listing(request, units, session()).where(f"role <> '{FOLDER}'")
+        (row,) = rows.selectExpr("COUNT(*)", "COALESCE(SUM(bytes), 0)").collect()
     return row[0], row[1]
 
 
 def _listing(request: SnapshotRequest, units: Sequence[Unit], spark: SparkSession) -> DataFrame:
-    """The files in some folders, found by tasks."""
+    """What is in some folders, listed by tasks."""
     count = min(len(units), 16 * request.parallelism)
     groups = tuple(tuple(units[number::count]) for number in range(count))
     linked = layout_of(request.layout).has_snapshot

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, islice
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import export_manifest
@@ -36,7 +36,7 @@ from lakebackup_jobs.snapshots.ranges import Ranges
 from lakebackup_jobs.snapshots.tasks.copy import put_listing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -51,6 +51,11 @@ _ROWS_PER_OBJECT = 200_000
 _LOOKS = 16
 _ATTEMPT = "0" * 8
 _SHOWN = 20
+# What the backup before has and this one does not: table -> the query for its rows.
+_DEPARTING: Mapping[Literal["snapshot_departures", "snapshot_folders"], str] = {
+    "snapshot_departures": "snapshot_departing",
+    "snapshot_folders": "snapshot_folders_departing",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +143,13 @@ class ManifestImport(Source[Imported]):
             some = chain([batch], islice(rows, _ROWS_PER_OBJECT // _BATCH - 1))
             objects.append(put_listing(parts, work.storage, len(objects), _ATTEMPT, "snapshot_files", some))
         self._require_right()
-        gone = self.reader.query(
-            "snapshot_departing", source=work.source, number=draft.number, backup_id=draft.backup_id
-        )
-        schema = ARROW_SCHEMAS["snapshot_departures"]
-        cast = (batch.select(schema.names).cast(schema) for batch in gone)
-        objects.append(put_listing(parts, work.storage, 0, _ATTEMPT, "snapshot_departures", cast))
+        for table, query in _DEPARTING.items():
+            gone = self.reader.query(
+                query, source=work.source, number=draft.number, backup_id=draft.backup_id
+            )
+            schema = ARROW_SCHEMAS[table]
+            cast = (batch.select(schema.names).cast(schema) for batch in gone)
+            objects.append(put_listing(parts, work.storage, 0, _ATTEMPT, table, cast))
         path = layout.parts_path(work.source, draft.backup_id, 0)
         write_part(work.storage, path, objects)
         self._totals.add([SimpleNamespace(**totals(0, objects), error=None)])

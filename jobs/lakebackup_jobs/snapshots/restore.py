@@ -12,9 +12,11 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import Damaged
+from lakebackup.formats.snapshots.names import require_safe
 from lakebackup.plan.snapshots.restore import (
     FILE_COST,
     plan_restore,
+    read_folders,
     read_order,
     require_names,
     restore_digest,
@@ -31,11 +33,11 @@ from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.snapshots.target import Target
-from lakebackup_jobs.snapshots.tasks.write import NAMED, Folder, WriteJob
+from lakebackup_jobs.snapshots.tasks.write import NAMED, Folder, RestoredFolder, WriteJob
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -89,7 +91,7 @@ def run(
             to_ts=made.end_ts,
             audit=_audit(made, str(target.folder)) if made.damage else None,
         ) as (_, counts):
-            rows = _write(work, reader, made, target)
+            rows = _write(work, reader, request, made, target)
             counts.update({name: sum(getattr(row, name) for row in rows) for name in ("entries", "bytes")})
             written = counts["entries"] - sum(row.kept for row in rows)
             result = work.timed({"resumed": resumed, **summary, "written": written})
@@ -100,27 +102,52 @@ def run(
     return result
 
 
+def _folders(
+    request: SnapshotRestoreRequest, made: SnapshotRestorePlan, target: Target
+) -> Iterator[RestoredFolder]:
+    """The folders below the one restored into. Raises Refused where one cannot be written under its name."""
+    limits = target.limits()
+    for batch in read_folders(request, made):
+        for row in batch.to_pylist():
+            folder = RestoredFolder(**{**row, "target": row["target"].removesuffix("/")})
+            if not folder.target:
+                target.root = folder
+                continue
+            require_safe([folder.target], limits)
+            yield folder
+
+
 def is_little(made: SnapshotRestorePlan) -> bool:
     """Whether threads of this process restore it."""
     return made.weight <= _LITTLE
 
 
-def _write(work: Workspace, reader: CatalogReader, made: SnapshotRestorePlan, target: Target) -> list[Any]:
+def _write(
+    work: Workspace,
+    reader: CatalogReader,
+    request: SnapshotRestoreRequest,
+    made: SnapshotRestorePlan,
+    target: Target,
+) -> list[Any]:
     """Write the splits and carry them out, in Spark's tasks where there is much to do.
 
-    Returns what the task of each split reported.
+    Returns what the task of each split reported. Folders get their modes and times when all files are there.
     """
     splits, reporter = write_splits(target.storage, made), work.reporter
     reporter.start(made.files, made.bytes, "restore", "files")
     here, folder = is_little(made), str(target.folder)
     # A sync waits for what other threads write too: one at the end costs half of one for each split.
     job = WriteJob(folder, target.storage.uri, splits, reader.destinations(), syncs=not here)
+    folders = partial(_folders, request, made, target)
+    with Folder(folder) as written:
+        written.create_folders(folders(), existing=request.select is not None)
     with TaskProgress(target.storage, "").watched(reporter.update):
         # Hashing and writing leave the interpreter to the next thread.
         rows = run_all(job, range(len(splits)), None if here else work.cluster)
-        if here:
-            with Folder(folder) as written:
-                written.sync()
+        with Folder(folder) as written:
+            if not any(row.damaged for row in rows):
+                written.finish_folders(folders())
+            written.sync()
     reporter.update(made.files, made.bytes)
     return rows
 

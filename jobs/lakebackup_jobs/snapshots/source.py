@@ -12,6 +12,8 @@ from lakebackup_jobs.snapshots.find import STAY, reading
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+#: The role of a folder in a listing.
+FOLDER = "folder"
 #: What is known of a file that is listed.
 LISTED = (
     "scope STRING, region STRING, name STRING, role STRING, folder STRING, bytes BIGINT, mtime_ns BIGINT, "
@@ -31,7 +33,7 @@ class Listed(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A row of the query snapshot_shares: a file of a snapshot, as it was when it was listed."""
+    """A row of the query snapshot_shares: a file or folder of a snapshot, as it was when it was listed."""
 
     scope: str
     region: str

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from lakebackup.plan.snapshots.restore import SnapshotRestorePlan
     from lakebackup.storage import Storage
+    from lakebackup_jobs.snapshots.tasks.write import RestoredFolder
 
 
 class Target:
@@ -36,6 +37,8 @@ class Target:
 
     def __init__(self, folder: str) -> None:
         self.folder = local_folder(folder)
+        #: The folder of a tablet whose files go directly into this one; None when there is none.
+        self.root: RestoredFolder | None = None
         self._own = self.folder / OWN
         self._state = self._own / "state.json"
         if self.folder.exists() and not self.folder.is_dir():
@@ -150,6 +153,12 @@ class Target:
         self._state.unlink()
         shutil.rmtree(self._own)
         sync_folder(self.folder)
+        if self.root and self.folder.stat().st_uid == os.geteuid():
+            handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                self.root.apply(handle)
+            finally:
+                os.close(handle)
 
     def _read(self) -> dict[str, Any] | None:
         try:

@@ -87,7 +87,7 @@ class Amount:
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> Amount:
         """The sums over some rows."""
         rows = list(rows)
-        there = [row for row in rows if row["change"] != "gone"]
+        there = [row for row in rows if row["change"] not in ("gone", "folder")]
         sums = [sum(row[name] for row in rows) for name in ("copies", "copy_bytes", "small")]
         changes = {row["change"]: row["files"] for row in rows}
         return cls(changes, sum(r["files"] for r in there), sum(r["bytes"] for r in there), *sums)

@@ -75,7 +75,9 @@ class TablePart:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRestorePlan:
-    """The files that a restore writes (`chosen`). `backup_id`, `end_ts` (ms): None when a SELECT chose them.
+    """The files that a restore writes (`chosen`). `end_ts` is in ms.
+
+    `backup_id`, `number` and `end_ts` are None when a SELECT chose the files.
 
     `damage`: why the backup is incomplete, if the user named it with --backup.
     """
@@ -87,6 +89,7 @@ class SnapshotRestorePlan:
     chosen: Selection = field(compare=False)
     notes: tuple[str, ...] = ()
     damage: str | None = None
+    number: int | None = None
 
     @property
     def files(self) -> int:
@@ -129,7 +132,14 @@ def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> Snap
         _refuse_unknown(request, backup, tables, files)
         damage = backup["reason"] and f"{backup['reason']}: {backup['detail'] or backup['path'] or ''}"
         plan = SnapshotRestorePlan(
-            backup["source"], backup["backup_id"], backup["end_ts"], tables, files, tuple(notes), damage
+            backup["source"],
+            backup["backup_id"],
+            backup["end_ts"],
+            tables,
+            files,
+            tuple(notes),
+            damage,
+            backup["number"],
         )
     _refuse_pruned(plan)
     if request.form == "flat":
@@ -160,6 +170,19 @@ def read_order(plan: SnapshotRestorePlan) -> Iterator[pa.RecordBatch]:
     """The chosen files in the order of their objects and offsets: rows of restore_snapshot_order."""
     for bounds in sort_ranges(plan):
         yield from plan.chosen.query("restore_snapshot_order", **bounds)
+
+
+def read_folders(request: SnapshotRestoreRequest, plan: SnapshotRestorePlan) -> Iterator[pa.RecordBatch]:
+    """The folders of a backup, each before those in it: rows of restore_snapshot_folders. Of a SELECT, which
+    chooses files alone, those that the folders of its files are among."""
+    yield from plan.chosen.query(
+        "restore_snapshot_folders",
+        source=plan.source,
+        number=plan.number,
+        scopes=list(request.tables) or None,
+        regions=list(request.tablets) or None,
+        layout=request.form,
+    )
 
 
 def restore_digest(plan: SnapshotRestorePlan) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lakebackup.errors import Refused
 from lakebackup.formats.snapshots.names import OWN
 from lakebackup.storage.local import local_folder, sync_folder, writing_to
+from lakebackup.storage.scratch_folder import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -102,7 +103,7 @@ class EngineFolder:
         with writing_to(self.folder):
             for folder in (self.folder / SNAPSHOT, self.snapshot_being(restore_id)):
                 if folder.exists():
-                    shutil.rmtree(folder)
+                    remove_tree(folder)
             for name in names:
                 (self.folder / name).unlink(missing_ok=True)
             (self.folder / _MARK).unlink(missing_ok=True)

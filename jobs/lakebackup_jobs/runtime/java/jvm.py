@@ -23,6 +23,7 @@ from lakebackup.config import is_secret
 from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.runtime import AHEAD, DAEMON
 from lakebackup_jobs.runtime.child import tail
+from lakebackup_jobs.runtime.file_handles import too_many_files
 from lakebackup_jobs.runtime.java import class_data
 from lakebackup_jobs.runtime.java.home import java_home
 from lakebackup_jobs.runtime.java.jars import work_folder
@@ -167,6 +168,7 @@ class Jvm:
         workers: bool = False,
     ) -> None:
         self._log = log_file()
+        self.log_start = self._log.stat().st_size if self._log.exists() else 0
         self._folder = Path(tempfile.mkdtemp(prefix="lakebackup-jvm-"))
         self._answer = self._folder / "gateway"
         self._address: tuple[int, str] | None = None
@@ -201,8 +203,9 @@ class Jvm:
         while self._address is None:
             if self.process.poll() is not None:
                 self.end(1)
-                raise EnvironmentProblem(
-                    f"Spark did not start: its JVM ended. End of {self._log}:\n{tail(self._log)}",
+                said = tail(self._log, since=self.log_start)
+                raise too_many_files(said) or EnvironmentProblem(
+                    f"Spark did not start: its JVM ended. End of {self._log}:\n{said}",
                     hint="`make setup` checks Java and the jars.",
                 )
             if self._answer.exists():
@@ -294,7 +297,7 @@ def lost() -> EnvironmentProblem | None:
     if _running is None or _running.process.poll() is None:
         return None
     log = log_file()
-    return EnvironmentProblem(
+    return too_many_files(tail(log, since=_running.log_start)) or EnvironmentProblem(
         f"Spark's JVM was killed or ran out of memory (exit status {_running.process.returncode}). "
         f"End of {log}:\n{tail(log, 5)}",
         hint="Nothing unfinished is visible: run it again. `dmesg` shows whether memory ran out; "

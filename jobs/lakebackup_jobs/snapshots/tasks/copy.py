@@ -18,11 +18,11 @@ from lakebackup.rules import layout
 from lakebackup.storage import AlreadyExists, Storage
 from lakebackup_jobs.lifecycle.tasks.part import PartTask
 from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
-from lakebackup_jobs.snapshots.source import Entry, SourceFile
+from lakebackup_jobs.snapshots.source import FOLDER, Entry, SourceFile
 from lakebackup_jobs.snapshots.splits import split_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -34,6 +34,14 @@ _PACK_FILES = 20_000
 _BATCH = 10_000
 # Columns of snapshot_files that are as they were listed.
 _LISTED = ("scope", "region", "name", "role", "bytes", "mtime_ms", "mode", "links", "ctime_ns", "inode")
+_OF_FOLDERS = ("scope", "region", "name", "mode", "mtime_ms")
+
+_Table = Literal["snapshot_files", "snapshot_departures", "snapshot_folders"]
+_LISTING_OF: Mapping[_Table, Literal["files", "gone", "folders"]] = {
+    "snapshot_files": "files",
+    "snapshot_departures": "gone",
+    "snapshot_folders": "folders",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +69,7 @@ class _Copier:
             "snapshot_departures",
             {"source": job.source, "gone_in": job.number, "gone_by": job.backup_id},
         )
+        self._folders = _Rows("snapshot_folders", constant)
 
     def copy(self) -> list[DataFile]:
         """Copy the split; the rows of the objects that were made."""
@@ -76,6 +85,9 @@ class _Copier:
             first = names[0]
             if first.change == "gone":
                 continue
+            if first.role == FOLDER:
+                self._folders.add(**{name: getattr(first, name) for name in _OF_FOLDERS})
+                continue
             if first.same_path is not None:
                 self._add(names, str(first.same_sha256), first.same_path, int(first.same_position or 0))
             elif first.bytes < self._job.pack_below and first.role == "data":
@@ -88,7 +100,7 @@ class _Copier:
                 self._single(names)
         if waiting:
             self._pack(waiting)
-        for rows in (self._files, self._gone):
+        for rows in (self._files, self._gone, self._folders):
             if rows.count:
                 listing = put_listing(
                     self._job, self._storage, self._task, self._attempt, rows.table, rows.batches()
@@ -194,12 +206,11 @@ def put_listing(
     storage: Storage,
     task: int,
     attempt: str,
-    table: Literal["snapshot_files", "snapshot_departures"],
+    table: _Table,
     batches: Iterable[pa.RecordBatch],
 ) -> DataFile:
     """Put rows of the catalog where the backup's commit, and a rebuilt catalog, find them; its row."""
-    kind: Literal["files", "gone"] = "files" if table == "snapshot_files" else "gone"
-    path = layout.listing_path(parts.source, parts.backup_id, task, attempt, kind)
+    path = layout.listing_path(parts.source, parts.backup_id, task, attempt, _LISTING_OF[table])
     size, _, sha256 = write_rows(storage, path, ARROW_SCHEMAS[table], batches)
     return parts.listing(table, path, size, sha256)
 
@@ -223,9 +234,7 @@ class _Joined:
 class _Rows:
     """Rows of a table, gathered into batches."""
 
-    def __init__(
-        self, table: Literal["snapshot_files", "snapshot_departures"], constant: dict[str, Any]
-    ) -> None:
+    def __init__(self, table: _Table, constant: dict[str, Any]) -> None:
         self.table = table
         self.count = 0
         self._constant = constant

@@ -15,7 +15,7 @@ from lakebackup.errors import Refused
 from lakebackup.sql_engine.worker import PerNumber
 from lakebackup_jobs.lifecycle.tasks.errors import arrow_schema
 from lakebackup_jobs.snapshots.find import no_link, reading
-from lakebackup_jobs.snapshots.source import LISTED, signed
+from lakebackup_jobs.snapshots.source import FOLDER, LISTED, signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ _TIMES_MS = range(-(1 << 63), 1 << 63)
 
 @dataclass(frozen=True, slots=True)
 class ListRows(PerNumber):
-    """For `mapInArrow` over numbers: the files in the folders `units[number]`, as `list_units` has them."""
+    """For `mapInArrow` over numbers: what is in the folders `units[number]`, as `list_units` has it."""
 
     units: tuple[tuple[Unit, ...], ...]
     always: tuple[str, ...]
@@ -49,7 +49,9 @@ class ListRows(PerNumber):
 def list_units(
     units: Sequence[Unit], always: Sequence[str], *, linked: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The files in some folders, in batches of COLUMNS; `always`: patterns of names to copy whatever.
+    """The files and folders in some folders, and these themselves, in batches of COLUMNS.
+
+    Folders have the role FOLDER and no bytes. `always`: patterns of names to copy whatever.
 
     `linked`: the folders are checkpoints of hard links to files that do not change. Each checkpoint changes
     the ctime of all of them, so it shows nothing there. Raises Refused for what is neither a file nor a
@@ -57,13 +59,13 @@ def list_units(
     """
     pattern = re.compile("|".join(map(translate, always)) or r"(?!)")
     settled_ns = time.time_ns() - _RACY_NS
-    files = ((unit, *found) for unit in units for found in _files(unit))
+    files = ((unit, *entry) for unit in units for entry in _entries(unit))
     while some := list(islice(files, _BATCH)):
         yield _batch(some, pattern, settled_ns, linked=linked)
 
 
-def _files(unit: Unit) -> Iterator[tuple[str, os.stat_result]]:
-    """Each file of a unit: its name below the region's folder, and its stat."""
+def _entries(unit: Unit) -> Iterator[tuple[str, os.stat_result]]:
+    """Each file and folder of a unit: its name below the region's folder, and its stat."""
     if unit.file:
         with reading(f"{unit.folder}/{unit.file}"):
             yield unit.file, os.lstat(f"{unit.folder}/{unit.file}")
@@ -73,6 +75,7 @@ def _files(unit: Unit) -> Iterator[tuple[str, os.stat_result]]:
         prefix = waiting.pop()
         folder = f"{unit.folder}/{prefix}"
         with reading(folder), os.scandir(folder) as entries:
+            yield prefix[:-1], os.stat(folder)  # noqa: PTH116
             for entry in entries:
                 if entry.is_file(follow_symlinks=False):
                     yield prefix + entry.name, entry.stat(follow_symlinks=False)
@@ -101,9 +104,13 @@ def _batch(
     by_ctime = [bool(unit.file) or not linked for unit in units]
     ctimes = [status.st_ctime_ns for status in stats]
     columns = {
-        **{key: [getattr(unit, key) for unit in units] for key in ("scope", "region", "role", "folder")},
+        **{key: [getattr(unit, key) for unit in units] for key in ("scope", "region", "folder")},
         "name": names,
-        "bytes": [found.st_size for found in stats],
+        "role": [
+            FOLDER if stat.S_ISDIR(status.st_mode) else unit.role
+            for unit, status in zip(units, stats, strict=True)
+        ],
+        "bytes": [0 if stat.S_ISDIR(status.st_mode) else status.st_size for status in stats],
         "mtime_ns": [signed(status.st_mtime_ns) for status in stats],
         "mtime_ms": times,
         "mode": [stat.S_IMODE(found.st_mode) for found in stats],

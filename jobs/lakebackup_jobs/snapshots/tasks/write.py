@@ -29,7 +29,7 @@ from lakebackup_jobs.lifecycle.tasks.task import Task
 from lakebackup_jobs.snapshots.ranges import Ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from lakebackup.store.roots import Roots
 
@@ -43,6 +43,9 @@ NAMED = 20
 UNFINISHED = "unfinished"
 _TEMPORARY = f"{OWN}/{UNFINISHED}"
 _PERMISSIONS = 0o777  # the catalog is not trusted to set a user id
+# The sticky bit too: without it, others could delete what is in a folder that all may write to.
+_FOLDER_PERMISSIONS = 0o1777
+_OWNER = 0o700
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FOLDERS = 64
@@ -76,6 +79,21 @@ class File:
         """Whether both were hard links of one file. Of empty files that is not known: in a pack each has the
         place of the next."""
         return self.bytes != 0 and self.links > 1 and self.twin == other.twin
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredFolder:
+    """A folder to restore: a row of the query restore_snapshot_folders."""
+
+    target: str
+    mode: int
+    mtime_ms: int
+
+    def apply(self, handle: int) -> None:
+        """Give the open folder its permissions and its time of last change."""
+        os.fchmod(handle, self.mode & _FOLDER_PERMISSIONS)
+        at = self.mtime_ms * 1_000_000
+        os.utime(handle, ns=(at, at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +192,53 @@ class Folder:
             if linked is None or not self._link(linked, folder, name, file, replaces=torn):
                 self._new(folder, name, file, chunks(), replaces=torn)
         return True
+
+    def create_folders(self, folders: Iterable[RestoredFolder], *, existing: bool) -> None:
+        """Have folders there which this account alone may enter until `finish_folders`. They come each before
+        what is in it. `existing`: of these alone that are there already.
+
+        Raises Refused (a file or a symbolic link is in the way), EnvironmentProblem.
+        """
+        for folder in folders:
+            with self._explained(folder.target):
+                handle = self._find(folder.target) if existing else self._create_private(folder.target)
+                # A run before this one may have given it its own mode.
+                if handle is not None and os.fstat(handle).st_mode & _OWNER != _OWNER:
+                    os.fchmod(handle, _OWNER)
+
+    def finish_folders(self, folders: Iterable[RestoredFolder]) -> None:
+        """Give folders that are there their permissions and times, each after all that is in it.
+
+        A change in a folder sets its time, and one of mode 0500 takes no files. `folders` come in the order
+        of `create_folders`. Raises Refused, EnvironmentProblem.
+        """
+        above: list[RestoredFolder] = []
+        for folder in folders:
+            while above and not folder.target.startswith(f"{above[-1].target}/"):
+                self._finish(above.pop())
+            above.append(folder)
+        while above:
+            self._finish(above.pop())
+
+    def _finish(self, folder: RestoredFolder) -> None:
+        with self._explained(folder.target):
+            handle = self._find(folder.target)
+            if handle is not None:
+                folder.apply(handle)
+
+    def _find(self, path: str) -> int | None:
+        """The folder `path`; None where there is none."""
+        try:
+            return self._walk(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _create_private(self, path: str) -> int:
+        above, _, name = path.rpartition("/")
+        parent = self._walk(above, make=True)
+        with suppress(FileExistsError):
+            os.mkdir(name, _OWNER, dir_fd=parent)
+        return self._walk(path)
 
     def sync(self) -> None:
         """Make all that was written durable."""

@@ -4,7 +4,8 @@
 -- change: unchanged; new; changed (in size or time, or in inode or ctime and contents); touched (its inode, ctime or
 --   permissions alone: it gets a row that refers to what is stored); unlike (only its SHA-256 differs from what is
 --   stored); again (it is copied whatever it is, or what is stored of it is not whole, or its SHA-256 is asked for and
---   not known); gone
+--   not known); gone; folder (role folder: it is new, or its mode or time changed; without a mode: it is gone. A folder
+--   that is as it was has no row)
 -- added_in: of the row that ends here, or that continues
 -- first_*: of the file's hard links the one whose bytes are copied, itself without others. On a cluster the numbers of
 -- devices are each worker's own: files of one number that differ in size or time are two
@@ -41,7 +42,7 @@ compared AS (
       WHEN v.inode <=> l.inode AND v.ctime_ns <=> l.ctime_ns AND v.mode = l.mode THEN 'unchanged'
       ELSE 'touched'
     END AS change
-  FROM snapshot_listed AS l
+  FROM (SELECT * FROM snapshot_listed WHERE role <> 'folder') AS l
   FULL OUTER JOIN live AS v ON l.scope = v.scope AND l.region = v.region AND l.name = v.name
   LEFT JOIN snapshot_hashed AS h ON l.scope = h.scope AND l.region = h.region AND l.name = h.name
 ),
@@ -57,6 +58,20 @@ same AS (
     WHERE s.source = :source AND s.stored AND c.path IS NULL AND :find_same AND NOT :copy_all
   ) AS f
   WHERE f.place = 1
+),
+folders AS (
+  SELECT
+    COALESCE(l.scope, v.scope) AS scope,
+    COALESCE(l.region, v.region) AS region,
+    COALESCE(l.name, v.name) AS name,
+    l.folder, l.mtime_ns, l.mtime_ms, l.mode, l.links, l.device, l.inode, l.ctime_ns
+  FROM (SELECT * FROM snapshot_listed WHERE role = 'folder') AS l
+  FULL OUTER JOIN (
+    SELECT d.scope, d.region, d.name, d.mode, d.mtime_ms
+    FROM snapshot_folders AS d
+    WHERE d.source = :source AND d.gone_in IS NULL
+  ) AS v ON l.scope = v.scope AND l.region = v.region AND l.name = v.name
+  WHERE COALESCE(l.mode <> v.mode OR l.mtime_ms <> v.mtime_ms, TRUE)
 ),
 found AS (
   SELECT
@@ -80,3 +95,21 @@ SELECT
   FIRST_VALUE(f.name) OVER links AS first_name
 FROM found AS f
 WINDOW links AS (PARTITION BY f.device, f.inode, f.bytes, f.mtime_ns, f.alone ORDER BY f.scope, f.region, f.name)
+UNION ALL
+SELECT
+  d.scope, d.region, d.name,
+  'folder' AS role,
+  d.folder,
+  CAST(0 AS BIGINT) AS bytes,
+  d.mtime_ns, d.mtime_ms, d.mode, d.links, d.device, d.inode, d.ctime_ns,
+  CAST(NULL AS BIGINT) AS added_in,
+  'folder' AS change,
+  CAST(NULL AS STRING) AS same_destination,
+  CAST(NULL AS STRING) AS same_path,
+  CAST(NULL AS BIGINT) AS same_position,
+  CAST(NULL AS STRING) AS same_sha256,
+  d.scope AS first_scope,
+  d.region AS first_region,
+  -- No file has this name.
+  CONCAT(d.name, '/') AS first_name
+FROM folders AS d

@@ -5,7 +5,7 @@ WITH priced AS (
   SELECT
     s.*,
     CASE
-      WHEN s.change = 'gone' OR s.same_path IS NOT NULL THEN :light
+      WHEN s.change IN ('gone', 'folder') OR s.same_path IS NOT NULL THEN :light
       WHEN s.scope = s.first_scope AND s.region = s.first_region AND s.name = s.first_name THEN s.bytes + :overhead
       ELSE :light
     END AS cost

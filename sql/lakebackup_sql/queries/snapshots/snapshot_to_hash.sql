@@ -13,7 +13,8 @@ LEFT JOIN (
 LEFT JOIN (
   SELECT DISTINCT s.bytes FROM snapshot_files AS s WHERE s.source = :source AND s.stored AND s.sha256 IS NOT NULL
 ) AS z ON l.bytes = z.bytes
-WHERE NOT l.always
+WHERE l.role <> 'folder'
+  AND NOT l.always
   AND (
     (:verify AND v.name IS NOT NULL)
     OR (

@@ -12,7 +12,7 @@ FROM (
   SELECT
     s.change, s.bytes,
     CASE
-      WHEN s.change IN ('gone', 'unchanged') OR s.same_path IS NOT NULL THEN 0
+      WHEN s.change IN ('gone', 'unchanged', 'folder') OR s.same_path IS NOT NULL THEN 0
       WHEN s.scope = s.first_scope AND s.region = s.first_region AND s.name = s.first_name THEN 1
       ELSE 0
     END AS copied

@@ -136,7 +136,7 @@ def test_a_second_write_in_the_tick_of_the_first_is_copied(
 ) -> None:
     """A clock that ticks once an hour gives both writes one ctime, as a fast writer gets from a real one."""
     monkeypatch.undo()
-    real = list_task._files
+    real = list_task._entries
     tick = time.time_ns()
 
     def coarse(unit: Any) -> Any:
@@ -144,7 +144,7 @@ def test_a_second_write_in_the_tick_of_the_first_is_copied(
             values = {key: getattr(found, key) for key in dir(found) if key.startswith("st_")}
             yield name, type("Stat", (), {**values, "st_ctime_ns": tick})()
 
-    monkeypatch.setattr(list_task, "_files", coarse)
+    monkeypatch.setattr(list_task, "_entries", coarse)
     # As much longer as the tick is, however long the machine takes for the first backup.
     monkeypatch.setattr(list_task, "_RACY_NS", HOUR * 1_000_000)
     put(tree.folder / "img", b"a" * 1000)
@@ -231,16 +231,16 @@ def test_times_before_1970_and_after_2262_are_backed_up_and_restored(tree: Tree)
 
 
 def test_a_time_that_no_catalog_holds_is_refused_by_name(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = list_task._files
+    real = list_task._entries
 
     def far(unit: Any) -> Any:
         for name, found in real(unit):
             values = {key: getattr(found, key) for key in dir(found) if key.startswith("st_")}
             yield name, type("Stat", (), {**values, "st_mtime_ns": (1 << 63) * 1_000_000})()
 
-    monkeypatch.setattr(list_task, "_files", far)
+    monkeypatch.setattr(list_task, "_entries", far)
     put(tree.folder / "img", b"a")
-    with pytest.raises(Refused, match=r"tree/img was last changed 9223372036854775808 ms after 1970"):
+    with pytest.raises(Refused, match=r"tree/ was last changed 9223372036854775808 ms after 1970"):
         tree.backup()
 
 

@@ -1,4 +1,4 @@
--- 9c9f86f0aaa9103e faults snapshot_files snapshot_hashed snapshot_listed
+-- 764b98b0c0f0b3a6 faults snapshot_files snapshot_folders snapshot_hashed snapshot_listed
 WITH live AS (
   SELECT
     f.scope,
@@ -69,7 +69,13 @@ WITH live AS (
       THEN 'unchanged'
       ELSE 'touched'
     END AS change
-  FROM snapshot_listed AS l
+  FROM (
+    SELECT
+      *
+    FROM snapshot_listed
+    WHERE
+      role <> 'folder'
+  ) AS l
   FULL OUTER JOIN live AS v
     ON l.scope = v.scope AND l.region = v.region AND l.name = v.name
   LEFT JOIN snapshot_hashed AS h
@@ -106,6 +112,40 @@ WITH live AS (
   ) AS f
   WHERE
     f.place = 1
+), folders AS (
+  SELECT
+    COALESCE(l.scope, v.scope) AS scope,
+    COALESCE(l.region, v.region) AS region,
+    COALESCE(l.name, v.name) AS name,
+    l.folder,
+    l.mtime_ns,
+    l.mtime_ms,
+    l.mode,
+    l.links,
+    l.device,
+    l.inode,
+    l.ctime_ns
+  FROM (
+    SELECT
+      *
+    FROM snapshot_listed
+    WHERE
+      role = 'folder'
+  ) AS l
+  FULL OUTER JOIN (
+    SELECT
+      d.scope,
+      d.region,
+      d.name,
+      d.mode,
+      d.mtime_ms
+    FROM snapshot_folders AS d
+    WHERE
+      d.source = $source AND d.gone_in IS NULL
+  ) AS v
+    ON l.scope = v.scope AND l.region = v.region AND l.name = v.name
+  WHERE
+    COALESCE(l.mode <> v.mode OR l.mtime_ms <> v.mtime_ms, TRUE)
 ), found AS (
   SELECT
     c.*,
@@ -153,3 +193,28 @@ WINDOW links AS (
   PARTITION BY f.device, f.inode, f.bytes, f.mtime_ns, f.alone
   ORDER BY f.scope NULLS FIRST, f.region NULLS FIRST, f.name NULLS FIRST
 )
+UNION ALL
+SELECT
+  d.scope,
+  d.region,
+  d.name,
+  'folder' AS role,
+  d.folder,
+  TRY_CAST(0 AS BIGINT) AS bytes,
+  d.mtime_ns,
+  d.mtime_ms,
+  d.mode,
+  d.links,
+  d.device,
+  d.inode,
+  d.ctime_ns,
+  TRY_CAST(NULL AS BIGINT) AS added_in,
+  'folder' AS change,
+  TRY_CAST(NULL AS TEXT) AS same_destination,
+  TRY_CAST(NULL AS TEXT) AS same_path,
+  TRY_CAST(NULL AS BIGINT) AS same_position,
+  TRY_CAST(NULL AS TEXT) AS same_sha256,
+  d.scope AS first_scope,
+  d.region AS first_region,
+  d.name || '/' AS first_name
+FROM folders AS d

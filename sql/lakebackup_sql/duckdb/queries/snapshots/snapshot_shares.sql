@@ -1,9 +1,9 @@
--- 8d4a393793440575 snapshot_compared
+-- d79ff14c4ffd0658 snapshot_compared
 WITH priced AS (
   SELECT
     s.*,
     CASE
-      WHEN s.change = 'gone' OR NOT s.same_path IS NULL
+      WHEN s.change IN ('gone', 'folder') OR NOT s.same_path IS NULL
       THEN $light
       WHEN s.scope = s.first_scope AND s.region = s.first_region AND s.name = s.first_name
       THEN s.bytes + $overhead

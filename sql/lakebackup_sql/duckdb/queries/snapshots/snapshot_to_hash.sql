@@ -1,4 +1,4 @@
--- e388d2fd4bb7763c snapshot_files snapshot_listed
+-- 6c3ddf86bb3a8887 snapshot_files snapshot_listed
 SELECT
   l.scope,
   l.region,
@@ -35,7 +35,8 @@ LEFT JOIN (
 ) AS z
   ON l.bytes = z.bytes
 WHERE
-  NOT l.always
+  l.role <> 'folder'
+  AND NOT l.always
   AND (
     (
       $verify AND NOT v.name IS NULL

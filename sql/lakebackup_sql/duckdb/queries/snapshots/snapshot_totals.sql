@@ -1,4 +1,4 @@
--- 0f65136fc2f74b15 snapshot_compared
+-- b06a1a5a6d3e2360 snapshot_compared
 SELECT
   c.change,
   COUNT(*) AS files,
@@ -11,7 +11,7 @@ FROM (
     s.change,
     s.bytes,
     CASE
-      WHEN s.change IN ('gone', 'unchanged') OR NOT s.same_path IS NULL
+      WHEN s.change IN ('gone', 'unchanged', 'folder') OR NOT s.same_path IS NULL
       THEN 0
       WHEN s.scope = s.first_scope AND s.region = s.first_region AND s.name = s.first_name
       THEN 1
