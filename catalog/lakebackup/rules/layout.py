@@ -29,6 +29,8 @@ CATALOG_FOLDER = "catalog"
 LEASES_FOLDER = "leases"
 #: Where a storage has been tried out; beside the folders of leases, which no lock of objects covers.
 PROOF_FOLDER = f"{LEASES_FOLDER}/proof/"
+#: An empty object, put to see what time it is by the clock of the storage.
+STORAGE_CLOCK = f"{PROOF_FOLDER}now"
 AUDIT_FOLDER = "audit"
 PRUNES_FOLDER = "prunes"
 RESTORES_FOLDER = "restores"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import os
 import tempfile
 import threading
 import time
@@ -11,9 +13,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NotFound
+from lakebackup.errors import Busy, Damaged, EnvironmentProblem, NoPermission, NotFound
 from lakebackup.storage.local import LocalStorage
-from lakebackup.store.lease import Lease, break_lease
+from lakebackup.store import lease as lease_module
+from lakebackup.store.lease import Lease, break_lease, elapsed_s, held, is_held
 from lakebackup.store.proof import require_conditional_puts
 
 
@@ -21,17 +24,19 @@ class Clock:
     """A clock that stands still until told."""
 
     def __init__(self) -> None:
-        self.now = 1_700_000_000.0
+        self.now = 1_700_000_000.25  # as of a storage that keeps parts of seconds
 
     def __call__(self) -> float:
         return self.now
 
 
 class Flaky(LocalStorage):
-    """A folder that can be made to fail, or to be overtaken before its next put."""
+    """A folder that can be made to fail, or to be overtaken before its next put. Its files have the times of
+    `clock`."""
 
     failing = False
     before_put: Callable[[], None] | None = None
+    clock: Callable[[], float] = staticmethod(time.time)
 
     def put(self, path: str, data: bytes, *, if_absent: bool = False) -> None:
         if self.failing:
@@ -40,6 +45,7 @@ class Flaky(LocalStorage):
         if hook:
             hook()
         super().put(path, data, if_absent=if_absent)
+        os.utime(f"{self.uri.removeprefix('file://')}/{path}", (self.clock(), self.clock()))
 
 
 @pytest.fixture
@@ -64,22 +70,27 @@ def lost(lease: Lease) -> bool:
     return False
 
 
-def test_one_holder_at_a_time(storage: Flaky) -> None:
-    with Lease.acquire(storage, "source", "first run", clock=Clock()) as lease:
+@pytest.fixture
+def clock(storage: Flaky) -> Clock:
+    """The clock of the storage and of all contenders."""
+    storage.clock = clock = Clock()
+    return clock
+
+
+def test_one_holder_at_a_time(storage: Flaky, clock: Clock) -> None:
+    with Lease.acquire(storage, "source", "first run", clock=clock) as lease:
         lease.check()
-        with pytest.raises(
-            Busy, match=r"source is in use by first run, since 2023-11-14 22:13:20 UTC"
-        ) as busy:
-            Lease.acquire(storage, "source", "second run", clock=Clock())
-        assert "2023-11-14 22:14:20 UTC" in busy.value.hint
+        clock.now += 20.5
+        with pytest.raises(Busy, match=r"source is in use by first run, since \d{4}-.* UTC") as busy:
+            Lease.acquire(storage, "source", "second run", clock=clock)
+        assert "its lease ends in 40 s" in busy.value.hint
         Lease.acquire(storage, "other", "second run").release()
     with pytest.raises(Busy, match="released"):
         lease.check()
     Lease.acquire(storage, "source", "second run").release()
 
 
-def test_a_holder_gives_up_before_others_may_take_over(storage: Flaky) -> None:
-    clock = Clock()
+def test_a_holder_gives_up_before_others_may_take_over(storage: Flaky, clock: Clock) -> None:
     lease = Lease.acquire(storage, "s", "first", ttl_s=60, clock=clock)
     clock.now += 53.9
     lease.check()
@@ -94,13 +105,12 @@ def test_a_holder_gives_up_before_others_may_take_over(storage: Flaky) -> None:
 
 def test_the_time_that_a_put_takes_counts(storage: Flaky) -> None:
     begun: list[float] = []
-    storage.before_put = lambda: begun.append(time.monotonic())
+    storage.before_put = lambda: begun.append(elapsed_s())
     with Lease.acquire(storage, "s", "first", ttl_s=60) as lease:
         assert lease._deadline <= begun[0] + 54, "the record's own time to live began before the put"
 
 
-def test_renewal_prolongs(storage: Flaky) -> None:
-    clock = Clock()
+def test_renewal_prolongs(storage: Flaky, clock: Clock) -> None:
     with Lease.acquire(storage, "s", "first", ttl_s=60, clock=clock) as lease:
         for _ in range(20):
             clock.now += 40
@@ -166,7 +176,7 @@ def test_a_put_whose_answer_was_lost_counts(tmp_path: Path) -> None:
 def test_a_contender_that_was_overtaken_does_not_hold(storage: Flaky, turns: int) -> None:
     """It looked, then others held and released often enough for the number it wants to be free again."""
     other = LocalStorage(storage.uri.removeprefix("file://"))
-    held: list[Lease] = []
+    winners: list[Lease] = []
 
     def overtake() -> None:
         for turn in range(turns):
@@ -174,33 +184,110 @@ def test_a_contender_that_was_overtaken_does_not_hold(storage: Flaky, turns: int
             if turn < turns - 1:
                 lease.release()
             else:
-                held.append(lease)
+                winners.append(lease)
 
     storage.before_put = overtake
     with pytest.raises(Busy, match=f"other {turns - 1}"):
         Lease.acquire(storage, "s", "late")
-    held[0].renew()
-    held[0].release()
+    winners[0].renew()
+    winners[0].release()
 
 
-def test_a_holder_that_slept_through_a_renewal_does_not_hold(storage: Flaky) -> None:
-    clock = Clock()
+def test_a_holder_that_slept_through_a_renewal_does_not_hold(storage: Flaky, clock: Clock) -> None:
     first = Lease.acquire(storage, "s", "first", clock=clock)
-    other = LocalStorage(storage.uri.removeprefix("file://"))
-    held: list[Lease] = []
+    other = Flaky(storage.uri.removeprefix("file://"))
+    other.clock = clock
+    winners: list[Lease] = []
 
     def overtake() -> None:
         clock.now += 3600
         for _ in range(20):
             Lease.acquire(other, "s", "second", clock=clock).release()
-        held.append(Lease.acquire(other, "s", "second", clock=clock))
+        winners.append(Lease.acquire(other, "s", "second", clock=clock))
 
     storage.before_put = overtake
     with pytest.raises(Busy, match="taken over by second"):
         first.renew()
-    held[0].renew()
-    held[0].release()
+    winners[0].renew()
+    winners[0].release()
     first.release()
+
+
+def test_the_clock_of_a_holder_says_nothing(storage: Flaky, clock: Clock) -> None:
+    """One of it is hours ahead, one hours behind: the storage's decides."""
+    for hours in (12, -12):
+        other = Clock()
+        other.now += hours * 3600
+        dead = Lease.acquire(storage, "s", "dead", clock=other)
+        with pytest.raises(Busy, match="dead"):
+            Lease.acquire(storage, "s", "next", clock=clock)
+        clock.now += 60
+        Lease.acquire(storage, "s", "next", clock=clock).release()
+        dead.release()
+
+
+def test_where_the_clock_was_set_back_a_lease_is_watched_for_its_time_to_live(
+    storage: Flaky, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dead = Lease.acquire(storage, "s", "dead", clock=clock)
+    clock.now -= 12 * 3600
+    began = clock.now
+
+    def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    monkeypatch.setattr(lease_module.time, "sleep", sleep)
+    Lease.acquire(storage, "s", "next", clock=clock).release()
+    assert clock.now - began == pytest.approx(60, abs=0.5)
+    assert "was set back since dead took its lease" in caplog.text
+    dead.release()
+
+
+def test_where_the_clock_was_set_back_a_lease_that_is_renewed_is_held(
+    storage: Flaky, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive = Lease.acquire(storage, "s", "alive", clock=clock)
+    clock.now -= 12 * 3600
+    alive._deadline = clock.now + 54  # its own clock is never set
+
+    def sleep(seconds: float) -> None:
+        clock.now += seconds
+        alive.renew()
+
+    monkeypatch.setattr(lease_module.time, "sleep", sleep)
+    with pytest.raises(Busy, match="in use by alive"):
+        Lease.acquire(storage, "s", "next", clock=clock)
+    alive.release()
+
+
+def test_a_lease_of_an_earlier_version_holds_for_a_minute(storage: Flaky, clock: Clock) -> None:
+    record = {
+        "holder": "old",
+        "token": "t",
+        "state": "held",
+        "since_ms": 0,
+        "expires_ms": 1 << 62,
+        "reason": "",
+    }
+    storage.put("leases/s/000000000001.json", json.dumps(record).encode())
+    clock.now += 59
+    with pytest.raises(Busy, match="in use by old"):
+        Lease.acquire(storage, "s", "new", clock=clock)
+    clock.now += 1
+    Lease.acquire(storage, "s", "new", clock=clock).release()
+
+
+def test_who_may_not_write_is_told_by_this_clock(storage: Flaky, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Lease.acquire(storage, "s", "first"):
+
+        def refuse(*_: object, **__: object) -> None:
+            raise NoPermission("this account may not write")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, "put", refuse)
+            assert is_held(storage, "s")
+            assert [name for name, _ in held(storage)] == ["s"]
+    assert not is_held(storage, "s")
 
 
 def test_break_lease(storage: Flaky) -> None:
@@ -239,8 +326,8 @@ class TakingTurns(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.storage = LocalStorage(self.folder.name)
-        self.clock = Clock()
+        self.storage = Flaky(self.folder.name)
+        self.storage.clock = self.clock = Clock()
         self.leases: dict[int, Lease] = {}
         self.dead: list[Lease] = []
 
@@ -258,11 +345,11 @@ class TakingTurns(RuleBasedStateMachine):
     @rule(who=contenders)
     def renew(self, who: int) -> None:
         if who in self.leases:
-            held = not lost(self.leases[who])
+            holds = not lost(self.leases[who])
             try:
                 self.leases[who].renew()
             except Busy:
-                assert not held
+                assert not holds
 
     @rule(who=contenders)
     def release(self, who: int) -> None:
