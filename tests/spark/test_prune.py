@@ -97,7 +97,7 @@ def test_what_goes_is_gone_on_record_and_counted(
     assert (entry["action"], entry["subject"]) == ("prune", done["prune_id"])
     assert json.loads(entry["detail"]) == {
         "source": "prod", "files": 8, "bytes": 800, "partitions": 2, "topics": [], "patterns": [],
-        "keep_ms": None, "keep_bytes": None, "days": None, "backups": 0,
+        "keep_ms": None, "keep_bytes": None, "days": None, "future": False, "backups": 0,
     }  # fmt: skip
     again = run(root, session, delete=True)
     assert (again["prune_id"], again["files"], again["resumed"]) == (None, 0, 0)

@@ -124,11 +124,10 @@ def require_agreement(tables: Tables, folded: bool) -> None:
     intervals = asked(engine, "SELECT region, status, reason, from_ts, to_ts FROM coverage ORDER BY to_ts")
     for one in intervals:
         assert (-1 if one["from_ts"] is None else one["from_ts"]) < one["to_ts"]
+    # Damage of one partition takes the topic's points away, and leaves the others' intervals.
     points = asked(engine, "SELECT covers_to FROM restore_points WHERE newest")
-    if not points:
-        assert not [one for one in intervals if one["status"] == "restorable"]
-        return
-    end = points[0]["covers_to"]
+    whole = [one["to_ts"] for one in intervals if one["status"] == "restorable"]
+    end = points[0]["covers_to"] if points else max(whole, default=-1)
     edges = {one["to_ts"] + more for one in intervals for more in (0, 1)} | {*range(0, end + 1, 5), end}
     for ts in sorted(ts for ts in edges if 0 <= ts <= end):
         stands = refused(engine, ts)

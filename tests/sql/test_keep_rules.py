@@ -156,8 +156,8 @@ def modelled(rules: Mapping[str, int], zone: str, ends: Sequence[datetime]) -> s
 
 # Beginnings near changes of clocks, of the year, and of a zone that left out a day (Apia, 2011-12-30).
 BEGINNINGS = [
-    datetime(2026, 3, 27, tzinfo=UTC),
-    datetime(2026, 10, 23, tzinfo=UTC),
+    datetime(2025, 3, 27, tzinfo=UTC),
+    datetime(2025, 10, 23, tzinfo=UTC),
     datetime(2011, 12, 28, tzinfo=UTC),
 ]
 

@@ -8,7 +8,6 @@ worker by SIGKILL, this process by an exception after which no step of the run d
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import signal
 import threading
@@ -282,7 +281,7 @@ def expire_leases(folder: Path) -> None:
     """As if the time of every lease below a destination were over."""
     for lease in {found.parent for found in folder.rglob("leases/*/*.json")}:
         newest = max(lease.glob("*.json"))
-        newest.write_text(json.dumps(json.loads(newest.read_text()) | {"expires_ms": 0}))
+        os.utime(newest, (0, 0))
 
 
 def rows_of(partitions: int, count: int, start: int = 0) -> list[Record]:

@@ -102,7 +102,7 @@ class LifeCase(ABC):
 
 def nothing_new(error: UsageProblem) -> None:
     """That the newest backup is of this snapshot or of a later one is no error here."""
-    if "the newest backup" not in error.message:
+    if "already hold one of" not in error.message:
         raise error
 
 

@@ -157,7 +157,7 @@ class Deletion:
         except NoPermission as error:
             raise NoPermission(
                 f"This account may not delete what {self.action} would: nothing was done. {error.message}",
-                hint="Use an account that may: docs/s3.md lists the rights of each verb.",
+                hint="Use an account that may delete.",
             ) from error
 
     def resume(self) -> tuple[int, Left]:

@@ -200,7 +200,7 @@ def test_clocks_that_disagree_stop_it(root: Path, monkeypatch: pytest.MonkeyPatc
     clock = time.time_ns
     with monkeypatch.context() as patched:
         patched.setattr(time, "time_ns", lambda: -60_000_000_000)
-        with pytest.raises(Refused, match=r"done at 1970-01-01T00:00:06\.500Z, and this machine's"):
+        with pytest.raises(Refused, match=r"The storage's clock says .* this machine's 1969-12-31"):
             run(root, delete=True)
         patched.setattr(time, "time_ns", lambda: clock() + 3_600_000_000_000)
         with pytest.raises(Refused, match="The storage's clock says"):

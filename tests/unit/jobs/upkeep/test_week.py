@@ -12,8 +12,9 @@ import re
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.support.command_line import Commands
 from tests.support.made_backups import MadeBackups, Record
@@ -21,9 +22,6 @@ from tests.support.rows import filled
 
 from lakebackup.rows.upkeep import Check, Drill, Failure, Policy
 from lakebackup_jobs.query.report.values import facts
-
-if TYPE_CHECKING:
-    import pytest
 
 HOUR, DAY = 3_600_000, 86_400_000
 NOW = time.time_ns() // 1_000_000
