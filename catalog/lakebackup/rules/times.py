@@ -24,8 +24,8 @@ MOST_DAYS = 36_500
 LAST_MS = 253_402_300_799_999
 """The last instant that a calendar reaches: the end of the year 9999."""
 MAX_SKEW_MS = 300_000
-"""So far the clocks of machines may differ: what is later than that is in the future. The view `horizon` has
-it for SQL."""
+"""How far the clocks of machines may differ. A time later than the present by more is in the future. The view
+`horizon` has it for SQL."""
 _PART = re.compile(rf"(?P<count>\d+(?:\.\d+)?)\s*{_UNIT}(?![a-z])\s*", re.ASCII)
 _SPANS = "Write a number and a unit: 30s, 15m, 2h, 7d, 1d12h."
 _DIGITS = re.compile(r"\d+", re.ASCII)

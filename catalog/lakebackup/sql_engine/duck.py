@@ -360,8 +360,8 @@ class DuckEngine(SqlEngine):
             if found := error_in(error):
                 raise found from error
             if _TORN.search(text) and not _OF_VALUE.match(text):
-                what = text.splitlines()[0].partition(" Detail: Python exception")[0]
-                raise damaged_table(f"the catalog at {self._uri}", what) from error
+                reason = text.splitlines()[0].partition(" Detail: Python exception")[0]
+                raise damaged_table(f"the catalog at {self._uri}", reason) from error
             if checked is not None:  # of a later row, DuckDB's error comes as pyarrow's
                 raise of_engine(checked.given, text) from error
             raise UsageProblem(f"The query failed: {text}") from error

@@ -117,11 +117,11 @@ class Lease:
         pause = 0.02
         watch = _Watch(storage, clock)
         while True:
-            newest, current = _current(storage, name)
-            remaining_s = watch.remaining_s(newest, current) if newest and current else 0.0
-            if remaining_s <= 0:
+            current = _current(storage, name)
+            remaining_s = watch.remaining_s(*current) if current else 0.0
+            if current is None or remaining_s <= 0:
                 lease = cls(storage, name, holder, ttl_s, clock)
-                generation = _generation(newest.path) if newest else 0
+                generation = _generation(current[0].path) if current else 0
                 if lease._put(generation + 1):
                     lease._thread.start()
                     return lease
@@ -132,9 +132,9 @@ class Lease:
                         f"{storage.uri} on the condition that there is no such object, and there is none.",
                         hint="Use a server with conditional puts (If-None-Match: *).",
                     )
-            elif current and time.monotonic() >= give_up and not watch.clock_was_set_back:
+            elif time.monotonic() >= give_up and not watch.clock_was_set_back:
                 raise Busy(
-                    f"{name} is in use by {current.holder}, since {_utc(current.since_ms)}.",
+                    f"{name} is in use by {current[1].holder}, since {_utc(current[1].since_ms)}.",
                     hint="Wait until that run has ended. If it has died, its lease ends in "
                     f"{math.ceil(remaining_s)} s; a running one renews it before that.",
                 )
@@ -158,9 +158,10 @@ class Lease:
         with self._lock:
             self.check()
             if not self._put(self._generation + 1):
-                _, taken = _current(self._storage, self.name)
-                how = f"taken over by {taken.holder}" if taken and taken.state == "held" else "taken over"
-                self._lost = f"broken ({taken.reason})" if taken and taken.state == "broken" else how
+                current = _current(self._storage, self.name)
+                other = current[1] if current else None
+                how = f"taken over by {other.holder}" if other and other.state == "held" else "taken over"
+                self._lost = f"broken ({other.reason})" if other and other.state == "broken" else how
                 self.check()
 
     def release(self) -> None:
@@ -224,7 +225,7 @@ class _Watch:
         self._end = 0.0
 
     def remaining_s(self, newest: ObjectStat, record: Record) -> float:
-        """So long the lease holds if it is not renewed, in seconds; 0 or less: nobody holds it."""
+        """How long the lease holds if it is not renewed, in seconds; 0 or less: nobody holds it."""
         if record.state != "held":
             return 0.0
         if newest.path != self._path:
@@ -250,19 +251,20 @@ def break_lease(storage: Storage, name: str, reason: str) -> Record:
     A holder that is alive after all notices at its next renewal; until then two runs may both continue.
     """
     while True:
-        newest, current = _current(storage, name)
-        if newest is None or current is None or current.state != "held":
+        current = _current(storage, name)
+        if current is None or current[1].state != "held":
             raise NotFound(f"The lease on {name} is not held.")
+        newest, record = current
         now_ms = int(time.time() * 1000)
-        broken = Record(current.holder, uuid.uuid4().hex, "broken", now_ms, now_ms, reason)
+        broken = Record(record.holder, uuid.uuid4().hex, "broken", now_ms, now_ms, reason)
         if _put(storage, name, _generation(newest.path) + 1, broken) is not None:
-            return current
+            return record
 
 
 def is_held(storage: Storage, name: str) -> bool:
     """Whether somebody holds the lease now, as far as another process can see."""
-    newest, current = _current(storage, name)
-    return bool(newest and current and _holds(newest, current, _now(storage)))
+    current = _current(storage, name)
+    return current is not None and _holds(*current, _now(storage))
 
 
 def held_generation(storage: Storage, name: str) -> int | None:
@@ -270,22 +272,18 @@ def held_generation(storage: Storage, name: str) -> int | None:
 
     Nothing is written: this machine's clock stands for the storage's.
     """
-    newest, current = _current(storage, name)
-    if newest and current and _holds(newest, current, time.time() * 1000):
-        return _generation(newest.path)
-    return None
+    current = _current(storage, name)
+    if current is None or not _holds(*current, time.time() * 1000):
+        return None
+    return _generation(current[0].path)
 
 
 def held(storage: Storage) -> list[tuple[str, int]]:
     """Name and beginning (ms since 1970 UTC) of every lease that somebody holds now."""
     names = filter(None, map(layout.decode_name, storage.folders(f"{layout.LEASES_FOLDER}/")))
-    leases = [(name, *_current(storage, name)) for name in names]
+    leases = [(name, _current(storage, name)) for name in names]
     now_ms = _now(storage)
-    return [
-        (name, record.since_ms)
-        for name, newest, record in leases
-        if newest and record and _holds(newest, record, now_ms)
-    ]
+    return [(name, current[1].since_ms) for name, current in leases if current and _holds(*current, now_ms)]
 
 
 def _holds(newest: ObjectStat, record: Record, now_ms: float) -> bool:
@@ -328,13 +326,13 @@ def _put(storage: Storage, name: str, generation: int, record: Record) -> int | 
     return max(found, default=0)
 
 
-def _current(storage: Storage, name: str) -> tuple[ObjectStat | None, Record | None]:
-    """The object of the highest generation and its record; None, None when there never was one."""
+def _current(storage: Storage, name: str) -> tuple[ObjectStat, Record] | None:
+    """The object of the highest generation and its record; None when there never was one."""
     while True:
         objects = (one for one in storage.list(layout.lease_folder(name)) if _generation(one.path))
         newest = max(objects, key=lambda one: _generation(one.path), default=None)
         if newest is None:
-            return None, None
+            return None
         try:
             return newest, _read(storage, newest.path)
         except NotFound:  # a newer one came and this one went

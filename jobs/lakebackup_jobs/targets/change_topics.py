@@ -227,8 +227,7 @@ class ChangeTopics(Target):
         rights.require(self._rights.of_topics(created), outcome="No record is written")
 
     def missing_rights(self, plan: LogRestorePlan) -> Sequence[str]:
-        topics, existing = set(self._topics(plan)), set(self._cluster.topic_names())
-        return self._rights.missing(topics & existing, topics - existing)
+        return self._rights.missing(self._topics(plan), self._cluster.topic_names())
 
     def forget(self) -> Sequence[str]:
         return self._notes

@@ -146,7 +146,7 @@ class KafkaTarget(Target):
     def _missing_rights(self, plan: RestorePlan, there: Collection[str]) -> Sequence[str]:
         targets = {t.target for t in plan.topics if not self._cluster.misfit(t.target)}
         return [
-            *self._rights.missing(targets & set(there), targets - set(there)),
+            *self._rights.missing(targets, there),
             *self._rights.of_groups(self._groups_to_set(plan), ()),
         ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import time
 from dataclasses import asdict, dataclass, replace
 from shlex import quote
@@ -359,7 +358,7 @@ def from_future(reader: CatalogReader, source: str | None) -> list[str]:
     return [
         f"backup {row['backup_id']} of {row['source']} is from the future, it ends at "
         f"{format_ts(row['end_ms'])}: a clock was wrong, and no schedule counts it. Delete it: "
-        f"lakebackup prune --source {shlex.quote(row['source'])} --future"
+        f"lakebackup prune --source {quote(row['source'])} --future"
         for row in reader.rows("future_of_source", source=source)
     ]
 

@@ -55,10 +55,10 @@ SETTLE_S = 1.0
 ALL_DOWN_S = 8.0
 #: A quota of topics created or changed recovers within seconds, or is too small for the request.
 QUOTA_S = 30.0
-#: So long brokers that restart may give no answer.
+#: How long brokers may take to restart.
 RESTART_S = 60.0
-#: After such a pause a question has a new client. Brokers and load balancers close connections that were idle
-#: (by default for 10 minutes, or for 4), and librdkafka's questions to coordinators do not recover from that.
+#: A client that was idle for longer is replaced. Brokers close idle connections (after 10 minutes by default),
+#: load balancers too (4 minutes), and librdkafka's requests to coordinators do not recover from that.
 IDLE_S = 60.0
 MIN_IN_SYNC = "min.insync.replicas"
 #: Offsets of a partition that the broker knows.
@@ -135,7 +135,7 @@ patiently = retry(
 )
 
 
-#: For what is asked in the middle of the work: brokers that restart are waited for.
+#: For requests in the middle of the work: they wait for brokers that restart.
 outlasting_restarts = retry(
     retry=retry_if_exception_type(Unanswered),
     wait=wait_fixed(1),
@@ -177,7 +177,7 @@ class Cluster:
 
     @property
     def _admin(self) -> AdminClient:
-        """A client that was not idle for IDLE_S."""
+        """The admin client; a new one after IDLE_S without a request."""
         if time.monotonic() - self._used_at_s > IDLE_S:
             self._connected = False
             self._events.clear()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tenacity import (
@@ -177,16 +177,17 @@ class Target:
             retry=retry_if_exception(passes),
             wait=wait_exponential(multiplier=0.05, max=1),
             stop=stop_after_delay(seconds),
-            reraise=True,
         )
         where = f"{topic}[{partition}]"
         try:
             return waiting(question, seconds)
         except KafkaException as error:
-            code, text = error.args[0].code(), error.args[0].str()
-            if code in UNKNOWN_TOPIC and not partition_missing(self._config, topic, partition):
+            raise problem(error.args[0].code(), error.args[0].str(), where) from None
+        except RetryError as late:
+            last = cast("KafkaException", late.last_attempt.exception()).args[0]
+            if last.code() in UNKNOWN_TOPIC:
                 raise Unanswered(
-                    f"{where}: no broker answers any more: {text} (code {code}).",
+                    f"{where}: no broker answers any more: {last.str()} (code {last.code()}).",
                     hint="Nothing of this run is visible. Run it again when the brokers are back.",
                 ) from None
-            raise problem(code, text, where) from None
+            raise problem(last.code(), last.str(), where) from None

@@ -64,10 +64,15 @@ class Rights(Cluster):
         self._probe = f"{prefix}rights"
         self._of_topics = [right for right in _OF_TOPICS if alters or right != "AlterConfigs"]
 
-    def missing(self, existing: Collection[str], new: Collection[str]) -> list[str]:
-        """The rights that a restore into topics lacks, each with its resource: topics that are there and
-        those that it creates, its consumer groups and its transactional ids."""
-        return [*self.of_topics(existing), *self._of_new_topics(new), *self._of_own_names()]
+    def missing(self, topics: Collection[str], existing: Collection[str]) -> list[str]:
+        """The rights that a restore into topics lacks, each with its resource: on `topics`, on its consumer
+        groups and its transactional ids. It creates those topics that are not among the `existing` ones."""
+        present = set(topics) & set(existing)
+        return [
+            *self.of_topics(present),
+            *self._of_new_topics(set(topics) - present),
+            *self._of_own_names(),
+        ]
 
     def of_topics(self, names: Collection[str]) -> list[str]:
         """The rights that are missing on topics that are there."""

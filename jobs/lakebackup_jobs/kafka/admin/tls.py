@@ -35,7 +35,7 @@ def tls_problem(config: Mapping[str, str]) -> str | None:
             with context.wrap_socket(plain, server_hostname=host) as encrypted:
                 if "ssl.keystore.location" not in config:
                     encrypted.settimeout(_ALERT_S)
-                    encrypted.recv(1)  # what a broker thinks of this client's certificate it says behind
+                    encrypted.recv(1)  # a broker may refuse the client's certificate after the handshake
     except ssl.SSLCertVerificationError as error:
         return f"the certificate of {address} is not accepted: {error.verify_message}"
     except ssl.SSLError as error:
@@ -62,10 +62,8 @@ def _own_certificate_problem(config: Mapping[str, str]) -> str | None:
         return None
     if certificate is None:
         return None
-    subject, present = (
-        f"the certificate of this client ({store or file or 'ssl.certificate.pem'})",
-        datetime.now(UTC),
-    )
+    subject = f"the certificate of this client ({store or file or 'ssl.certificate.pem'})"
+    present = datetime.now(UTC)
     if present > certificate.not_valid_after_utc:
         return f"{subject} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
     if present < certificate.not_valid_before_utc:

@@ -27,10 +27,10 @@ EVENT_DELIVERY, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
 
 #: Seconds without any progress after which a client gives up.
 PATIENCE = 60.0
-#: So long a client waits without any progress where its brokers throttle it.
+#: How long a client that its brokers throttle waits without any progress.
 THROTTLED_S = 600.0
-#: So long what delays this process's clients is told after it was last seen.
-_TOLD_S = 10.0
+#: How long `delays` reports a cause after it last occurred.
+_REPORTED_S = 10.0
 _THROTTLED = "the brokers throttle this client (a quota of the cluster): it goes on as fast as they allow"
 _UNANSWERED = "no broker answers: the work waits for them to come back"
 _ALL_BROKERS_DOWN = -187
@@ -129,9 +129,9 @@ ARGUMENT_BYTES: Final = 72  # rd_kafka_vu_t: the tag, padded to 8, and a union o
 
 _P, _I, _S, _Z = c.c_void_p, c.c_int, c.c_char_p, c.c_size_t
 _ON_THROTTLE = c.CFUNCTYPE(None, _P, _S, c.c_int32, _I, _P)
-# Of a client, until when (monotonic seconds) its brokers hold their answers back; and until when what delays
-# the clients of this process is told.
+# Client -> until when (monotonic seconds) its brokers hold their answers back.
 _throttled_until: dict[int, float] = {}
+# Cause -> until when (monotonic seconds) `delays` reports it.
 _delays: dict[str, float] = {}
 
 
@@ -139,10 +139,11 @@ def _record_throttle(handle: int, _name: bytes, _node: int, milliseconds: int, _
     ends = time.monotonic() + milliseconds / 1000
     _throttled_until[handle] = max(ends, _throttled_until.get(handle, 0.0))
     if milliseconds:
-        _delays[_THROTTLED] = ends + _TOLD_S
+        _delays[_THROTTLED] = ends + _REPORTED_S
 
 
-_record_throttle_callback = _ON_THROTTLE(_record_throttle)  # kept: librdkafka has only its address
+# The module needs a reference to it: librdkafka has only its address.
+_record_throttle_callback = _ON_THROTTLE(_record_throttle)
 
 
 # Compiled code calls others too (native.py).
@@ -272,14 +273,16 @@ def new_client(kind: int, config: Mapping[str, str], *, hard: Mapping[str, str])
 
 
 def silent_since(handle: int, moved: float) -> float:
-    """Since when (monotonic seconds) a client that last `moved` then has been silent for no known reason:
-    brokers that throttle it hold their answers back, as it has heard by `drain_events`. A quota below the
-    size of a batch never lets it pass, so that counts for THROTTLED_S at most."""
+    """Since when (monotonic seconds) a client that last `moved` then has been silent for no known reason.
+
+    Brokers that throttle it hold their answers back, and `drain_events` reports that. It excuses at most
+    THROTTLED_S of silence, since a quota below the size of a batch never lets the batch pass.
+    """
     return min(max(moved, _throttled_until.get(handle, 0.0)), moved + THROTTLED_S)
 
 
 def delays() -> list[str]:
-    """What delays the clients of this process, a sentence each."""
+    """The causes that delay the clients of this process, a sentence each."""
     present_s = time.monotonic()
     return [text for text, until in _delays.items() if present_s < until]
 
@@ -307,7 +310,7 @@ def drain_events(handle: int, wait_ms: int = 0) -> list[tuple[int, str]]:
                 text = library.rd_kafka_event_error_string(event) or b""
                 errors.append((int(library.rd_kafka_event_error(event)), text.decode(errors="replace")))
                 if errors[-1][0] == _ALL_BROKERS_DOWN:
-                    _delays[_UNANSWERED] = time.monotonic() + _TOLD_S
+                    _delays[_UNANSWERED] = time.monotonic() + _REPORTED_S
             while kind == EVENT_DELIVERY and (address := library.rd_kafka_event_message_next(event)):
                 if code := int(Message.from_address(address).err):
                     errors.append((code, library.rd_kafka_err2str(code).decode()))

@@ -52,15 +52,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _QUEUE_FULL = -184
-# So often a wait for brokers looks up.
+# How often a wait for brokers checks for news.
 _LOOK_MS = 100
-# So much later than its own time limit a call may end.
+# How much later than its own time limit a call may end.
 _LATE_S = 30.0
-# So long the end of an error's transaction is waited for: the next producer of its id ends it too.
+# How long an abort after an error may take. The next producer of the transactional id aborts it too.
 _ABORT_S = 10.0
 
 
-#: So often in a row a restore whose brokers do not answer resumes behind its last commit: 4 minutes or so.
+#: How many times in a row a restore resumes behind its last commit while brokers do not answer: 4 minutes.
 ATTEMPTS = 4
 #: Enough of a record to recognize one that this restore wrote.
 SHAPE = [TIMESTAMP, KEY_LENGTH, VALUE_LENGTH]
@@ -216,9 +216,9 @@ class Engine:
 
 
 def outlasting(write: Callable[[Callable[[], None]], T]) -> T:
-    """What `write` returns, which resumes behind its last commit. It is called again where brokers did not
-    answer, ATTEMPTS times in a row; it calls its argument after each commit.
+    """Call `write` until brokers answer it, at most ATTEMPTS times in a row; returns its result.
 
+    `write` resumes behind its last commit. It calls its argument after each commit, which resets the count.
     After a restart of its brokers a client may wait for ever to commit, and a new one does not.
     """
     failures = 0

@@ -40,14 +40,14 @@ PARTITION = ("scope", "epoch", "region")
 
 @dataclass(frozen=True, slots=True)
 class Rows(Generic[T]):
-    """Rows of a split, from `first` on, as `of` makes of them; each iteration reads them anew."""
+    """The rows of a split after the `first` ones, converted by `convert`. Each iteration reads them anew."""
 
     read: Callable[[], Iterator[dict[str, Any]]]
-    of: Callable[[dict[str, Any]], T]
+    convert: Callable[[dict[str, Any]], T]
     first: int = 0
 
     def __iter__(self) -> Iterator[T]:
-        return map(self.of, islice(self.read(), self.first, None))
+        return map(self.convert, islice(self.read(), self.first, None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,8 +156,7 @@ class _Run:
 
     def _missing_rights(self, queues: Iterable[Queue]) -> list[str]:
         targets = {queue.target for queue in queues if not self._topics.misfit(queue.target)}
-        existing = set(self._topics.topic_names())
-        return rights.Rights(self._client).missing(targets & existing, targets - existing)
+        return rights.Rights(self._client).missing(targets, self._topics.topic_names())
 
     def _plan(self) -> QueueRestorePlan:
         request = self.request

@@ -203,9 +203,9 @@ class Jvm:
         while self._address is None:
             if self.process.poll() is not None:
                 self.end(1)
-                said = tail(self._log, since=self.log_start)
-                raise too_many_files(said) or EnvironmentProblem(
-                    f"Spark did not start: its JVM ended. End of {self._log}:\n{said}",
+                log_end = tail(self._log, since=self.log_start)
+                raise too_many_files(log_end) or EnvironmentProblem(
+                    f"Spark did not start: its JVM ended. End of {self._log}:\n{log_end}",
                     hint="`make setup` checks Java and the jars.",
                 )
             if self._answer.exists():

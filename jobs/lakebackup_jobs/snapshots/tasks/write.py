@@ -194,8 +194,9 @@ class Folder:
         return True
 
     def create_folders(self, folders: Iterable[RestoredFolder], *, existing: bool) -> None:
-        """Have folders there which this account alone may enter until `finish_folders`. They come each before
-        what is in it. `existing`: of these alone that are there already.
+        """Create folders that this account alone may enter until `finish_folders`.
+
+        Each of `folders` precedes those in it. `existing`: only change folders that are already there.
 
         Raises Refused (a file or a symbolic link is in the way), EnvironmentProblem.
         """

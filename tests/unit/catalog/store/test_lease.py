@@ -104,10 +104,10 @@ def test_a_holder_gives_up_before_others_may_take_over(storage: Flaky, clock: Cl
 
 
 def test_the_time_that_a_put_takes_counts(storage: Flaky) -> None:
-    begun: list[float] = []
-    storage.before_put = lambda: begun.append(elapsed_s())
+    start_s: list[float] = []
+    storage.before_put = lambda: start_s.append(elapsed_s())
     with Lease.acquire(storage, "s", "first", ttl_s=60) as lease:
-        assert lease._deadline <= begun[0] + 54, "the record's own time to live began before the put"
+        assert lease._deadline <= start_s[0] + 54, "the record's own time to live began before the put"
 
 
 def test_renewal_prolongs(storage: Flaky, clock: Clock) -> None:
