@@ -57,8 +57,8 @@ ALL_DOWN_S = 8.0
 QUOTA_S = 30.0
 #: How long brokers may take to restart.
 RESTART_S = 60.0
-#: A client that was idle for longer is replaced. Brokers close idle connections (after 10 minutes by default),
-#: load balancers too (4 minutes), and librdkafka's requests to coordinators do not recover from that.
+#: A client that was idle for longer is replaced. Brokers close idle connections (by default after 10 min),
+#: load balancers too (after 4 min), and librdkafka's requests to coordinators do not recover from that.
 IDLE_S = 60.0
 MIN_IN_SYNC = "min.insync.replicas"
 #: Offsets of a partition that the broker knows.
