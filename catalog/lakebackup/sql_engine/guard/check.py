@@ -384,8 +384,8 @@ class _Check:
                 node.expression, "a pattern of LIKE escapes with another sign: LIKE 'a!%' ESCAPE '!'"
             )
         elif kind == "Anonymous" and str(value).lower() in ("date_trunc", "trunc"):
-            units = [one.name for one in node.expressions if isinstance(one, exp.Literal) and one.is_string]
-            if not all(unit[:1].isdigit() or _PLAIN.fullmatch(unit) for unit in units):
+            units = node.expressions[:1] if str(value).lower() == "date_trunc" else node.expressions[1:2]
+            if any(isinstance(unit, exp.Literal) and not _PLAIN.fullmatch(unit.name) for unit in units):
                 self._refuse(node, "not a unit of time")
         elif kind == "Anonymous" and not (isinstance(value, str) and NAME.fullmatch(value)):
             self._refuse(node, "names are of letters, digits and '_' only")
