@@ -27,6 +27,7 @@ from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.values import instant, naming, required
 from lakebackup_jobs.cli.output.explain import explain
 from lakebackup_jobs.cli.output.help import PlainCommand
+from lakebackup_jobs.runtime.terminal_text import visible_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -271,12 +272,7 @@ class Call:
         from lakebackup_jobs.connection import Connection
 
         self.where  # noqa: B018 - says which flag is missing
-
-        def warn(text: str) -> None:
-            self.report.clear()
-            print(f"warning: {text}", file=sys.stderr)
-
-        return Connection(self.settings, as_of=self.as_of, warn=warn, **more)
+        return Connection(self.settings, as_of=self.as_of, warn=self.warn, **more)
 
     def reader(self) -> CatalogReader:
         """The catalog, as it was at --as-of; warns when it is behind. Raises NotFound when there is none.
@@ -330,7 +326,7 @@ class Call:
             from lakebackup_jobs.lifecycle.progress import event_line
 
             text = event_line("warning", {"message": text})
-        print(text if self.json else f"warning: {text}", file=sys.stderr)
+        print(text if self.json else f"warning: {visible_lines(text)}", file=sys.stderr)
 
     def explained(self, plan: Callable[[], Any]) -> None:
         """Run `plan`, which changes nothing, and print what it asked the catalog."""

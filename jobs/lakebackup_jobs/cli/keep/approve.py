@@ -7,6 +7,7 @@ import typer
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.verb import Call, verb
+from lakebackup_jobs.runtime.terminal_text import visible_lines
 
 
 @verb(options.REPO, options.DRY_RUN)
@@ -50,10 +51,10 @@ def approve(
     for claim, row in zip(claims, rows, strict=True):
         if not yes:
             call.report.clear()
-            typer.echo(f"{claim.text}")
+            typer.echo(visible_lines(claim.text))
             if row["approved"]:
                 typer.echo(f"  Changed since it was approved here: {', '.join(row['changed'])}.")
-            typer.echo(f"  {claim.reason}")
+            typer.echo(f"  {visible_lines(claim.reason)}")
         if yes or typer.confirm("Approve it?"):
             accepted.append(claim)
     approved.approve(accepted)
