@@ -1,4 +1,6 @@
 -- Records that no backup holds, as committed backups found them missing, also backups that were deleted since.
+-- reason: purged (the topic no longer had them), recreated (the topic was deleted and created anew), skipped (a person
+-- left a message out of a change log)
 -- from_time: from_ts, in UTC
 -- to_time: to_ts, in UTC
 SELECT
