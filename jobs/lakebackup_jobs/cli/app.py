@@ -94,12 +94,12 @@ _PANELS: Mapping[str, Mapping[str, str | Group]] = {
         **_group("backup", "Take a backup.", _verbs("backup", "topics", "queue", "snapshot")),
         **_group(
             "restore",
-            "Bring data back.",
+            "Restore data from a backup.",
             _verbs("restore", "topics", "groups", "queue", "snapshot", "point"),
         ),
         **_group(
             "log",
-            "Capture a change feed without an end, and restore it to any moment.",
+            "Capture a database's change feed continuously, and restore it to any moment.",
             _verbs(
                 "log", "start", "status", "pause", "resume", "stop", "restore", "snapshot", "merge", "run",
                 "compact", "truncate",
@@ -107,17 +107,17 @@ _PANELS: Mapping[str, Mapping[str, str | Group]] = {
         ),
         **_verbs("keep", "verify", "drill"),
     },
-    "Look": {
+    "Ask and inspect": {
         "status": "look.status",
         "list": "look.list_",
         **_verbs("look", "show", "files", "diff", "sql", "report"),
         **_group(
             "serve",
-            "Serve the catalog, and log tasks, to other programs.",
+            "Serve the catalog and the log tasks to other programs.",
             dict.fromkeys(("thrift", "connect", "metrics", "http"), "look.serve"),
         ),
     },
-    "Keep": {
+    "Maintain": {
         **_verbs("keep", "compact", "merge", "prune"),
         **_group(
             "policy",
@@ -128,7 +128,7 @@ _PANELS: Mapping[str, Mapping[str, str | Group]] = {
         **_verbs("keep", "due", "approve"),
         **_group(
             "archive",
-            "Archives in cbbackup's format: take in, restore, write.",
+            "Import, restore and write archives in cbbackup's format.",
             {"import": "archive.import_", **_verbs("archive", "restore", "export")},
         ),
         **_group(
@@ -158,8 +158,8 @@ class _Root(Group):
 app = typer.Typer(
     cls=_Root,
     name="lakebackup",
-    help="Back up Kafka topics, queues of engines, snapshots of files, logs of databases' changes and "
-    "archives of cbbackup, with a catalog you can query; restore them to any covered time.",
+    help="Back up Kafka topics, change feeds, snapshots of files, queues and cbbackup archives. Ask your "
+    "backups with SQL, and restore to any covered time.",
     epilog=examples(
         "lakebackup backup topics orders --bootstrap-server localhost:9092 --repo ./backups\n"
         "lakebackup list --repo ./backups\n"

@@ -19,7 +19,7 @@ def export(
         "--target-size SIZE", "Close a data file at this size. A .cbb file, of stored data.", "512MiB"
     ),
 ) -> None:
-    """Write a backup and its chain as an archive: a topic is a bucket, a partition a vbucket.
+    """Write a backup and its chain as an archive. A topic becomes a bucket, a partition a vbucket.
 
     Examples:
         lakebackup archive export --repo ./backups --to ./archive

@@ -17,7 +17,7 @@ def import_(
 ) -> None:
     """Import an archive: check every file, then copy them and add the backups to the catalog.
 
-    Run again, it adds only new backups. Archives of releases before 3.0 work too.
+    A second run adds only new backups. Archives of releases before 3.0 work too.
 
     Examples:
         lakebackup archive import /backups/backup-42 --repo ./backups

@@ -17,7 +17,7 @@ def restore(
     buckets: list[str] | None = BUCKET,
     from_ts: int | None = option(
         "--from-time TIME",
-        "Only what is later than this time. The backups that ended after it.",
+        "Only data after this time. The backups that ended after it.",
         parser=instant,
     ),
     to_ts: int | None = option(
@@ -26,7 +26,7 @@ def restore(
         parser=instant,
     ),
 ) -> None:
-    """Restore imported buckets into a folder: one JSON line per document, its newest version.
+    """Restore imported buckets into a folder: one JSON line for the newest version of each document.
 
     Examples:
         lakebackup archive restore --repo ./backups --to ./documents

@@ -95,8 +95,8 @@ def queue(
 ) -> None:
     r"""Back up an engine: first a full of its snapshot, then the messages of its queues.
 
-    Exit code 9: messages were purged, or a queue was reset, before they were backed up. Take a new full then;
-    this never happens by itself.
+    Exit code 9: messages were purged, or a queue was reset, before they were backed up. Then take a new full
+    with --mode full; lakebackup never does this by itself.
 
     Examples:
         lakebackup backup queue social --pattern 'delta\..*' --pattern 'journal\..*' --mode full

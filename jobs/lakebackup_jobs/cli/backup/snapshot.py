@@ -38,7 +38,7 @@ def snapshot(
         show_default="the newest",
         panel=_WHICH,
     ),
-    everything: bool = switch("--all", "All that came since the last one backed up.", panel=_WHICH),
+    everything: bool = switch("--all", "Every snapshot since the last one that was backed up.", panel=_WHICH),
     taken_at: int | None = option(
         "--taken-at TIME",
         "When the snapshot was taken.",
@@ -59,17 +59,17 @@ def snapshot(
     ),
     always: list[str] | None = option(
         "--always PATTERN",
-        "Files to copy whatever they look like, by their own names; repeatable.",
+        "Files to copy even if they look unchanged, by file name; repeatable.",
         show_default="CURRENT, MANIFEST-*",
         panel=options.COPYING,
     ),
     verify_unchanged: bool = switch(
-        "--verify-unchanged", "Hash what seems to be stored already.", panel=options.COPYING
+        "--verify-unchanged", "Also hash files that seem unchanged.", panel=options.COPYING
     ),
     trust_mtime: bool = switch(
         "--trust-mtime",
-        "Size and time of last change are enough: for copies of trees, and file systems whose inode numbers "
-        "or ctimes change by themselves.",
+        "Compare files by size and modification time only: for copied trees, and file systems whose "
+        "inode numbers or ctimes change.",
         panel=options.COPYING,
     ),
     find_same: bool = switch(
@@ -79,16 +79,16 @@ def snapshot(
     ),
     pack_below: str | None = option(
         "--pack-below SIZE",
-        "Many files smaller than this are stored as few objects; 0: never.",
+        "Pack files smaller than this into larger objects if there are many; 0: never.",
         show_default="1MiB",
         panel=options.COPYING,
     ),
 ) -> None:
-    """Back up a snapshot's files: the first time all, from then on those that are new or changed.
+    """Back up a snapshot's files: all of them the first time, then only new and changed ones.
 
-    A file is unchanged when its table, tablet, name, size and time are those of the newest backup, and its
-    inode and ctime are too, or else its contents. The files must stay as they are until the backup is done:
-    one that changes fails it, and nothing is visible.
+    A file is unchanged if its table, tablet, name, size, modification time, inode and ctime are those of the
+    newest backup. If only inode or ctime differ, its contents are compared. The files must not change while
+    the backup runs: if one does, the backup fails and nothing of it becomes visible.
 
     Examples:
         lakebackup backup snapshot /data/archive --repo ./backups

@@ -50,27 +50,27 @@ def topics(
         "--level N", "Level of an incremental backup; a full is level 0.", show_default="1"
     ),
     parent: str | None = option(
-        "--parent ID", "The backup to go on from.", autocompletion=completion.backups
+        "--parent ID", "The backup to continue from.", autocompletion=completion.backups
     ),
     on_gap: OnGap = option(
         "--on-gap",
-        "When records were gone before they were backed up: read their topic from its start again, "
-        "take a full of all, go on, stop.",
+        "What to do if records were deleted before they were backed up: read their topic from its "
+        "beginning again, take a full of all topics, continue, or stop.",
         "restart",
     ),
     on_fork: OnFork = option(
         "--on-fork",
-        "When the source's history was cut back behind what was backed up: go on from the last "
-        "backup that holds none of what was cut and put those behind it out of sync, or stop.",
+        "What to do if the source lost records that were backed up: continue from the last backup "
+        "without them and mark later ones out of sync, or stop.",
         "branch",
     ),
     new_generation: bool = switch(
         "--new-generation",
-        "Read compacted topics from their start again, without what they have dropped since.",
+        "Read compacted topics from their beginning again, without records that they dropped since.",
     ),
     groups: Literal["all", "none"] | None = option(
         "--groups all|none",
-        "Save what consumer groups have committed too, and the topic __consumer_offsets.",
+        "Also save the committed offsets of consumer groups, and the topic __consumer_offsets.",
         show_default="all",
     ),
     isolation: Isolation | None = option(
@@ -84,13 +84,13 @@ def topics(
         show_default="a tenth of the topic's retention.ms",
         panel=options.STORED,
     ),
-    follow: bool = switch("--follow", "Do not end: back up what is new, again and again, until stopped."),
-    every: str = option("--every SPAN", "With --follow, how often to look.", "10s"),
+    follow: bool = switch("--follow", "Keep running and back up new records continuously."),
+    every: str = option("--every SPAN", "With --follow: how often to look for new records.", "10s"),
 ) -> None:
-    r"""Back up Kafka topics: the first time all of each, from then on what is new.
+    r"""Back up Kafka topics: everything the first time, then only new records.
 
-    Ends where the topics end when it starts, so a busy producer cannot keep it going. With --follow it
-    goes on until Ctrl-C or SIGTERM, which let the batch at work come to its end. Each batch is a backup.
+    It stops at the offsets where the topics ended when it started. With --follow it keeps running until
+    Ctrl-C or SIGTERM, and finishes the current batch first. Each batch is a backup.
 
     Examples:
         lakebackup backup topics orders payments --bootstrap-server localhost:9092 --repo ./backups

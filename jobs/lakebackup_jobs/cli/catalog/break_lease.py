@@ -13,9 +13,9 @@ def break_lease(
     name: str = argument("LEASE", "Its name, as the run that is refused says.", ...),
     reason: str = option("--reason TEXT", "The reason, for the audit log.", ...),
 ) -> None:
-    """End the lease of a run that is known to be dead, rather than wait for it to expire.
+    """End the lease of a run that is dead, instead of waiting for it to expire.
 
-    A run that lives after all notices at its next renewal, and stops.
+    If the run is alive after all, it notices at its next renewal and stops.
 
     Examples:
         lakebackup catalog break-lease source-prod --reason 'its machine is gone'

@@ -15,7 +15,7 @@ def export(
     folder: str = argument("FOLDER", "An empty folder, or one to make.", ...),
     form: Literal["jsonl", "parquet"] = option("--format", "JSON lines or Parquet.", "jsonl"),
 ) -> None:
-    """Write all rows of the catalog into files, for other programs or for `catalog import`.
+    """Write all rows of the catalog to files, for other programs or for `catalog import`.
 
     Examples:
         lakebackup catalog export ./rows --repo ./backups

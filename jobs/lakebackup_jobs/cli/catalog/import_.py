@@ -13,9 +13,11 @@ from lakebackup_jobs.cli.verb import Call, verb
 def import_(
     call: Call,
     folder: str | None = argument("FOLDER", "The folder of a `catalog export`."),
-    backups: str | None = option("--backups FILE", "Another program's backups: .jsonl, .parquet."),
+    backups: str | None = option("--backups FILE", "Backups of another program, as .jsonl or .parquet."),
     files: str | None = option("--files FILE", "The files that each backup added."),
-    departures: str | None = option("--departures FILE", "The first backup without a file; with --files."),
+    departures: str | None = option(
+        "--departures FILE", "With --files: the first backup in which a file is gone."
+    ),
     manifests: str | None = option(
         "--manifests FILE", "Instead of --files: every file of every backup, unchanged ones too."
     ),
@@ -27,14 +29,14 @@ def import_(
     ),
     trust_roots: list[str] | None = option(
         "--trust-root URI",
-        "Also restore from this destination of the export; repeatable. Default: only --repo.",
+        "Also restore from this repository of the export; repeatable. Default: only --repo.",
     ),
 ) -> None:
     """Import the rows of another catalog or program, for SQL queries; all or nothing.
 
-    Rows need `backup_id`, and of a backup `source` and `end_ts` (ms), of a file `path` and `bytes`, and in
-    --manifests `sha256` or `max_ts`; other columns are those of the views `backups` and `files`. lakebackup
-    neither restores nor deletes backups of other programs.
+    Every row needs `backup_id`. A backup needs `source` and `end_ts` (ms). A file needs `path` and `bytes`,
+    and in --manifests `sha256` or `max_ts`. Other columns are those of the views `backups` and `files`.
+    lakebackup neither restores nor deletes backups of other programs.
 
     Examples:
         lakebackup catalog import ./rows --repo ./backups

@@ -18,9 +18,9 @@ def manifest(
         "--out FILE", "Write to this new file instead of standard output.", show_default=False
     ),
 ) -> None:
-    """Print the manifest of a snapshot: table, tablet, file, and where each file is stored now.
+    """Print the manifest of a snapshot: tables, tablets, files, and where each file is stored now.
 
-    Each backup of a snapshot has a manifest of its own beside it; this one has the current locations.
+    Each backup also has a manifest beside it; this command prints the current locations.
 
     Examples:
         lakebackup catalog manifest 20261121T1405 --repo ./backups
@@ -73,8 +73,8 @@ def import_manifest(
 ) -> None:
     """Import another tool's manifest of a snapshot as a backup whose files are already stored.
 
-    Copies nothing. The files must be in the destination, or another one that the catalog knows. No prune
-    deletes them. The import is all or nothing.
+    It copies nothing. The files must be in this repository, or in another one that the catalog knows. No
+    prune deletes them. The import is all or nothing.
 
     Examples:
         lakebackup catalog import-manifest manifest.json --source yb --repo s3://backups/yb

@@ -11,13 +11,11 @@ from lakebackup_jobs.cli.verb import Call, verb
 @verb(options.REPO, options.SPARK_JOB, options.DRY_RUN)
 def optimize(
     call: Call,
-    retain: str = option(
-        "--retain SPAN", "How far back the tables can be asked as they were (sql --as-of); 7d at least.", "7d"
-    ),
+    retain: str = option("--retain SPAN", "How far back `sql --as-of` can look; at least 7d.", "7d"),
 ) -> None:
-    """Bring the tables' small files together, and delete files of older versions. No row changes.
+    """Merge the tables' small files, and delete files of older versions. No row changes.
 
-    Deletes also the plans that killed restores of a log left in the destination.
+    It also deletes plans of restores that were killed.
 
     Examples:
         lakebackup catalog optimize --repo ./backups

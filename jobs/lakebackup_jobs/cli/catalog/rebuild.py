@@ -8,7 +8,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 
 @verb(options.REPO, options.SPARK_JOB)
 def rebuild(call: Call) -> None:
-    """Make a lost catalog again from the manifests that lie beside the backups.
+    """Rebuild a lost catalog from the manifests beside the backups.
 
     Examples:
         lakebackup catalog rebuild --repo ./backups

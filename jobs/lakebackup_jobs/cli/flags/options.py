@@ -141,10 +141,12 @@ COMPRESSION_LEVEL = _setting(
     STORED, "--compression-level N", "Compression level of the codec.", int, default="the codec's"
 )
 TARGET_SIZE = _setting(STORED, "--target-size SIZE", "Close a data file at this size.", default="128MiB")
-NOTE = _flag(None, "--note TEXT", "A note that is stored with it.")
+NOTE = _flag(None, "--note TEXT", "A note to store with it.")
 DRY_RUN = _flag(None, "--dry-run", "Show the plan; write nothing.")
 EXPLAIN = _flag(None, "--explain", "Print the SQL behind the plan, with its parameters; change nothing.")
-AS_OF = _flag(None, "--as-of TIME", "Read the catalog as of then. The current relations are named now_…")
+AS_OF = _flag(
+    None, "--as-of TIME", "Read the catalog as it was at this time. The current relations are named now_…"
+)
 REPO_URI = _setting(
     SETTINGS,
     "--repo URI",
@@ -177,9 +179,14 @@ RUNNER = _setting(
     RunnerName,
     default="auto",
 )
-LOCAL_BELOW = _setting(SPARK, "--local-below SIZE", "An increment up to this size is small.", default="16MiB")
+LOCAL_BELOW = _setting(
+    SPARK, "--local-below SIZE", "With --runner auto, backups up to this size run locally.", default="16MiB"
+)
 BANDWIDTH = _setting(
-    COPYING, "--bandwidth SIZE/s", "Read or write no faster, all tasks together: 50MB/s.", default="no limit"
+    COPYING,
+    "--bandwidth SIZE/s",
+    "Limit what all tasks together read or write, such as 50MB/s.",
+    default="no limit",
 )
 REMOTE = _setting(SPARK, "--remote sc://HOST", "A Spark Connect server.")
 MASTER = _setting(SPARK, "--master URL", "Spark master.", default="this machine")

@@ -13,14 +13,14 @@ from lakebackup_jobs.runtime.terminal_text import visible_lines
 @verb(options.REPO, options.DRY_RUN)
 def approve(
     call: Call,
-    names: list[str] | None = argument("NAME", "Only these destinations, log tasks or sources."),
+    names: list[str] | None = argument("NAME", "Only these repositories, log tasks or sources."),
     yes: bool = switch("--yes -y", "Do not ask for confirmation."),
 ) -> None:
-    """Show what the catalog would have this machine do that nobody approved here, and approve it.
+    """Show what the catalog asks this machine to do that nobody has approved here, and approve it.
 
-    Whoever can write the storage can write the catalog. So other destinations, the servers of log tasks and
-    what schedules run count only if lakebackup.toml names them ([approved]) or a person approved them on this
-    machine, with this account. What was set on this machine is approved already.
+    Anyone who can write the storage can write the catalog. So other repositories, the servers of log tasks
+    and scheduled commands count only if lakebackup.toml names them ([approved]), or a person approved them
+    on this machine with this account. What was set on this machine is approved already.
 
     Examples:
         lakebackup approve --repo ./backups --dry-run

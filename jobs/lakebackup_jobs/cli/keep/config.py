@@ -9,7 +9,10 @@ from lakebackup_jobs.cli.verb import Call, verb
 
 @verb()
 def config(call: Call) -> None:
-    """Show the settings in force: environment before lakebackup.toml before defaults. Secrets are masked.
+    """Show the settings in force. Secrets are masked.
+
+    The environment overrides lakebackup.toml, which overrides the defaults.
+
 
     Examples:
         lakebackup config

@@ -19,7 +19,7 @@ def drill(
     ),
     seed: int | None = option(
         "--seed N",
-        "Draw the restore points that this number stands for.",
+        "Seed for choosing restore points at random.",
         show_default="a random one",
         min=0,
         max=2**63 - 1,
@@ -32,19 +32,19 @@ def drill(
     ),
     scratch: str | None = option(
         "--scratch FOLDER",
-        "Restore into a new folder below this one, which is deleted again.",
+        "Restore into a temporary folder below this one.",
         show_default="the folder of temporary files",
     ),
     check: Path | None = option(
         "--check FILE", "A SELECT over the relation `restored`. The drill is good when it returns no row."
     ),
 ) -> None:
-    """Restore one restore point of each source on trial, compare it with what was backed up, and delete it.
+    """Test a restore of each source: restore one restore point, compare it with the backup, and delete it.
 
-    The restore point is drawn at random, unless --backup or --to-time says which. Each drill is a row of the
-    view `drills`, with the time that the restore was expected to take and took; `status` shows the last good
-    one. Exit code 7: something is not what was backed up. Topics are compared record by
-    record, snapshots and engines file by file, logs by their rows.
+    The restore point is chosen at random unless --backup or --to-time names one. Topics are compared record
+    by record, snapshots and engines file by file, logs row by row. Each drill is a row of the view
+    `drills`, with its expected and its real duration; `status` shows the last successful one. Exit code 7:
+    the restored data differs from the backup.
 
     Examples:
         lakebackup drill --repo ./backups

@@ -16,13 +16,14 @@ _KAFKA = tuple(flag.name for flag in (options.BOOTSTRAP, options.KAFKA_CONFIG))
 
 
 @verb(options.REPO, options.ONE_SOURCE, options.BOOTSTRAP, options.KAFKA_CONFIG)
-def due(call: Call, run: bool = switch("--run", "Take the backups, one after another.")) -> None:
-    """Show which backups are due by the policies' schedules, or take them. Ends at once when none is due.
+def due(call: Call, run: bool = switch("--run", "Run the backups that are due, one after another.")) -> None:
+    """Show which backups are due, or run them. It exits immediately if none is due.
 
-    A backup takes what the policy says (`policy set --command`): a snapshot's folder, an engine's queues.
-    Of a change feed it makes a full from the log. Of a cluster it takes the topics that match the policy's
-    patterns, new ones too (`policy set --pattern`); without patterns, the topics in any backup of the source.
-    The view unprotected_topics has the others. Restore drills that are due (`policy set --drill`) come last.
+    For a Kafka cluster it backs up the topics that match the policy's patterns, including new ones
+    (`policy set --pattern`). Without patterns it backs up the topics that are in any backup of the source;
+    the view unprotected_topics lists the others. For other sources it runs the policy's command
+    (`policy set --command`), such as a snapshot of a folder. For a change feed it makes a full from the log.
+    Restore drills that are due (`policy set --drill`) run last.
 
     Examples:
         lakebackup due --repo ./backups

@@ -36,7 +36,7 @@ def merge(
 ) -> None:
     """Merge the newest consecutive backups of a level into one of the level below.
 
-    Reads only their files. They stay until a prune. Level 1 makes a full.
+    It reads only their files, and the merged backups stay until a prune. Merging level 1 makes a full.
 
     Examples:
         lakebackup merge 2 --repo ./backups --dry-run

@@ -8,9 +8,9 @@ from lakebackup_jobs.cli.verb import Call, verb
 
 @verb(waits="sending")
 def notify(call: Call) -> None:
-    """Send an event `test` to all that [notify] of the settings names: commands and the webhook.
+    """Send a test event to the commands and the webhook in [notify] of the settings.
 
-    Jobs do so by themselves when they end, with the same JSON.
+    Jobs send the same JSON when they end.
 
     Examples:
         lakebackup notify --config /etc/lakebackup.toml

@@ -57,10 +57,13 @@ def set_(
     name: str = NAME,
     full: str | None = option(
         "--full WHEN",
-        "Fulls: 'daily 02:30', 'weekly sun 02:00', 'every 6h', or cron's '30 2 * * mon-fri'; none.",
+        "When to run fulls: 'daily 02:30', 'weekly sun 02:00', 'every 6h', or cron's '30 2 * * mon-fri'; "
+        "none.",
         panel=_WHEN,
     ),
-    incremental: str | None = option("--incr WHEN", "Incrementals, as --full.", panel=_WHEN),
+    incremental: str | None = option(
+        "--incr WHEN", "When to run incrementals, written like --full.", panel=_WHEN
+    ),
     incr_mode: Literal["incr-diff", "incr-accu", "diff", "accu"] | None = option(
         "--incr-mode MODE", "incr-diff or incr-accu.", show_default="incr-diff", panel=_WHEN
     ),
@@ -72,34 +75,41 @@ def set_(
         show_default="1",
         panel=_WHEN,
     ),
-    drill: str | None = option("--drill WHEN", "Restore drills, as --full.", panel=_WHEN),
+    drill: str | None = option(
+        "--drill WHEN", "When to run restore drills, written like --full.", panel=_WHEN
+    ),
     time_zone: str | None = option(
         "--time-zone ZONE",
-        "Of the schedules, and of what is an hour, a day, a week, a month and a year: Europe/Berlin; none.",
+        "Time zone of schedules and keep rules, such as Europe/Berlin; none.",
         show_default="UTC",
         panel=_WHEN,
     ),
     window: str | None = option(
-        "--window SPAN", "Recovery window: any time of the last 14d can be restored; none.", panel=_KEPT
+        "--window SPAN",
+        "Recovery window: how far back any time can be restored, such as 14d; none.",
+        panel=_KEPT,
     ),
     redundancy: int | None = option(
         "--redundancy N",
         "Keep the newest N fulls and all backups that depend on them; 0: no limit.",
         **_RULE,
     ),
-    keep_last: int | None = option("--keep-last N", "Keep the newest N backups; 0: no such rule.", **_RULE),
+    keep_last: int | None = option(
+        "--keep-last N", "Keep the newest N backups; 0 turns the rule off.", **_RULE
+    ),
     keep_hourly: int | None = option(
         "--keep-hourly N", "Keep the newest backup of each of the last N hours that have one.", **_RULE
     ),
-    keep_daily: int | None = option("--keep-daily N", "As --keep-hourly, of days.", **_RULE),
+    keep_daily: int | None = option("--keep-daily N", "Like --keep-hourly, for days.", **_RULE),
     keep_weekly: int | None = option(
-        "--keep-weekly N", "As --keep-hourly, of weeks, which begin on Monday.", **_RULE
+        "--keep-weekly N", "Like --keep-hourly, for weeks, which begin on Monday.", **_RULE
     ),
-    keep_monthly: int | None = option("--keep-monthly N", "As --keep-hourly, of months.", **_RULE),
-    keep_yearly: int | None = option("--keep-yearly N", "As --keep-hourly, of years.", **_RULE),
+    keep_monthly: int | None = option("--keep-monthly N", "Like --keep-hourly, for months.", **_RULE),
+    keep_yearly: int | None = option("--keep-yearly N", "Like --keep-hourly, for years.", **_RULE),
     keep_differentials: int | None = option(
         "--keep-differentials N",
-        "Of what --redundancy keeps, keep what depends on the newest N fulls and differentials; 0: all.",
+        "Of the backups that --redundancy keeps, keep those that depend on the newest N fulls and "
+        "differentials; 0: all.",
         **_RULE,
     ),
     min_redundancy: int | None = option(
@@ -120,12 +130,12 @@ def set_(
         "Its paths are stored as absolute ones.",
         panel=_WHAT,
     ),
-    note: str | None = option("--note TEXT", "A note that is stored with it."),
+    note: str | None = option("--note TEXT", "A note to store with it."),
 ) -> None:
-    r"""Set a source's policy; flags that are not given stay unchanged.
+    r"""Set a source's policy. Settings without a flag stay unchanged.
 
-    A backup stays when any rule keeps it, with all that it needs. Only `lakebackup prune --delete` deletes
-    anything, and only `lakebackup due --run` takes backups.
+    A backup stays if any rule keeps it, with everything it depends on. A policy alone deletes nothing and
+    runs nothing: `lakebackup prune --delete` and `lakebackup due --run` do.
 
     Examples:
         lakebackup policy set prod --full 'weekly sun 02:00' --incr hourly --window 14d
@@ -158,7 +168,7 @@ def show(
     call: Call,
     source: str | None = argument("SOURCE", "Only this source.", autocompletion=completion.sources),
 ) -> None:
-    """Show the policies in force. The view obsolete_backups has their result for each backup.
+    """Show the policies. The view obsolete_backups shows what they mean for each backup.
 
     Examples:
         lakebackup policy show --repo ./backups
@@ -176,7 +186,7 @@ def show(
 
 @verb(options.REPO)
 def remove(call: Call, name: str = NAME) -> None:
-    """Remove a source's policy: all its backups are kept.
+    """Remove a source's policy. All its backups are then kept.
 
     Examples:
         lakebackup policy remove prod --repo ./backups
@@ -195,7 +205,7 @@ def hold(
     forever: bool = switch("--forever", "Keep it until it is released."),
     release: bool = switch("--release", "End the hold."),
 ) -> None:
-    """Keep a backup, and all backups that it needs, whatever the policy.
+    """Keep a backup and everything it depends on, whatever the policy says.
 
     Examples:
         lakebackup hold 20261121T1405 --forever --reason 'end of the year'

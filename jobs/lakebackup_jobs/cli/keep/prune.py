@@ -23,18 +23,18 @@ def prune(
     delete: bool = switch("--delete", "Delete. Without it, only show the plan."),
     keep_time: str | None = option(
         "--keep-time SPAN",
-        "Keep records this long before the newest backup: 7d, 12h.",
+        "Keep records from this long before the newest backup, such as 7d or 12h.",
         show_default="the topic's retention.ms",
     ),
     keep_size: str | None = option(
         "--keep-size SIZE",
-        "Keep at least this much of each partition, the newest: 10GiB.",
+        "Keep at least this much of each partition's newest data, such as 10GiB.",
         show_default="the topic's retention.bytes",
     ),
     future: bool = switch(
         "--future",
-        "Backups from the future (taken while a clock was ahead) and those that depend on them, instead of "
-        "what the policy does not keep.",
+        "Select backups from the future (taken while a clock was ahead) and what depends on them, "
+        "instead of what the policy does not keep.",
     ),
 ) -> None:
     """Delete backups that the policy does not keep, and files that the topics' retention does not keep.

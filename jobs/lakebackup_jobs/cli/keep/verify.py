@@ -21,14 +21,14 @@ def verify(
         show_default="all",
         autocompletion=completion.backups,
     ),
-    stat: bool = switch("--stat", "Only existence and size: quick."),
+    stat: bool = switch("--stat", "Check only existence and size, which is quick."),
     decode: bool = switch("--decode", "Also decode and count every record."),
-    restore: bool = switch("--restore", "Also restore into a folder, read it back and take it away."),
+    restore: bool = switch("--restore", "Also restore into a temporary folder and read it back."),
 ) -> None:
-    """Check stored files against the catalog, both ways: existence, size and sha256.
+    """Check stored files against the catalog, and the reverse: existence, size and SHA-256.
 
-    Findings are kept as rows (checks, storage_objects). Exit code 7: something is wrong. 4: a trial restore
-    failed for another reason, such as a full disk, which says nothing of the backup.
+    Results are rows of the views `checks` and `storage_objects`. Exit code 7: a backup is damaged or
+    incomplete. Exit code 4: a trial restore failed for another reason, such as a full disk.
 
     Examples:
         lakebackup verify --repo ./backups

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.logs.control.verbs import Place
 
 NAME = argument("NAME", "The task.", ..., autocompletion=completion.sources)
-NO_RUN = switch("--no-run", "Start no job here: run `lakebackup log run` elsewhere.")
+NO_RUN = switch("--no-run", "Do not start the job here; run `lakebackup log run` elsewhere.")
 METRICS_PORT = option("--metrics-port PORT", "Serve Prometheus metrics on this port.", **PORTS)
 
 

@@ -28,9 +28,9 @@ def compact(
         show_default="as the files it reads",
     ),
 ) -> None:
-    """Rewrite small log files of many flushes as few large ones, sorted by key.
+    """Rewrite many small log files as a few large ones, sorted by key.
 
-    Restores give the same result as before. The task may run meanwhile. The old files stay until the next
+    Restores give the same result as before. The task may keep running. The old files stay until the next
     `log truncate`.
 
     Examples:

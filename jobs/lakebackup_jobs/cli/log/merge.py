@@ -32,7 +32,7 @@ def merge(
     checksum: bool = range_flags.CHECKSUM,
     allow_gaps: bool = range_flags.ALLOW_GAPS,
 ) -> None:
-    """Make a new snapshot of an older one and the log after it; the older one stays as it is.
+    """Build a new snapshot from an older one and the log after it. The older one is not changed.
 
     Examples:
         lakebackup log merge shop --repo ./backups --write-snapshot-storage ./monday --to-time 2026-11-23

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @verb(options.REPO)
 def pause(call: Call, name: str = common.NAME) -> None:
-    """Flush what there is at once, put down how far each region is, then read nothing until it is resumed.
+    """Pause a task: store what it has read, and read nothing more until it is resumed.
 
-    The feed must keep its events that long.
+    The feed must keep its events for that long.
 
     Examples:
         lakebackup log pause prod --repo ./backups

@@ -24,7 +24,7 @@ TO_TIME = option(
     "--to-time TIME", f"Up to and including this time. Instead of --endts. {options.TIMES}", parser=instant
 )
 CHECKSUM = option("--checksum/--no-checksum", "Compare each file's SHA-256 with the recorded one.", True)
-ALLOW_GAPS = switch("--allow-gaps", "Go on although something was never backed up.")
+ALLOW_GAPS = switch("--allow-gaps", "Continue even if some data was never backed up.")
 
 
 def end_of(call: Call, name: str, end_ts: int | None, to_ms: int | None) -> int | None:

@@ -36,11 +36,11 @@ def restore(
     checksum: bool = range_flags.CHECKSUM,
     allow_gaps: bool = range_flags.ALLOW_GAPS,
 ) -> None:
-    """Restore what a log task captured of a span of time: of each key the latest committed value.
+    """Restore a time span of a log task's log: the latest committed value of each key.
 
-    Without --startts from where the log begins, without an end up to its checkpoint. Into a target that an
-    earlier restore made, when --startts is where that one ended. If it is
-    interrupted, the same command repeats it.
+    The span begins where the log begins unless --startts is given, and ends at the checkpoint unless
+    --to-time or --endts is. To continue in the target of an earlier restore, give the end of that restore
+    as --startts. If it is interrupted, run the same command again.
 
     Examples:
         lakebackup log restore shop --repo ./backups --to delta:./restored --to-time 14:05

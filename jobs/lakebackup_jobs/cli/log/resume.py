@@ -16,13 +16,13 @@ def resume(
     metrics_port: int | None = common.METRICS_PORT,
     skip: list[str] | None = option(
         "--skip TOPIC:PARTITION:OFFSET",
-        "Leave this message out for good; repeatable. It is audited, and restores over it need --allow-gaps.",
+        "Skip this message permanently; repeatable. It is audited, and restores over it need --allow-gaps.",
     ),
 ) -> None:
-    """Go on where the task was paused, or paused itself; with what has come in since.
+    """Resume a task where it was paused, or where it paused itself after an error.
 
-    When its job is not there any more, one is started on this machine, with the flags of this command: those
-    that `start` was given are not kept.
+    If its job no longer runs, a new one starts on this machine with the flags of this command. Flags that
+    were given to `log start` are not kept.
 
     Examples:
         lakebackup log resume prod --repo ./backups

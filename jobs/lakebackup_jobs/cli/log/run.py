@@ -26,10 +26,10 @@ def run(
         "--metrics-host ADDRESS", "With --metrics-port, where to listen.", "127.0.0.1"
     ),
 ) -> None:
-    """Do what a task is to do, here, until it is stopped: what `log start` starts by itself.
+    """Run a task's job in the foreground until it is stopped. `log start` runs this in the background.
 
-    Under systemd, or with spark-submit on a cluster, run this and start the task with --no-run. Ctrl-C and
-    SIGTERM let the flush at work come to its end. The task goes on when this runs again.
+    Use it under systemd, or with spark-submit on a cluster, and start the task with --no-run. Ctrl-C and
+    SIGTERM finish the current flush first. The task continues when this runs again.
 
     Examples:
         lakebackup log run prod --repo ./backups

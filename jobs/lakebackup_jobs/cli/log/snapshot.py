@@ -18,9 +18,9 @@ def snapshot(
     checksum: bool = range_flags.CHECKSUM,
     allow_gaps: bool = range_flags.ALLOW_GAPS,
 ) -> None:
-    """Make a full of a log task's tables: restores start from it, and the log before it may be deleted.
+    """Make a full of a log task's tables. Restores start from it, and the log before it may be deleted.
 
-    It is made from the previous full and the log; no database is read.
+    It is built from the previous full and the log. The database is not read.
 
     Examples:
         lakebackup log snapshot shop --repo ./backups

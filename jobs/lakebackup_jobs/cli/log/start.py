@@ -29,8 +29,10 @@ def start(
     endts: int | None = option(
         "--endts TS", "Only changes committed up to this ts. The task is complete there.", min=0
     ),
-    flush_every: str = option("--flush-every SPAN", "Most age of events that are not stored yet.", "5min"),
-    flush_bytes: str = option("--flush-bytes SIZE", "Flush when about this much is waiting.", "128MiB"),
+    flush_every: str = option("--flush-every SPAN", "Store events after this time at the latest.", "5min"),
+    flush_bytes: str = option(
+        "--flush-bytes SIZE", "Store events when about this many bytes are waiting.", "128MiB"
+    ),
     codec: Literal["zstd", "lz4", "none"] = option(
         "--codec CODEC", "Codec of data files. zstd, lz4 or none.", "zstd"
     ),
@@ -39,20 +41,20 @@ def start(
     ),
     unavailable_value: str | None = option(
         "--unavailable-value TEXT",
-        "Debezium's unavailable.value.placeholder, if the connector has another one than usual. It stands "
+        "Debezium's unavailable.value.placeholder, if the connector does not use the default. It stands "
         "for large values that the database left out.",
     ),
     allow_gaps: bool = switch(
         "--allow-gaps",
-        "Go on although something was never backed up. The feed lost events that were not read yet.",
+        "Continue even if some data was never backed up. The feed lost events that were not read yet.",
     ),
     no_run: bool = common.NO_RUN,
     metrics_port: int | None = common.METRICS_PORT,
 ) -> None:
-    r"""Start to capture a change feed, or resume a stopped task; its job starts on this machine.
+    r"""Start capturing a change feed, or resume a stopped task. The job runs on this machine.
 
     The job keeps running after this command ends, and writes to a log file that the command names. If the job
-    ends by itself, the same command starts it again.
+    ends by itself, run the same command to start it again.
 
     Examples:
         lakebackup log start prod --bootstrap-server localhost:9092 --pattern tikv-changes --repo ./backups

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def status(
     call: Call, name: str | None = argument("NAME", "Only this task.", autocompletion=completion.sources)
 ) -> None:
-    """Show each task's state, whether its job runs, each store's checkpoint, and errors.
+    """Show each task's state, whether its job is running, each store's checkpoint, and errors.
 
     Examples:
         lakebackup log status --repo ./backups

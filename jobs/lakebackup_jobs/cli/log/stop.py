@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @verb(options.REPO, options.KAFKA_CONFIG)
 def stop(call: Call, name: str = common.NAME) -> None:
-    """Stop a task, and show how many events were not flushed: those are not in the log.
+    """Stop a task, and show how many events were not stored in the log.
 
-    `log start` resumes where the task ended, as long as the feed still has the events since then.
+    `log start` resumes where the task stopped, as long as the feed still has the events since then.
 
     Examples:
         lakebackup log stop prod --repo ./backups

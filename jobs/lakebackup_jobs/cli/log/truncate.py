@@ -23,12 +23,14 @@ def truncate(
         "--endts TS", "Only changes committed up to this ts. What ends before it is deleted.", min=0
     ),
     to_ms: int | None = range_flags.TO_TIME,
-    ranges_only: bool = switch("--ranges-only", "Cut without a full: keep only what was committed later."),
+    ranges_only: bool = switch(
+        "--ranges-only", "Truncate without a full: keep only what was committed later."
+    ),
     yes: bool = switch("--yes -y", "Do not ask for confirmation."),
 ) -> None:
     """Delete the beginning of a task's log, and the old files that `log compact` replaced.
 
-    The log is cut at the newest full not after that: every state from that full on stays restorable. Older
+    The log is cut at the newest full before that time. Every state from that full on stays restorable. Older
     fulls are deleted too, unless they are held.
 
     Examples:

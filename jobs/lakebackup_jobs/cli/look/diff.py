@@ -27,10 +27,10 @@ def diff(
 ) -> None:
     """Show what changed from one backup to another: files added, gone, changed and moved.
 
-    Of snapshots it is the files of the source: added, gone and changed.
-    Totals come first, then the files; --json writes the totals as its first line, --csv the files alone.
-    With --records it is the keys whose newest value is another: added, gone (a tombstone too) or changed,
-    topic after topic. Nothing is restored for it; many records are compared by Spark.
+    For snapshots these are the files of the source: added, gone and changed. Totals come first, then the
+    files. With --json the first line has the totals; --csv writes only the files.
+    --records shows the keys whose newest value differs: added, gone (also by a tombstone) or changed, topic
+    by topic. Nothing is restored for this. Spark compares large topics.
 
     Examples:
         lakebackup diff 20261121T1405 20261121T1500 --repo ./backups

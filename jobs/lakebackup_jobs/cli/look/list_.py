@@ -13,7 +13,7 @@ FIRST_OUT = ("note", "files", "entries")
 def list_(call: Call) -> None:
     """List backups, newest first; --json and --csv carry every column.
 
-    On a terminal an id is as short as it can be, and its end a time ago; --wide shows all in full.
+    On a terminal, ids are shortened and times are shown as an age; --wide shows both in full.
 
     Examples:
         lakebackup list --repo ./backups

@@ -12,9 +12,9 @@ from lakebackup_jobs.cli.verb import Call, verb
 @verb(options.REPO, options.AS_OF)
 def report(
     call: Call,
-    html: Path | None = option("--html FILE", "Write one page that needs nothing else."),
+    html: Path | None = option("--html FILE", "Write the report as one self-contained HTML page."),
 ) -> None:
-    """Show what is protected until when, what is wrong and how to mend it, and how it grows.
+    """Show until when each source can be restored, what is wrong and how to fix it, and how the backups grow.
 
     Examples:
         lakebackup report --repo ./backups

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-HOST = option("--host ADDRESS", "Where to listen. There is no password.", "127.0.0.1")
+HOST = option("--host ADDRESS", "Address to listen on. There is no password.", "127.0.0.1")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -27,13 +27,14 @@ def thrift(
     host: str = HOST,
     account: str | None = option(
         "--account NAME",
-        "Account to run as; it must not be able to write to the catalog and the destinations.",
+        "Account to run as. It must not be able to write to the catalog or the repositories.",
         show_default="nobody when root runs this, else your own",
     ),
 ) -> None:
     """Serve the catalog's views over JDBC (Spark Thrift server) for BI tools, until Ctrl-C.
 
-    Whoever connects can run any SQL, with the rights of the account; that it cannot write is tried out first.
+    Anyone who connects can run any SQL with the rights of the account. The server starts only if that
+    account can't write.
 
     Examples:
         lakebackup serve thrift --repo ./backups
@@ -60,7 +61,8 @@ def connect(
 ) -> None:
     """Serve Spark Connect with lakebackup's settings, for notebooks and for `--remote`, until Ctrl-C.
 
-    Whoever connects can run code as you: keep it on the loopback interface, or behind something that asks.
+    Anyone who connects can run code as you. Keep it on the loopback interface, or behind a proxy that
+    authenticates.
 
     Examples:
         lakebackup serve connect --port 15002
@@ -83,7 +85,7 @@ def metrics(
 ) -> None:
     """Serve the figures of all sources and log tasks to Prometheus, until Ctrl-C.
 
-    Each scrape reads the catalog. Nothing can be changed this way.
+    Each scrape reads the catalog. Clients can't change anything.
 
     Examples:
         lakebackup serve metrics --repo ./backups
@@ -103,14 +105,15 @@ def metrics(
 def http(
     call: Call,
     port: int = option("--port PORT", "Port to listen on.", 8088, **{**options.PORTS, "min": 0}),
-    host: str = option("--host ADDRESS", "Where to listen.", "127.0.0.1"),
+    host: str = option("--host ADDRESS", "Address to listen on.", "127.0.0.1"),
     token_file: Path | None = option(
-        "--token-file FILE", "Requests must carry what it holds as a bearer token."
+        "--token-file FILE", "File with the bearer token that requests must send."
     ),
 ) -> None:
     """Serve the verbs of `lakebackup log` and Prometheus metrics over HTTP, until Ctrl-C.
 
-    Without a token only on the loopback interface. There is no TLS: put a proxy in front for other machines.
+    Without a token it listens on the loopback interface only. It has no TLS: put a proxy in front for other
+    machines.
 
     Examples:
         lakebackup serve http --repo ./backups

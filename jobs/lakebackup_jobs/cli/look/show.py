@@ -23,13 +23,13 @@ def show(
         show_default=False,
         autocompletion=completion.backups_and_sources,
     ),
-    tree: bool = switch("--tree", "All backups of a source, or of all: which depends on which."),
+    tree: bool = switch("--tree", "Show which backups depend on which, of one source or all."),
 ) -> None:
     """Show one backup: what it covers, what it depends on, how large it is. Or a source's backups as a tree.
 
-    In a tree, a line is a full with all that the newest backup needs of what depends on it. What the newest
-    does not need begins a line of its own: what a cumulative backup or a merge replaced, and what is out of
-    sync since the source's history was cut back.
+    In the tree, each full is followed by the backups that the newest backup needs. Other backups are on lines
+    of their own: those that a cumulative backup or a merge replaced, and those that are out of sync with the
+    source's history.
 
     Examples:
         lakebackup show 20261121T1405 --repo ./backups

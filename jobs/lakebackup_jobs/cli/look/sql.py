@@ -28,24 +28,26 @@ if TYPE_CHECKING:
 def sql(
     call: Call,
     statement: str | None = argument("SELECT", "One SELECT; without it, a shell."),
-    timeout: str = option("--timeout SPAN", "Stop a query when it has run for so long.", "5m"),
+    timeout: str = option("--timeout SPAN", "Stop a query after this time.", "5m"),
     engine: EngineChoice = option(
         "--engine NAME",
         "SQL engine: auto, duckdb or spark. auto takes Spark for what DuckDB cannot answer.",
         "auto",
     ),
 ) -> None:
-    """Ask the catalog with a SELECT over its tables (backups, files, positions, gaps, restores, …), and the
-    records inside the backups with records('topic'), which restores nothing.
+    """Query the catalog, and the records inside the backups, with a SELECT.
 
-    Only reads: one SELECT (or SHOW TABLES, DESCRIBE, EXPLAIN), no function that touches files. With --as-of,
-    tables are as they were then, and now_files is what files is now.
+    Its views are backups, files, positions, gaps, restores and more; records('topic') reads the records
+    inside the backups without restoring anything.
 
-    On a terminal, texts are cut so that a table fits it; where it has too many columns for that, each has a
-    line of its own. --wide shows the table in full.
+    It only reads: one SELECT (or SHOW TABLES, DESCRIBE, EXPLAIN), and no function that touches files. With
+    --as-of, views show the catalog as it was at that time; now_files is the present view files.
 
-    Without a SELECT it is a shell with history and completion; .help shows its commands. Where standard input
-    is no terminal, it runs the statements there, up to the first error.
+    On a terminal, long texts are shortened to fit. If a table has too many columns, each column gets a line.
+    --wide shows the table in full.
+
+    Without a SELECT, a shell starts, with history and completion; .help shows its commands. If standard input
+    is not a terminal, its statements run up to the first error.
 
     Examples:
         lakebackup sql --repo ./backups

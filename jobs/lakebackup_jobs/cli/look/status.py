@@ -30,8 +30,8 @@ def status(
 ) -> None:
     """Show for each source whether it is OK, LATE, FAILED, DAMAGED, FUTURE, UNVERIFIED or UNPROTECTED.
 
-    Ends with 0 when all are OK, with 7 when one is DAMAGED, else with 4. The column `detail` has all
-    that is true of a source.
+    Exit code 0: all are OK. 7: one is DAMAGED. 4: anything else. The column `detail` lists everything that
+    is wrong with a source.
 
     Examples:
         lakebackup status --repo ./backups

@@ -29,14 +29,15 @@ def groups(
     ),
     from_log: bool = switch(
         "--from-log",
-        "Their last offsets in __consumer_offsets, also those erased since (a topic was deleted).",
+        "Use the last offsets in __consumer_offsets, including those of topics deleted since.",
     ),
-    force: bool = switch("--force", "Put back groups that are further in the target already."),
+    force: bool = switch("--force", "Also reset groups that are further ahead in the target."),
 ) -> None:
-    """Put consumer groups where they stood, in topics that `restore topics` brought back.
+    """Restore the offsets of consumer groups, for topics that `restore topics` restored.
 
-    Their old offsets are translated; each partition of each group has one of the outcomes moved, unchanged,
-    at_end, in_gap, ahead, active, unknown, not_restored and topic_deleted. Can be repeated.
+    The old offsets are translated to the restored topics. Each partition of each group has one of these
+    outcomes: moved, unchanged, at_end, in_gap, ahead, active, unknown, not_restored, topic_deleted. It is
+    safe to run this again.
 
     Examples:
         lakebackup restore groups --group-pattern '.*' --repo ./backups --to kafka://localhost:9092 --dry-run

@@ -21,9 +21,9 @@ def point(
     checksum: bool = range_flags.CHECKSUM,
     allow_gaps: bool = range_flags.ALLOW_GAPS,
 ) -> None:
-    """Restore all that a log task's tables held at a time: the newest full before it, and the log from there.
+    """Restore a log task's tables as of a time, from the newest full before it and the log after that.
 
-    Without a full, from the log alone, when that reaches back to the beginning.
+    Without a full it uses the log alone, if the log reaches back to the beginning.
 
     Examples:
         lakebackup restore point shop --repo ./backups --to delta:./restored --to-time -2h

@@ -27,7 +27,7 @@ def queue(
     to: str | None = option("--to TARGET", "Where the data goes. kafka://HOST:PORT[,HOST:PORT]."),
     into: str | None = option(
         "--into FOLDER",
-        "Where snapshot/, config.yaml and delta_schema_history.yaml go: a folder that is empty.",
+        "An empty folder for snapshot/, config.yaml and delta_schema_history.yaml.",
     ),
     backup: str | None = option(
         "--backup ID",
@@ -35,7 +35,9 @@ def queue(
         show_default="the newest of its history",
         autocompletion=completion.backups,
     ),
-    to_tid: int | None = option("--to-tid TID", "Everything up to this tid, and nothing behind.", min=0),
+    to_tid: int | None = option(
+        "--to-tid TID", "Restore everything up to this tid, and nothing after it.", min=0
+    ),
     to_ts: int | None = option(
         "--to-time TIME",
         "Up to and including this time. The last tid before which no message is later than it. "
@@ -45,20 +47,21 @@ def queue(
     map_: list[str] | None = option("--map OLD=NEW", "Another name for a topic; repeatable."),
     append: bool = switch(
         "--append",
-        "Accept topics that hold records. Such as the engine's own queues: watermark and messages come "
+        "Allow target topics that already hold records. Such as the engine's own queues: watermark and "
+        "messages come "
         "behind what they hold. Stop the engine and all that writes to its queues first.",
     ),
     keep_open: bool = switch(
-        "--keep-open", "Bring messages of transactions that are open at that point, too."
+        "--keep-open", "Also restore messages of transactions that are open at that point."
     ),
     settings: options.TopicSettings = options.TOPIC_SETTINGS,
     zero_as_one: bool = options.ZERO_TIMESTAMPS_AS_ONE,
 ) -> None:
     """Restore an engine: its snapshot and configuration into a folder, its messages into its queues.
 
-    Each partition gets a watermark message, then its messages in their order, up to one tid in all queues.
-    If it is interrupted, the same command resumes it. The next backup of these queues continues from what was
-    restored.
+    Each partition gets a watermark message and then its messages in order, up to the same tid in all queues.
+    If it is interrupted, run the same command again to resume it. The next backup of these queues continues
+    from what was restored.
 
     Examples:
         lakebackup restore queue social --repo ./backups --to kafka://localhost:9092 --into ./restored

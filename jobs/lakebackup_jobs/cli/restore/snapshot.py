@@ -36,8 +36,8 @@ def snapshot(
 ) -> None:
     """Restore the files of a snapshot as they were: contents, times, permissions and hard links.
 
-    Each file's SHA-256 is checked. Damaged files are left out and listed at the end (exit code 7).
-    The same command resumes an interrupted restore.
+    Each file's SHA-256 is checked. Damaged files are left out and listed at the end (exit code 7). If the
+    restore is interrupted, run the same command again to resume it.
 
     Examples:
         lakebackup restore snapshot --repo ./backups --to ./restored

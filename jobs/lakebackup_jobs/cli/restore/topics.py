@@ -25,7 +25,7 @@ def topics(
         f"Up to and including this time. {options.TIMES}",
         parser=instant,
     ),
-    from_ts: int | None = option("--from-time TIME", "Only what is later than this time.", parser=instant),
+    from_ts: int | None = option("--from-time TIME", "Only data after this time.", parser=instant),
     backup: str | None = option(
         "--backup ID", "Up to the end of this backup.", autocompletion=completion.backups
     ),
@@ -35,25 +35,30 @@ def topics(
         "--select-records SQL",
         "Restore the records this SELECT over records('topic') returns: partition, key, value, headers, ts.",
     ),
-    partial: bool = switch("--partial", "Accept a --select that leaves holes in the topics."),
-    append: bool = switch("--append", "Accept topics that hold records."),
-    continued: bool = switch("--continue", "Bring only what earlier restores into these topics did not."),
+    partial: bool = switch("--partial", "Allow a --select that leaves gaps in the topics."),
+    append: bool = switch("--append", "Allow target topics that already hold records."),
+    continued: bool = switch("--continue", "Restore only what earlier restores into these topics did not."),
     groups: list[str] | None = option(
         "--group-pattern REGEX",
         "Consumer groups whose whole name matches; repeatable. After the restore they are put where they "
         "stood.",
     ),
     repartition: bool = switch(
-        "--repartition", "Accept another number of partitions: each record goes where its key belongs."
+        "--repartition",
+        "Allow a different number of partitions. Each record goes to the partition of its key.",
     ),
-    partitions: int | None = option("--partitions N", "Of a topic that is made, with --repartition.", min=1),
-    allow_gaps: bool = switch("--allow-gaps", "Go on although something was never backed up."),
+    partitions: int | None = option(
+        "--partitions N", "With --repartition: the number of partitions of a new topic.", min=1
+    ),
+    allow_gaps: bool = switch("--allow-gaps", "Continue even if some data was never backed up."),
     approximate: bool = switch(
         "--approximate",
-        "Restore a compacted topic to a time between two backups, without values that were "
-        "replaced before the later one.",
+        "Allow a time between two backups of a compacted topic. Values replaced before the later backup "
+        "are missing.",
     ),
-    allow_empty: bool = switch("--allow-empty", "Restore a topic to a time before its first record: empty."),
+    allow_empty: bool = switch(
+        "--allow-empty", "Allow a time before the topic's first record, and restore an empty topic."
+    ),
     settings: options.TopicSettings = options.TOPIC_SETTINGS,
     zero_as_one: bool = options.ZERO_TIMESTAMPS_AS_ONE,
     strict_schemas: bool = switch(
@@ -61,17 +66,15 @@ def topics(
         "Refuse when an id of a schema that the records use is missing from the target's registry, or means "
         "another schema there.",
     ),
-    save_plan: str | None = option(
-        "--save-plan FILE", "With --dry-run: keep the plan, to be applied with --plan."
-    ),
-    plan: str | None = option("--plan FILE", "Carry out a plan that was saved, if it still holds."),
+    save_plan: str | None = option("--save-plan FILE", "With --dry-run: save the plan to a file for --plan."),
+    plan: str | None = option("--plan FILE", "Run a saved plan, if it is still valid."),
 ) -> None:
     """Restore Kafka topics to a time: same partitions, order, keys, values, headers and timestamps.
 
-    Refused, with nothing written, when the result could not be right. If it is interrupted, the same command
-    resumes it.
+    If the restore can't be exact, lakebackup refuses it, says why, and writes nothing. If it is interrupted,
+    run the same command again to resume it.
 
-    --repo is where the backups are, --to where the records go.
+    --repo is where the backups are, --to is where the records go.
 
     Examples:
         lakebackup restore topics orders --repo ./backups --to kafka://localhost:9092 --to-time 14:05
