@@ -122,7 +122,7 @@ def test_every_other_case_has_figures(
     small = ("--runs", "1", "--scale", "0.001", "--days", "1", "--weeks", "1")
     code = __main__.main([*cases, *small])
     out, err = capfd.readouterr()
-    assert code == 0, err
+    assert code == 0, out[-4000:] + err
     assert f"| {measure.FAILED} " not in out, err
     # Backups and restores of two sizes, merges of both, growth of logs and of removals.
     assert out.count("\n### ") == len(cases) + 4
