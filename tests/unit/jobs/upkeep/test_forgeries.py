@@ -41,6 +41,8 @@ _FIRST = {
     "backups": "status",
 }
 _CODES = range(2, 11)
+# Every verb refuses it too, after two minutes and 20 GB of temporary files.
+_BOMB = "a table's file has millions of rows"
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +98,7 @@ def _first(forgery: str) -> str:
         *(
             pytest.param(forgery, VERBS, id=f"{forgery}, every verb", marks=pytest.mark.long)
             for forgery in FORGERIES
+            if forgery != _BOMB
         ),
     ],
 )
