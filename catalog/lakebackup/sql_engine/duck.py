@@ -48,7 +48,7 @@ from lakebackup.sql_engine.delta.as_of import open_then, open_version, require_t
 from lakebackup.sql_engine.delta.dataset import small_or_dataset
 from lakebackup.sql_engine.delta.log import folder_of, prefetch, until_fork
 from lakebackup.sql_engine.delta.table import newest_version, versions_then
-from lakebackup.sql_engine.failures import damaged_table, error_in
+from lakebackup.sql_engine.failures import damaged_catalog, damaged_table, error_in
 from lakebackup.sql_engine.guard.macros import OF_CATALOG, needed_macros
 from lakebackup.sql_engine.guard.place import of_engine
 from lakebackup.sql_engine.limits import Limits
@@ -357,6 +357,9 @@ class DuckEngine(SqlEngine):
             raise UsageProblem(f"The query cannot run: {error}") from error
         except (duckdb.Error, OSError, ValueError) as error:  # pyarrow's errors are of the last two kinds
             text = str(error)
+            if checked is None and isinstance(error, duckdb.ConversionException | duckdb.OutOfRangeException):
+                reason = text.partition("\n")[0]
+                raise damaged_catalog(f"Impossible numbers in the catalog {self._uri}: {reason}") from error
             if found := error_in(error):
                 raise found from error
             if _TORN.search(text) and not _OF_VALUE.match(text):

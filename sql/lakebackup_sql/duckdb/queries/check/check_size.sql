@@ -1,8 +1,8 @@
 -- 1c4d8ad521cfe123 backups files own_backups snapshot_files
 SELECT
   COUNT(*) AS files,
-  COALESCE(TRY_CAST(SUM(f.bytes) AS BIGINT), 0) AS bytes,
-  COALESCE(TRY_CAST(SUM(f.entries) AS BIGINT), 0) AS entries,
+  COALESCE(CAST(SUM(f.bytes) AS BIGINT), 0) AS bytes,
+  COALESCE(CAST(SUM(f.entries) AS BIGINT), 0) AS entries,
   COUNT(f.key_id) AS encrypted
 FROM files AS f
 JOIN own_backups AS b

@@ -2,8 +2,8 @@
 SELECT
   f.backup_id,
   COUNT(*) AS files,
-  TRY_CAST(SUM(f.bytes) AS BIGINT) AS bytes,
-  TRY_CAST(SUM(f.entries) AS BIGINT) AS entries
+  CAST(SUM(f.bytes) AS BIGINT) AS bytes,
+  CAST(SUM(f.entries) AS BIGINT) AS entries
 FROM made_files AS f
 GROUP BY
   f.backup_id

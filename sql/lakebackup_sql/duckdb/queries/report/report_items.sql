@@ -25,9 +25,9 @@ FROM (
       f.scope,
       COUNT(*) AS backups,
       COUNT(DISTINCT b.base) AS chains,
-      TRY_CAST(SUM(f.files) AS BIGINT) AS files,
-      TRY_CAST(SUM(f.items) AS BIGINT) AS items,
-      TRY_CAST(SUM(f.bytes) AS BIGINT) AS bytes
+      CAST(SUM(f.files) AS BIGINT) AS files,
+      CAST(SUM(f.items) AS BIGINT) AS items,
+      CAST(SUM(f.bytes) AS BIGINT) AS bytes
     FROM (
       SELECT
         source,

@@ -76,8 +76,8 @@ WITH numbers AS (
   SELECT
     s.scope,
     s.epoch,
-    TRY_CAST(SUM(f.bytes) AS BIGINT) AS bytes,
-    TRY_CAST(SUM(CASE WHEN s.number = s.first_number THEN f.bytes ELSE 0 END) AS BIGINT) AS first_bytes
+    CAST(SUM(f.bytes) AS BIGINT) AS bytes,
+    CAST(SUM(CASE WHEN s.number = s.first_number THEN f.bytes ELSE 0 END) AS BIGINT) AS first_bytes
   FROM raw_files AS f
   JOIN spans AS s
     ON s.backup_id = f.backup_id AND s.scope = f.scope AND s.epoch = f.epoch

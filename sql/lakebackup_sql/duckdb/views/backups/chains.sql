@@ -8,9 +8,9 @@ SELECT
   MAX(number) AS last_number,
   MIN(MIN(end_ts)) OVER (PARTITION BY source, base) AS full_end_ts,
   MAX(CASE WHEN state = 'complete' AND intact THEN end_ts END) AS restorable_end_ts,
-  TRY_CAST(SUM(files) AS BIGINT) AS files,
-  TRY_CAST(SUM(bytes) AS BIGINT) AS bytes,
-  TRY_CAST(SUM(entries) AS BIGINT) AS entries,
+  CAST(SUM(files) AS BIGINT) AS files,
+  CAST(SUM(bytes) AS BIGINT) AS bytes,
+  CAST(SUM(entries) AS BIGINT) AS entries,
   MIN(CASE WHEN state = 'complete' AND intact THEN 1 ELSE 0 END) = 1 AS intact,
   MIN(MIN(end_time)) OVER (PARTITION BY source, base) AS full_end_time,
   MAX(CASE WHEN state = 'complete' AND intact THEN end_time END) AS restorable_end_time

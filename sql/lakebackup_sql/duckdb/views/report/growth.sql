@@ -37,7 +37,7 @@ WITH chain_of AS (
     c.base,
     c.day,
     n.day AS gone_day,
-    TRY_CAST(SUM(s.bytes) AS BIGINT) AS bytes
+    CAST(SUM(s.bytes) AS BIGINT) AS bytes
   FROM snapshot_files AS s
   JOIN chain_of AS c
     ON s.backup_id = c.backup_id

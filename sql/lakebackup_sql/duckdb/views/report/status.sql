@@ -236,7 +236,7 @@ WITH newest AS (
     SELECT
       source,
       MIN(due_ts) AS due_ts,
-      TRY_CAST(SUM(missed) AS BIGINT) AS missed
+      CAST(SUM(missed) AS BIGINT) AS missed
     FROM missed_runs
     GROUP BY
       source

@@ -17,10 +17,10 @@ FROM (
   SELECT
     f.source,
     f.destination,
-    TRY_CAST(SUM(f.files) AS BIGINT) AS files,
-    TRY_CAST(SUM(f.bytes) AS BIGINT) AS bytes,
-    TRY_CAST(SUM(f.raw_bytes) AS BIGINT) AS raw_bytes,
-    TRY_CAST(SUM(f.entries) AS BIGINT) AS entries,
+    CAST(SUM(f.files) AS BIGINT) AS files,
+    CAST(SUM(f.bytes) AS BIGINT) AS bytes,
+    CAST(SUM(f.raw_bytes) AS BIGINT) AS raw_bytes,
+    CAST(SUM(f.entries) AS BIGINT) AS entries,
     COUNT(DISTINCT f.backup_id) AS backups,
     MIN(f.oldest_ts) AS oldest_ts,
     MAX(f.newest_ts) AS newest_ts,
@@ -51,8 +51,8 @@ FULL OUTER JOIN (
   SELECT
     source,
     destination,
-    TRY_CAST(SUM(COALESCE(files, 1)) AS BIGINT) AS pruned_files,
-    TRY_CAST(SUM(bytes) AS BIGINT) AS pruned_bytes
+    CAST(SUM(COALESCE(files, 1)) AS BIGINT) AS pruned_files,
+    CAST(SUM(bytes) AS BIGINT) AS pruned_bytes
   FROM raw_removals
   GROUP BY
     source,

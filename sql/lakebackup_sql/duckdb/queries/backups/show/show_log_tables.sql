@@ -14,8 +14,8 @@ FROM (
     scope,
     COUNT(DISTINCT CASE WHEN region <> '-' THEN region END) AS regions,
     COUNT(*) AS files,
-    TRY_CAST(SUM(bytes) AS BIGINT) AS bytes,
-    TRY_CAST(SUM(entries) AS BIGINT) AS entries,
+    CAST(SUM(bytes) AS BIGINT) AS bytes,
+    CAST(SUM(entries) AS BIGINT) AS entries,
     MIN(min_ts) AS min_ts,
     MAX(max_ts) AS max_ts
   FROM files

@@ -3,7 +3,7 @@ SELECT
   t.transaction_id,
   MIN(t.first_tid) AS first_tid,
   COUNT(*) AS partitions,
-  TRY_CAST(SUM(t.entries) AS BIGINT) AS entries
+  CAST(SUM(t.entries) AS BIGINT) AS entries
 FROM queue_transactions AS t
 WHERE
   t.backup_id = $backup_id

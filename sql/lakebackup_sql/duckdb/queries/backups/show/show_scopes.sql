@@ -17,8 +17,8 @@ LEFT JOIN (
   SELECT
     scope,
     epoch,
-    TRY_CAST(SUM(start_position) AS BIGINT) AS start_positions,
-    TRY_CAST(SUM(end_position) AS BIGINT) AS end_positions
+    CAST(SUM(start_position) AS BIGINT) AS start_positions,
+    CAST(SUM(end_position) AS BIGINT) AS end_positions
   FROM positions
   WHERE
     backup_id = $backup_id
@@ -32,8 +32,8 @@ LEFT JOIN (
     scope,
     epoch,
     COUNT(*) AS files,
-    TRY_CAST(SUM(bytes) AS BIGINT) AS bytes,
-    TRY_CAST(SUM(entries) AS BIGINT) AS entries,
+    CAST(SUM(bytes) AS BIGINT) AS bytes,
+    CAST(SUM(entries) AS BIGINT) AS entries,
     MIN(min_ts) AS min_ts,
     MAX(max_ts) AS max_ts
   FROM files

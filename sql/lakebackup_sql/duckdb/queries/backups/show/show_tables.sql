@@ -3,9 +3,9 @@ SELECT
   f.scope,
   COUNT(DISTINCT f.region) AS regions,
   COUNT(*) AS files,
-  TRY_CAST(SUM(f.bytes) AS BIGINT) AS bytes,
+  CAST(SUM(f.bytes) AS BIGINT) AS bytes,
   COUNT(CASE WHEN f.added_in = $number THEN 1 END) AS new_files,
-  TRY_CAST(SUM(CASE WHEN f.added_in = $number THEN f.bytes ELSE 0 END) AS BIGINT) AS new_bytes
+  CAST(SUM(CASE WHEN f.added_in = $number THEN f.bytes ELSE 0 END) AS BIGINT) AS new_bytes
 FROM snapshot_files AS f
 WHERE
   f.source = $source

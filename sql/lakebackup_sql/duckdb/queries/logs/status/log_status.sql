@@ -29,9 +29,9 @@ LEFT JOIN (
   SELECT
     source,
     COUNT(*) AS flushes,
-    TRY_CAST(SUM(files) AS BIGINT) AS files,
-    TRY_CAST(SUM(bytes) AS BIGINT) AS bytes,
-    TRY_CAST(SUM(entries) AS BIGINT) AS entries,
+    CAST(SUM(files) AS BIGINT) AS files,
+    CAST(SUM(bytes) AS BIGINT) AS bytes,
+    CAST(SUM(entries) AS BIGINT) AS entries,
     MAX(finished_at) AS finished_at
   FROM backups
   WHERE

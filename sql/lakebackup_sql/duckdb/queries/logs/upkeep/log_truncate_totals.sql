@@ -2,7 +2,7 @@
 SELECT
   r.reason,
   COUNT(*) AS files,
-  TRY_CAST(SUM(r.bytes) AS BIGINT) AS bytes,
+  CAST(SUM(r.bytes) AS BIGINT) AS bytes,
   MAX(a.files) AS of_files,
   MAX(a.bytes) AS of_bytes
 FROM doomed_log AS r

@@ -51,9 +51,9 @@ SELECT
   '-' AS scope,
   '-' AS epoch,
   '-' AS region,
-  TRY_CAST(SUM(r.bytes) AS BIGINT) AS bytes,
+  CAST(SUM(r.bytes) AS BIGINT) AS bytes,
   r.reason,
-  TRY_CAST(SUM(COALESCE(r.files, 1)) AS BIGINT) AS files
+  CAST(SUM(COALESCE(r.files, 1)) AS BIGINT) AS files
 FROM raw_removals AS r
 SEMI JOIN emptied AS e
   ON r.backup_id = e.backup_id

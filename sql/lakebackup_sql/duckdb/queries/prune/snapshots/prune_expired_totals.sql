@@ -44,11 +44,11 @@ WITH kept AS (
 SELECT
   f.scope,
   COUNT(CASE WHEN COALESCE(o.needed, 0) = 0 THEN 1 END) AS files,
-  TRY_CAST(SUM(CASE WHEN COALESCE(o.needed, 0) = 0 THEN f.bytes ELSE 0 END) AS BIGINT) AS bytes,
+  CAST(SUM(CASE WHEN COALESCE(o.needed, 0) = 0 THEN f.bytes ELSE 0 END) AS BIGINT) AS bytes,
   COUNT(*) AS of_files,
-  TRY_CAST(SUM(f.bytes) AS BIGINT) AS of_bytes,
-  TRY_CAST(SUM(CASE WHEN o.needed = 1 THEN o.idle ELSE 0 END) AS BIGINT) AS idle,
-  TRY_CAST(SUM(CASE WHEN o.needed = 1 THEN o.idle_bytes ELSE 0 END) AS BIGINT) AS idle_bytes
+  CAST(SUM(f.bytes) AS BIGINT) AS of_bytes,
+  CAST(SUM(CASE WHEN o.needed = 1 THEN o.idle ELSE 0 END) AS BIGINT) AS idle,
+  CAST(SUM(CASE WHEN o.needed = 1 THEN o.idle_bytes ELSE 0 END) AS BIGINT) AS idle_bytes
 FROM files AS f
 LEFT JOIN objects AS o
   ON f.destination = o.destination AND f.path = o.path

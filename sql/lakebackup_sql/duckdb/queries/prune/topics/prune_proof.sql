@@ -15,7 +15,7 @@ FROM (
     f.region,
     b.base,
     b.number,
-    TRY_CAST(SUM(
+    CAST(SUM(
       CASE
         WHEN c.region IS NULL
         OR (
@@ -25,8 +25,8 @@ FROM (
         ELSE 0
       END
     ) AS BIGINT) AS needed,
-    TRY_CAST(SUM(CASE WHEN d.path IS NULL THEN 1 ELSE 0 END) AS BIGINT) AS remaining,
-    TRY_CAST(SUM(
+    CAST(SUM(CASE WHEN d.path IS NULL THEN 1 ELSE 0 END) AS BIGINT) AS remaining,
+    CAST(SUM(
       CASE
         WHEN NOT d.path IS NULL
         AND (

@@ -5,7 +5,7 @@ SELECT
   d.region,
   d.reason,
   COUNT(*) AS files,
-  TRY_CAST(SUM(d.bytes) AS BIGINT) AS bytes,
+  CAST(SUM(d.bytes) AS BIGINT) AS bytes,
   MAX(d.max_ts) AS max_ts
 FROM (
   SELECT

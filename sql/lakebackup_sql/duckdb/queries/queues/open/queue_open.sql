@@ -6,7 +6,7 @@ SELECT
   o.region,
   MIN(o.first_position) AS first_position,
   MIN(o.first_tid) AS first_tid,
-  TRY_CAST(SUM(o.entries) AS BIGINT) AS entries
+  CAST(SUM(o.entries) AS BIGINT) AS entries
 FROM (
   SELECT
     transaction_id,

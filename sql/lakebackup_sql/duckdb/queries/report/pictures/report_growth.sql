@@ -5,8 +5,8 @@ SELECT
   (
     g.first_day + g.days
   ) * 86400000 AS to_ts,
-  TRY_CAST(SUM(g.new_bytes) AS BIGINT) AS new_bytes,
-  TRY_CAST(SUM(g.removed_bytes) AS BIGINT) AS removed_bytes,
+  CAST(SUM(g.new_bytes) AS BIGINT) AS new_bytes,
+  CAST(SUM(g.removed_bytes) AS BIGINT) AS removed_bytes,
   ARG_MAX(g.referenced_bytes, g.day) AS referenced_bytes,
   ARG_MAX(g.held_bytes, g.day) AS held_bytes
 FROM (

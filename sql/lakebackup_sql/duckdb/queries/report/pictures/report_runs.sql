@@ -90,11 +90,11 @@ WITH ended AS (
 SELECT
   source,
   day * 86400000 AS day_ts,
-  TRY_CAST(SUM(ended - failed) AS BIGINT) AS succeeded,
-  TRY_CAST(SUM(failed) AS BIGINT) AS failed,
-  TRY_CAST(SUM(missed) AS BIGINT) AS missed,
+  CAST(SUM(ended - failed) AS BIGINT) AS succeeded,
+  CAST(SUM(failed) AS BIGINT) AS failed,
+  CAST(SUM(missed) AS BIGINT) AS missed,
   MAX(duration_ms) AS longest_ms,
-  TRY_CAST(SUM(bytes) AS BIGINT) AS bytes
+  CAST(SUM(bytes) AS BIGINT) AS bytes
 FROM counted
 GROUP BY
   source,

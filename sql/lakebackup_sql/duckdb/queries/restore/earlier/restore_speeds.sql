@@ -6,7 +6,7 @@ SELECT
 FROM (
   SELECT
     r.restore_id,
-    TRY_CAST(SUM(CASE WHEN r.state = 'region_done' THEN r.bytes END) AS BIGINT) AS bytes,
+    CAST(SUM(CASE WHEN r.state = 'region_done' THEN r.bytes END) AS BIGINT) AS bytes,
     MAX(CASE WHEN r.state = 'complete' THEN r."at" END) AS finished_at,
     MAX(CASE WHEN r.state = 'running' AND r.scope IS NULL THEN r."at" END) AS started_at
   FROM raw_restores AS r

@@ -2,8 +2,8 @@
 SELECT
   f.scope,
   COUNT(*) AS files,
-  TRY_CAST(SUM(f.bytes) AS BIGINT) AS bytes,
-  TRY_CAST(SUM(f.entries) AS BIGINT) AS entries,
+  CAST(SUM(f.bytes) AS BIGINT) AS bytes,
+  CAST(SUM(f.entries) AS BIGINT) AS entries,
   MIN(f.min_ts) AS min_ts
 FROM selected AS f
 GROUP BY

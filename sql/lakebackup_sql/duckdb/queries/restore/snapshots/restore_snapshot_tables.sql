@@ -5,10 +5,10 @@ SELECT
   COUNT(DISTINCT s.region) AS regions,
   MIN(s.region) AS region,
   COUNT(*) AS files,
-  TRY_CAST(SUM(COALESCE(s.bytes, 0)) AS BIGINT) AS bytes,
-  TRY_CAST(SUM(CASE WHEN s.stored THEN 0 ELSE 1 END) AS BIGINT) AS pruned,
+  CAST(SUM(COALESCE(s.bytes, 0)) AS BIGINT) AS bytes,
+  CAST(SUM(CASE WHEN s.stored THEN 0 ELSE 1 END) AS BIGINT) AS pruned,
   MIN(CASE WHEN NOT s.stored THEN s.target END) AS first_pruned,
-  TRY_CAST(SUM(CASE WHEN s.sha256 IS NULL THEN 1 ELSE 0 END) AS BIGINT) AS unknown
+  CAST(SUM(CASE WHEN s.sha256 IS NULL THEN 1 ELSE 0 END) AS BIGINT) AS unknown
 FROM snapshot_selected AS s
 GROUP BY
   s.source,

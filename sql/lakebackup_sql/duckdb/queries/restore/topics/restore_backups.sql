@@ -5,8 +5,8 @@ SELECT
   b.level,
   b.end_ts,
   COUNT(*) AS files,
-  TRY_CAST(SUM(f.bytes) AS BIGINT) AS bytes,
-  TRY_CAST(SUM(f.entries) AS BIGINT) AS entries
+  CAST(SUM(f.bytes) AS BIGINT) AS bytes,
+  CAST(SUM(f.entries) AS BIGINT) AS entries
 FROM selected AS f
 JOIN backups AS b
   ON f.backup_id = b.backup_id

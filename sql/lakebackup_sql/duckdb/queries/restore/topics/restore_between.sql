@@ -5,7 +5,7 @@ SELECT
   t.backup_id,
   p.start_position,
   p.end_position,
-  TRY_CAST(SUM(f.entries) AS BIGINT) AS entries,
+  CAST(SUM(f.entries) AS BIGINT) AS entries,
   MIN(f.min_ts) AS min_ts,
   CASE WHEN t.covers_from < 0 THEN NULL ELSE t.covers_from END AS before_ts,
   t.covers_to AS after_ts

@@ -2,8 +2,8 @@
 SELECT
   b.backup_id,
   COUNT(*) AS files,
-  TRY_CAST(SUM(f.bytes) AS BIGINT) AS bytes,
-  TRY_CAST(SUM(f.entries) AS BIGINT) AS entries
+  CAST(SUM(f.bytes) AS BIGINT) AS bytes,
+  CAST(SUM(f.entries) AS BIGINT) AS entries
 FROM files AS f
 JOIN chain_points AS t
   ON t.source = f.source

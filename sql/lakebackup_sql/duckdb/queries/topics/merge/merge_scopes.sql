@@ -35,8 +35,8 @@ LEFT JOIN (
     d.epoch,
     d.generation,
     TRY_CAST(COUNT(*) AS BIGINT) AS files,
-    TRY_CAST(SUM(d.bytes) AS BIGINT) AS bytes,
-    TRY_CAST(SUM(d.entries) AS BIGINT) AS entries
+    CAST(SUM(d.bytes) AS BIGINT) AS bytes,
+    CAST(SUM(d.entries) AS BIGINT) AS entries
   FROM files AS d
   JOIN to_merge AS m
     ON d.backup_id = m.backup_id
