@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -48,7 +49,11 @@ def test_the_wheel_has_no_demo_and_all_metadata(wheel: Path) -> None:
         text = content.read(metadata).decode()
     assert not [name for name in names if "/demo/" in name or "bootstrap" in name or name.startswith("tests")]
     assert {"lakebackup/py.typed", "lakebackup_sql/views/report/status.sql"} <= set(names)
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert f"\nVersion: {version}\n" in text
     assert "License-Expression: Apache-2.0" in text
+    assert "Classifier: License" not in text
+    assert "Description-Content-Type: text/markdown" in text
     assert "# lakebackup" in text
     for extra in ("spark", "kafka", "s3", "server", "notebooks", "all"):
         assert f"Provides-Extra: {extra}\n" in text
