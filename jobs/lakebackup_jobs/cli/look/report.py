@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakebackup_jobs.cli.flags import options
-from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.flags.options import option, switch
 from lakebackup_jobs.cli.verb import Call, verb
 
 
 @verb(options.REPO, options.AS_OF)
 def report(
     call: Call,
-    html: Path | None = option("--html FILE", "Write one page that needs nothing else."),
+    html: Path | None = option("--html FILE", "Write the report as one HTML page, which loads nothing."),
+    internal: bool = switch(
+        "--internal",
+        "Count internal topics (__…) and topics of schema registries too.",
+    ),
 ) -> None:
     """Show what is protected until when, what is wrong and how to mend it, and how it grows.
 
@@ -26,7 +30,7 @@ def report(
     from lakebackup_jobs.query.report.values import facts, summary
 
     now = call.as_of // 1_000 if call.as_of is not None else time.time_ns() // 1_000_000
-    found = facts(call.reader(), now)
+    found = facts(call.reader(), now, internal=internal)
     if html:
         from lakebackup_jobs.query.report.page import page
         from lakebackup_jobs.query.whole_file import write_whole
