@@ -18,8 +18,8 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 DESTINATION = ROOT / "tests/walkthroughs/data/destination-of-0.1.tar.gz"
-# Most of it is pyarrow (149), deltalake (140) and duckdb (68), which make the answers, and plotly (42).
-MOST_MB = 450
+# Most of it is pyarrow (149), deltalake (140) and duckdb (68), which make the answers.
+MOST_MB = 410
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,7 @@ def test_the_wheel_has_no_demo_and_all_metadata(wheel: Path) -> None:
         text = content.read(metadata).decode()
     assert not [name for name in names if "/demo/" in name or "bootstrap" in name or name.startswith("tests")]
     assert {"lakebackup/py.typed", "lakebackup_sql/views/report/status.sql"} <= set(names)
+    assert "lakebackup_jobs/query/plotly/plotly-basic.min.js" in names
     assert "License-Expression: Apache-2.0" in text
     assert "# lakebackup" in text
     for extra in ("spark", "kafka", "s3", "server", "notebooks", "all"):

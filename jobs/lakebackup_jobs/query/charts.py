@@ -110,8 +110,8 @@ def coverage(intervals: Rows, lane: str = "source") -> Chart | None:
 
 
 def durations(days: Rows, now_ms: int, shown: int) -> Chart | None:
-    """How long each source's longest run of a day took, and on which days one failed, of the `shown` days up to
-    `now_ms`; of more than eight sources, those with the longest runs.
+    """How long each source's longest run of a day took, and on which days one failed, in the `shown` days up
+    to `now_ms`; of more than eight sources, those with the longest runs.
 
     `days`: source, day_ts, failed, longest_ms (None: none ended).
     """
@@ -236,7 +236,7 @@ def _size_axis(low: int, high: int, steps: int) -> dict[str, Any]:
     ticks = [int(step * n) for n in range(-int(-low // step), int(high // step) + 1)]
     margin = max(high - low, 1) * 0.04
     return {
-        "tickvals": ticks, "ticktext": [human_bytes(abs(tick)) for tick in ticks],
+        "tickvals": ticks, "ticktext": [human_bytes(abs(tick)) if tick else "0" for tick in ticks],
         "range": [low - margin if low else 0, high + margin],
     }  # fmt: skip
 

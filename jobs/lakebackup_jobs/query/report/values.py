@@ -86,8 +86,9 @@ def facts(reader: CatalogReader, now_ms: int, *, internal: bool = False) -> dict
     Scalars: generated_ts, repository, catalog, schema_version, versions (Delta version of each table),
     verdict (a sentence). Lists of rows: findings (kind bad or note, source, text, command), sources, topics,
     unprotected (topics without a backup), internal (topics that are not counted), items (what topics hold),
-    kept (chains, and what of them the policy makes obsolete), gaps, faults, storage, checks; for charts runs (a day), spans (what can be restored), intervals (of topics with gaps),
-    growth. Columns as in the queries `report_*`; times in ms or us as their names end.
+    kept (chains, and what of them the policy makes obsolete), gaps, faults, storage, checks; for charts runs
+    (a day), spans (what can be restored), intervals (of topics with gaps), growth. Columns as in the queries
+    `report_*`; times in ms or us as their names end.
     """
     repository = str(folder_of(reader.home.uri) or reader.home.uri)
     reader.give(CLOCK, clock_at(now_ms))

@@ -21,7 +21,7 @@ from lakebackup_jobs.query.report.values import facts
 from lakebackup_jobs.query.whole_file import write_whole
 
 NOW = FIRST + 89 * DAY + 5 * 3_600_000
-WIDTHS = (390, 820, 1440, 1920)
+WIDTHS = (390, 820, 1280, 1920)
 SECTIONS = ["status", "findings", "calendar", "restorable", "durations", "growth", "details"]
 CHARTS = ["calendar", "restorable", "topics-with-gaps", "durations", "growth"]
 HOSTILE = "<script>x</script>\"'><img src=//canary.invalid onerror=x>\x1b[31m\u202e"
@@ -142,9 +142,30 @@ def test_a_chart_without_data_is_a_sentence(found: dict[str, Any]) -> None:
     nothing = {"runs": [], "spans": [], "intervals": [], "growth": []}
     read = Page(pages.page(found | nothing))
     assert not [name for name in read.ids if name.startswith("chart-")]
-    for sentence in ("No run in the last 91 days.", "Nothing yet.", "Nothing is stored yet."):
+    for sentence in (
+        "No runs in the last 91 days.",
+        "Nothing can be restored yet.",
+        "Nothing is stored yet.",
+    ):
         assert sentence in read.text
     assert [len(script) < 5000 for script in read.scripts] == [True], "nothing to draw, no Plotly"
+
+
+def test_the_page_is_small_enough_to_be_mailed(page: Path) -> None:
+    assert page.stat().st_size < 1_500_000
+
+
+def test_the_versions_of_tables_are_no_concern_of_a_reader(read: Page, found: dict[str, Any]) -> None:
+    assert found["versions"]
+    assert "topics_seen" not in read.text
+    assert "schema version" not in read.text
+
+
+def test_internal_topics_that_are_left_out_are_named(found: dict[str, Any]) -> None:
+    rows = [{"source": "prod", "scope": scope, "all_rows": 5} for scope in ("__a", "__b", "__c", "__d")]
+    text = " ".join(Page(pages.page(found | {"internal": rows})).text.split())
+    assert "Left out: 5 internal topics of prod (__a, __b, __c, …)." in text
+    assert "lakebackup report --internal" in text
 
 
 def test_a_catalog_without_backups(tmp_path: Path) -> None:
@@ -215,7 +236,7 @@ def test_at_a_width(tab: Tab, page: Path, width: int, dark: bool) -> None:
     first = tab.value("document.getElementById('chart-calendar').layout.xaxis.range[0]")
     told = tab.value("document.querySelector('#calendar .narrow').checkVisibility()")
     assert told == (width < 670)
-    assert first == (NOW // DAY - (27 if told else 90)) * DAY
+    assert first == (NOW // DAY - (27 if told else 89)) * DAY
     image = pixels(tab.screenshot())
     assert image.shape[1] == width
     assert (image.mean() < 90) == dark
@@ -226,7 +247,7 @@ def test_at_a_width(tab: Tab, page: Path, width: int, dark: bool) -> None:
 
 @pytest.mark.browser
 def test_a_chart_answers_to_the_pointer(tab: Tab, page: Path) -> None:
-    tab.open(page, 1440)
+    tab.open(page, 1280)
     cell = "document.querySelector('#chart-calendar .point').getBoundingClientRect()"
     tab.value("document.getElementById('calendar').scrollIntoView()")
     left, top = tab.value(f"[{cell}.left + {cell}.width / 2, {cell}.top + 8]")
@@ -267,7 +288,7 @@ def test_a_name_is_shown_in_a_chart_and_not_obeyed(tab: Tab, found: dict[str, An
 @pytest.mark.browser
 def test_nothing_is_asked_of_a_network(page: Path, tmp_path: Path) -> None:
     with browser(tmp_path) as tab:
-        tab.open(page, 1440)
+        tab.open(page, 1280)
     assert "canary.invalid" not in hosts(tmp_path)
 
 
