@@ -260,7 +260,7 @@ def test_a_chart_answers_to_the_pointer(tab: Tab, page: Path) -> None:
 
 @pytest.mark.browser
 def test_on_paper(tab: Tab, page: Path) -> None:
-    tab.open(page, 1440, dark=True)
+    tab.open(page, 1280, dark=True)
     sheets = len(re.findall(rb"/Type\s*/Page\b", tab.pdf()))
     assert 2 <= sheets <= 6
     tab.open(page, 760, dark=True, media="print")
