@@ -64,8 +64,8 @@ _AXIS: dict[str, Any] = {
 _WORSE = ("failed", "missed", "succeeded")
 
 
-def calendar(days: Rows, now_ms: int, shown: int) -> Chart | None:
-    """What became of each source's runs on each of the `shown` days up to `now_ms`: a cell a day, the worst
+def calendar(days: Rows, now_ms: int, most_days: int) -> Chart | None:
+    """What became of each source's runs on each of the `most_days` up to `now_ms`: a cell a day, the worst
     of them counts.
 
     `days`: source, day_ts, succeeded, failed, missed (numbers of runs).
@@ -81,7 +81,7 @@ def calendar(days: Rows, now_ms: int, shown: int) -> Chart | None:
             bars.setdefault(worst, []).append(cell)
     chart = _bars(bars, lanes)
     if chart:
-        _set_days(chart, days, now_ms, shown)
+        _set_days(chart, days, now_ms, most_days)
     return chart
 
 
@@ -109,9 +109,9 @@ def coverage(intervals: Rows, lane: str = "source") -> Chart | None:
     return chart
 
 
-def durations(days: Rows, now_ms: int, shown: int) -> Chart | None:
-    """How long each source's longest run of a day took, and on which days one failed, in the `shown` days up
-    to `now_ms`; of more than eight sources, those with the longest runs.
+def durations(days: Rows, now_ms: int, most_days: int) -> Chart | None:
+    """How long each source's longest run of a day took, and on which days one failed, in the `most_days`
+    up to `now_ms`; of more than eight sources, those with the longest runs.
 
     `days`: source, day_ts, failed, longest_ms (None: none ended).
     """
@@ -143,7 +143,7 @@ def durations(days: Rows, now_ms: int, shown: int) -> Chart | None:
         "range": [log10(low), log10(high)],
     }
     chart = _chart(traces, 300, yaxis=axis)
-    _set_days(chart, days, now_ms, shown)
+    _set_days(chart, days, now_ms, most_days)
     return chart
 
 
@@ -219,11 +219,11 @@ def script() -> str:
     return files(__package__).joinpath("plotly/plotly-basic.min.js").read_text("utf-8")
 
 
-def _set_days(chart: Chart, days: Rows, now_ms: int, shown: int) -> None:
+def _set_days(chart: Chart, days: Rows, now_ms: int, most_days: int) -> None:
     """Let the time axis begin with the first of the days that have data, and end with today."""
     today = now_ms // _DAY * _DAY
     first = min(min(row["day_ts"] for row in days), today - (_FEWEST_DAYS - 1) * _DAY)
-    start = max(first, today - (shown - 1) * _DAY)
+    start = max(first, today - (most_days - 1) * _DAY)
     chart["layout"]["xaxis"]["range"] = [start, today + _DAY]
     chart["layout"]["meta"] = {"narrow": [max(start, today - (NARROW_DAYS - 1) * _DAY), today + _DAY]}
 

@@ -105,7 +105,7 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
         if status == "UNPROTECTED" and row["backup_id"] is None:
             yield "bad", source, f"No backup of {source} can be restored.", _full(found, row)
         elif row["lost"]:
-            lost = _topics_of(source, _lost(found, source), row["lost"])
+            lost = _topics_of(source, _lost(found["topics"], source), row["lost"])
             yield "bad", source, f"{lost} cannot be restored at all.", _full(found, row)
         if alone:
             unprotected = [topic["scope"] for topic in found["unprotected"] if topic["source"] == source]
@@ -278,11 +278,11 @@ def _text(name: str) -> str:
     return "'" + name.replace("'", "''") + "'"
 
 
-def _lost(found: Mapping[str, Any], source: str) -> list[str]:
+def _lost(topics: Rows, source: str) -> list[str]:
     """The topics of a source that cannot be restored to any time."""
     return [
         topic["scope"]
-        for topic in found["topics"]
+        for topic in topics
         if topic["source"] == source and topic["present"] and topic["restorable_ts"] is None
     ]
 

@@ -116,13 +116,13 @@ def test_no_tick_has_a_fraction_of_a_second() -> None:
     assert "f" not in stop["value"]
 
 
-def grown(at: int, held: int, days: int = 1) -> dict[str, Any]:
+def grown(at: int, size: int, days: int = 1) -> dict[str, Any]:
     row = {"source": "prod", "from_ts": MIDNIGHT + at * DAY, "to_ts": MIDNIGHT + (at + days) * DAY}
-    return row | {"new_bytes": held, "removed_bytes": 0, "held_bytes": held}
+    return row | {"new_bytes": size, "removed_bytes": 0, "held_bytes": size}
 
 
 @pytest.mark.parametrize(
-    ("held", "ticks"),
+    ("size", "ticks"),
     [
         (0, ["0"]),
         (900, ["0"]),
@@ -130,8 +130,8 @@ def grown(at: int, held: int, days: int = 1) -> dict[str, Any]:
         (75_000_000_000, ["0", "20.0 GB", "40.0 GB", "60.0 GB"]),
     ],
 )
-def test_sizes_have_round_ticks(held: int, ticks: list[str]) -> None:
-    chart = charts.growth([grown(0, held)])
+def test_sizes_have_round_ticks(size: int, ticks: list[str]) -> None:
+    chart = charts.growth([grown(0, size)])
     assert chart
     assert chart["layout"]["yaxis"]["ticktext"] == ticks
     assert chart["layout"]["xaxis"]["range"] == [MIDNIGHT - 13 * DAY, MIDNIGHT + DAY]
