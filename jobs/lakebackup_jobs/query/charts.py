@@ -70,6 +70,7 @@ def calendar(days: Rows, now_ms: int, most_days: int) -> Chart | None:
 
     `days`: source, day_ts, succeeded, failed, missed (numbers of runs).
     """
+    days = _until(days, now_ms)
     lanes = _lanes(row["source"] for row in days)
     bars: Bars = {}
     for row in days:
@@ -115,6 +116,7 @@ def durations(days: Rows, now_ms: int, most_days: int) -> Chart | None:
 
     `days`: source, day_ts, failed, longest_ms (None: none ended).
     """
+    days = _until(days, now_ms)
     of: dict[str, list[Mapping[str, Any]]] = {}
     for row in days:
         if row["longest_ms"] is not None:
@@ -217,6 +219,11 @@ def to_html(chart: Chart) -> str:
 def script() -> str:
     """Plotly's script for charts of lines and bars, 1.2 MB, for a page of several charts."""
     return files(__package__).joinpath("plotly/plotly-basic.min.js").read_text("utf-8")
+
+
+def _until(days: Rows, now_ms: int) -> Rows:
+    """The days up to an instant: a backup whose clock was wrong may have a later one."""
+    return [row for row in days if row["day_ts"] <= now_ms]
 
 
 def _set_days(chart: Chart, days: Rows, now_ms: int, most_days: int) -> None:

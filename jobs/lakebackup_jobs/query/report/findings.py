@@ -200,7 +200,7 @@ def _of_gaps(found: Mapping[str, Any]) -> Iterator[Finding]:
             look = _look("coverage", source, f" AND status = '{status}'", scopes)
             if status == "fork":
                 text = (
-                    f"{topics}: {much} {_are(len(mine))} from a history that the cluster no longer has. "
+                    f"{topics}: {much} {_are(len(mine))} from a history that the source no longer has. "
                     "A restore brings back the history that continued."
                 )
                 yield kind, source, text, look

@@ -95,7 +95,7 @@ def test_an_axis_of_times_has_six_hours_or_more_around_its_bars(length: int) -> 
 
 @pytest.mark.parametrize(
     ("days", "start"),
-    [([0], -13), ([-13], -13), ([-30, 0], -30), ([-2_000, 0], -90), ([0, 500], -13), ([500], -13)],
+    [([0], -13), ([-13], -13), ([-30, 0], -30), ([-2_000, 0], -90), ([0, 500], -13)],
 )
 def test_an_axis_of_days_is_two_weeks_to_three_months_and_ends_today(days: list[int], start: int) -> None:
     """Whatever is older, or from the future."""
@@ -188,6 +188,7 @@ def test_growth_stacks_what_is_held_and_shows_what_came_and_went() -> None:
     [
         charts.calendar([], 0, 91), charts.coverage([]), charts.durations([], 0, 91),
         charts.durations([run(0, longest_ms=None)], MIDNIGHT, 91), charts.growth([]),
+        charts.calendar([run(500, succeeded=1)], MIDNIGHT, 91), charts.durations([run(500)], MIDNIGHT, 91),
     ],
 )  # fmt: skip
 def test_no_data_no_chart(chart: charts.Chart | None) -> None:

@@ -43,7 +43,7 @@ PURGED = (
     "backup read them. Run backups more often than the topic's retention."
 )
 FORKED = (
-    "Topic carts of orders: 1 time span is from a history that the cluster no longer has. "
+    "Topic carts of orders: 1 time span is from a history that the source no longer has. "
     "A restore brings back the history that continued."
 )
 FOLDER = " Replace FOLDER with the folder of its data."
