@@ -1,5 +1,6 @@
--- Coverage as the report shows it, without topics that are `uncounted`. Two kinds of gaps have a status of their own: what
--- a prune deleted (pruned), and times of a compacted topic to which --approximate restores it (approximate). Times in ms.
+-- Coverage as the report shows it, without topics that are `uncounted`. Two kinds of gaps have a status of their own:
+-- what a prune deleted (pruned), and times to which --approximate restores a compacted topic (approximate). Times in
+-- ms.
 SELECT
   c.source, c.scope, c.epoch, c.region,
   CASE c.reason WHEN 'pruned' THEN 'pruned' WHEN 'compacted' THEN 'approximate' ELSE c.status END AS status,

@@ -1,4 +1,5 @@
--- The topics of each source that the report does not count (`uncounted`), at most :most; `all_rows`: how many there are.
+-- The topics of each source that the report does not count (`uncounted`), at most :most; `all_rows`: how many there
+-- are.
 SELECT u.source, u.scope, u.all_rows
 FROM (
   SELECT

@@ -1,4 +1,4 @@
--- 27dd294aa95537f4 coverage uncounted
+-- 77f9b0ade0b8d034 coverage uncounted
 SELECT
   c.source,
   c.scope,
