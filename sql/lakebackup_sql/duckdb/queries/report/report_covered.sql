@@ -1,4 +1,4 @@
--- 77f9b0ade0b8d034 coverage uncounted
+-- 7353544fd32e3b99 coverage uncounted
 SELECT
   c.source,
   c.scope,

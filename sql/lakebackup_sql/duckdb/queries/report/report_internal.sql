@@ -1,4 +1,4 @@
--- 5891b0d4f4c6a25d uncounted
+-- c2faa69abd31a0df uncounted
 SELECT
   u.source,
   u.scope,
