@@ -110,7 +110,11 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
         if alone:
             unprotected = [topic["scope"] for topic in found["unprotected"] if topic["source"] == source]
             text = f"{_topics_of(source, unprotected, alone)} {_are(alone)} in no backup and in no policy."
-            yield "bad", source, text, ["policy", "set", source, *_EVERY]
+            if row["full_schedule"] or row["incremental_schedule"]:
+                text += " With this pattern in its policy, the next run backs them up."
+                yield "bad", source, text, ["policy", "set", source, *_EVERY]
+            else:
+                yield "bad", source, text, ["backup", "topics", "--source", source, *_EVERY]
         if row["future"]:
             text = (
                 f"{counted(row['future'], 'backup')} of {source} {_are(row['future'])} dated in the future."

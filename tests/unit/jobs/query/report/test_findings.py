@@ -15,7 +15,7 @@ SOURCE: dict[str, Any] = {
     "source": "orders", "source_kind": "kafka", "status": "OK", "late_ms": None, "unreadable": False,
     "damaged": 0, "unprotected": 0, "lost": 0, "backup_id": "b9", "restorable_ts": 1000, "verified_at": 1,
     "future": 0,
-    "incremental_schedule": None, "topics": 2, "has_policy": True,
+    "full_schedule": None, "incremental_schedule": None, "topics": 2, "has_policy": True,
     "patterns": None, "command": None, "failed_runs": 0, "failed_run": None,
     "failure": None, "drill_outcome": None, "drill_backup_id": None, "drill_failure": None,
     "drill_late_ms": None,
@@ -51,6 +51,10 @@ RECREATED = GAP | {"reason": "recreated"}
 AT_LEAST = (
     "Topics a and b of orders: at least 2 time spans cannot be restored "
     "(the topic was deleted and recreated)."
+)
+MANY_ALONE = (
+    "Topics a, b, c and 1,197 more of orders are in no backup and in no policy. "
+    "With this pattern in its policy, the next run backs them up."
 )
 TWICE = (
     "The last run of orders failed: E: x. 3 runs have failed since the last good one. "
@@ -120,11 +124,14 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "topics in no backup": (
         found(wrong("UNPROTECTED", unprotected=2), unprotected=unprotected("a", "b")),
         "Topics a and b of orders are in no backup and in no policy.",
-        "policy set orders --pattern '.*'",
+        "backup topics --source orders --pattern '.*'",
     ),
     "many topics in no backup": (
-        found(wrong("UNPROTECTED", unprotected=1_200), unprotected=unprotected("a", "b", "c", "d")),
-        "Topics a, b, c and 1,197 more of orders are in no backup and in no policy.",
+        found(
+            wrong("UNPROTECTED", unprotected=1_200, full_schedule="daily"),
+            unprotected=unprotected("a", "b", "c", "d"),
+        ),
+        MANY_ALONE,
         "policy set orders --pattern '.*'",
     ),
     "backups from the future": (
