@@ -48,7 +48,7 @@ def page(found: Mapping[str, Any]) -> str:
         "restorable": charts.coverage(found["spans"]),
         "topics-with-gaps": charts.coverage(lines, "line"),
         "durations": charts.durations(found["runs"], now, DAYS),
-        "growth": charts.growth(found["growth"]),
+        "growth": charts.growth([row for row in found["growth"] if row["from_ts"] <= now]),
     }
     shown = {name: chart for name, chart in drawn.items() if chart}
     scripts = [charts.script(), _file("page.js")] if shown else [_file("page.js")]

@@ -3,6 +3,7 @@ light and dark."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -166,6 +167,16 @@ def test_internal_topics_that_are_left_out_are_named(found: dict[str, Any]) -> N
     text = " ".join(Page(pages.page(found | {"internal": rows})).text.split())
     assert "Left out: 5 internal topics of prod (__a, __b, __c, …)." in text
     assert "lakebackup report --internal" in text
+
+
+def test_a_backup_from_the_future_stretches_no_axis(found: dict[str, Any]) -> None:
+    row, ahead = found["growth"][-1], 400 * DAY
+    future = {**row, "from_ts": row["from_ts"] + ahead, "to_ts": row["to_ts"] + ahead}
+    text = pages.page({**found, "growth": [*found["growth"], future]})
+    data = re.search(r'id="charts">(.*?)</script>', text, re.DOTALL)
+    assert data
+    _, last = json.loads(data[1])["charts"]["growth"]["layout"]["xaxis"]["range"]
+    assert NOW < last <= NOW + DAY
 
 
 def test_a_catalog_without_backups(tmp_path: Path) -> None:
