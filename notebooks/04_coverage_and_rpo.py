@@ -13,7 +13,7 @@
 
 # COMMAND ----------
 
-# MAGIC %pip install --quiet plotly deltalake duckdb "sqlglot>=30,<31" tenacity fastavro cramjam "backports.zstd" confluent-kafka numba pydantic-settings rich
+# MAGIC %pip install --quiet deltalake duckdb "sqlglot>=30,<31" tenacity fastavro cramjam "backports.zstd" confluent-kafka numba pydantic-settings rich
 
 # COMMAND ----------
 
@@ -67,13 +67,14 @@ ORDER BY source, kind
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC Which times can be restored: a line a topic, those with gaps first; red is a gap, orange a fork.
+# MAGIC Which times can be restored: a line a topic, those with gaps first; red is a gap, orange a fork. Internal topics are left out.
 
 # COMMAND ----------
 
 from lakebackup_jobs.query import charts
 
 catalog = con.catalog()
+catalog.define("uncounted", "report_uncounted", internal=False)
 catalog.define("covered", "report_covered")
 intervals = catalog.rows("report_intervals", topics=40, steps=400)
 lines = [{**row, "line": f"{row['source']} / {row['scope']}"} for row in intervals]

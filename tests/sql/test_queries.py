@@ -195,6 +195,7 @@ GIVEN: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
         relation("source scope", "restorable_ts covered_ts", present=TRUTH),
         {"source": "prod", "scope": "orders", "present": True},
     ),
+    "uncounted": (relation("source scope"), {"source": "prod"}),
     "unusable": (
         relation("source backup_id reason fault_backup_id fault_state path detail", "faults end_ts found_at"),
         {"source": "prod", "faults": 0, "end_ts": 0},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.support.rows import EPOCH, backup_row, file_row, filled
 
 from lakebackup.rows.backups import Position, Removal, Scope
 from lakebackup.rows.base import Row, State
+from lakebackup.rows.topics import TopicSeen
 from lakebackup.rows.upkeep import Check, Destination, Drill, Migration, Policy
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.query.report.page import page
@@ -26,13 +27,13 @@ from lakebackup_jobs.query.report.values import facts
 from lakebackup_sql import names
 
 DOCS = Path(__file__).parents[2] / "docs" / "report"
-WIDTHS = (390, 820, 1440, 1920)
+WIDTHS = (390, 820, 1280, 1920)
 HOUR = 3_600_000
 NOW = 1_795_269_900_000  # 2026-11-21T14:05:00Z
 # Each source: its topics, hours from one run to the next, seconds and MB of a full, how many hours before NOW
 # the last run was, days of history.
 SOURCES: dict[str, tuple[tuple[str, ...], int, int, int, int, int]] = {
-    "orders": (("orders", "order-items", "carts"), 6, 95, 420, 8, 120),
+    "orders": (("orders", "order-items", "carts", "__consumer_offsets"), 6, 95, 420, 8, 120),
     "payments": (("payments", "refunds"), 24, 240, 900, 11, 120),
     "sessions": (("clicks", "sessions"), 24, 30, 160, 10, 60),
     "warehouse": (("stock", "shipments"), 24, 900, 1500, 9, 120),
@@ -40,14 +41,16 @@ SOURCES: dict[str, tuple[tuple[str, ...], int, int, int, int, int]] = {
 
 
 def rows() -> list[Row]:
-    """A catalog in which three sources are fine and one is late: with runs that were missed, some that
-    failed, and prunes."""
+    """A catalog in which two sources are fine, one is late, and one has topics without a backup: with runs
+    that were missed, some that failed, and prunes."""
     made: list[Row] = [
         Migration(version=n, name=name, applied_at=0) for n, name in enumerate(names("migrations"), 1)
     ]
     made.append(Destination(destination="d1", uri="", created_at=0))
     for source in SOURCES:
         made += _source(source)
+    for topic in ("logins", "sign-ups"):
+        made.append(TopicSeen(source="sessions", at=(NOW - 10 * HOUR) * 1000, scope=topic))
     return made
 
 
@@ -104,11 +107,13 @@ def _backup(source: str, place: int, base: str, at: int, state: State) -> Iterat
     for topic in topics:
         file: dict[str, Any] = {"destination": "d1", "path": f"{source}/{topic}/{place:08d}.avro"}
         where = {"scope": topic, "region": "0"}
-        yield Scope(**own, scope=topic, regions=1, settings="{}", replication=3)
+        settings = '{"cleanup.policy": "compact"}' if topic.startswith("__") else "{}"
+        yield Scope(**own, scope=topic, regions=1, settings=settings, replication=3)
         yield Position(**own, **where, **positions, low_position=0, high_position=10 * place, ts=at)
         yield file_row(
             place, **file, **where, **positions, backup_id=name, source=source, codec="zstandard", bytes=part,
-            raw_bytes=4 * part, sha256="00" * 32, entries=part // 200, max_ts=at - 1,
+            raw_bytes=4 * part, sha256="00" * 32, max_ts=at - 1,
+            entries=1 if topic.startswith("__") else part // 200,
             min_ts=at - (7 * DAY if full else every * HOUR),
         )  # fmt: skip
         if state == "deleted":
@@ -121,7 +126,12 @@ def _backup(source: str, place: int, base: str, at: int, state: State) -> Iterat
 
 def write(folder: Path) -> Path:
     """The page of such a catalog, which it says is in /srv/backups."""
-    put(folder, rows())
+    return write_page(folder, rows())
+
+
+def write_page(folder: Path, catalog: Iterable[Row]) -> Path:
+    """The page of a catalog with these rows."""
+    put(folder, catalog)
     found = json.dumps(facts(CatalogReader.require(str(folder)), NOW)).replace(str(folder), "/srv/backups")
     file = folder / "report.html"
     file.write_text(page(json.loads(found)), "utf-8")
@@ -141,7 +151,7 @@ def take(tab: Tab, file: Path) -> None:
 def take_for_docs(tab: Tab, file: Path) -> None:
     """The beginning on a laptop, on a wall and on a phone, and charts in the dark."""
     DOCS.mkdir(exist_ok=True)
-    tab.open(file, 1440)
+    tab.open(file, 1280)
     (DOCS / "status.png").write_bytes(tab.screenshot(0, 1160))
     tab.open(file, 1920, dark=True)
     (DOCS / "wall.png").write_bytes(tab.screenshot(0, 1080))

@@ -1,13 +1,16 @@
 """Charts of a catalog, for the report and for notebooks: when backups ran, what can be restored, what grew.
 
 They take rows that SQL has made few already (a row a day, an interval; never a row a file). A chart is a
-value, Plotly's figure as a mapping: `data` and `layout`; None where there is nothing to draw. Plotly's own
-script, which the package brings along, draws it without a network. Times are ms since 1970, shown in UTC.
+value, Plotly's figure as a mapping: `data` and `layout`; None where there is nothing to draw. Plotly's basic
+bundle, which lies in the folder `plotly`, draws it without a network. Times are ms since 1970, shown in UTC.
 """
 
 from __future__ import annotations
 
+import json
+import uuid
 from html import escape
+from importlib.resources import files
 from math import log10
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +30,7 @@ Bars = dict[str, list[tuple[float, float, int, str]]]
 
 COLOURS = {
     "restorable": "#4c8fbd",
+    "approximate": "#8f72c4",
     "gap": "#d9363e",
     "fork": "#cf7a12",
     "unusable": "#7f8894",
@@ -40,6 +44,10 @@ LANES = 40
 """As many lines as a chart has room for; the last rows are left out."""
 NARROW_DAYS = 28
 """Days of runs that a phone has room for; `layout.meta.narrow` has their range."""
+CONFIG = {"displayModeBar": False, "responsive": True}
+"""How Plotly shows every chart."""
+_FEWEST_DAYS = 14  # that an axis of days has, so that one backup is no bar as wide as the chart
+_SHORTEST = 6  # hours that an axis of times has, so that its ticks are whole minutes
 _SOURCES = ("#4c8fbd", "#2f9e8f", "#8f72c4", "#b8783c", "#8a9a2e", "#c4628f", "#6f86a6", "#4aa564")
 _INK, _GRID = "#75808d", "rgba(128,140,155,0.22)"
 _FONT = 'system-ui, "Segoe UI", "Liberation Sans", Arial, sans-serif'
@@ -56,12 +64,13 @@ _AXIS: dict[str, Any] = {
 _WORSE = ("failed", "missed", "succeeded")
 
 
-def calendar(days: Rows, now_ms: int, shown: int) -> Chart | None:
-    """What became of each source's runs on each of the `shown` days up to `now_ms`: a cell a day, the worst
+def calendar(days: Rows, now_ms: int, most_days: int) -> Chart | None:
+    """What became of each source's runs on each of the `most_days` up to `now_ms`: a cell a day, the worst
     of them counts.
 
     `days`: source, day_ts, succeeded, failed, missed (numbers of runs).
     """
+    days = _until(days, now_ms)
     lanes = _lanes(row["source"] for row in days)
     bars: Bars = {}
     for row in days:
@@ -71,10 +80,9 @@ def calendar(days: Rows, now_ms: int, shown: int) -> Chart | None:
             hover = f"{_text(row['source'])}<br>{day(row['day_ts'])}: {counts}"
             cell = (row["day_ts"] + 0.1 * _DAY, 0.8 * _DAY, lanes[row["source"]], hover)
             bars.setdefault(worst, []).append(cell)
-    today = now_ms // _DAY * _DAY
-    chart = _bars(bars, lanes, [today - (shown - 1) * _DAY, today + _DAY])
+    chart = _bars(bars, lanes)
     if chart:
-        chart["layout"]["meta"] = {"narrow": [today - (NARROW_DAYS - 1) * _DAY, today + _DAY]}
+        _set_days(chart, days, now_ms, most_days)
     return chart
 
 
@@ -93,18 +101,22 @@ def coverage(intervals: Rows, lane: str = "source") -> Chart | None:
             when = f"{moment(row['from_ts'])} to {moment(row['to_ts'])}"
             bar = (row["from_ts"], row["to_ts"] - row["from_ts"], lanes[row[lane]])
             bars.setdefault(row["status"], []).append((*bar, f"{_text(row[lane])}<br>{what}<br>{when}"))
-    shown = [row for row in intervals if row[lane] in lanes]
-    ends = [row[end] for row in shown for end in ("from_ts", "to_ts")] or [0]
-    edge = max((max(ends) - min(ends)) // 60, _MINUTE)
-    return _bars(bars, lanes, [min(ends) - edge, max(ends) + edge])
+    chart = _bars(bars, lanes)
+    if chart:
+        shown = [row for row in intervals if row[lane] in lanes]
+        first, last = min(row["from_ts"] for row in shown), max(row["to_ts"] for row in shown)
+        edge = max((last - first) // 60, (_SHORTEST * _HOUR - (last - first)) // 2)
+        chart["layout"]["xaxis"]["range"] = [first - edge, last + edge]
+    return chart
 
 
-def durations(days: Rows) -> Chart | None:
-    """How long each source's longest run of a day took, and on which days one failed; of more than eight
-    sources, those with the longest runs.
+def durations(days: Rows, now_ms: int, most_days: int) -> Chart | None:
+    """How long each source's longest run of a day took, and on which days one failed, in the `most_days`
+    up to `now_ms`; of more than eight sources, those with the longest runs.
 
     `days`: source, day_ts, failed, longest_ms (None: none ended).
     """
+    days = _until(days, now_ms)
     of: dict[str, list[Mapping[str, Any]]] = {}
     for row in days:
         if row["longest_ms"] is not None:
@@ -124,16 +136,16 @@ def durations(days: Rows) -> Chart | None:
     if not traces:
         return None
     values = [_least(row) for source in chosen for row in of[source]]
-    ticks = [(value, label) for value, label in _SPANS if min(values) / 12 < value < max(values) * 12]
+    low, high = min(values) / 2, max(*values, 10 * min(values)) * 2
+    ticks = [(value, label) for value, label in _SPANS if low <= value <= high]
     axis = {
         "type": "log",
         "tickvals": [value for value, _ in ticks],
         "ticktext": [label for _, label in ticks],
-        "range": [log10(min(values) / 2), log10(max(values) * 2)],
+        "range": [log10(low), log10(high)],
     }
     chart = _chart(traces, 300, yaxis=axis)
-    last = max(row["day_ts"] for row in days)
-    chart["layout"]["meta"] = {"narrow": [last - (NARROW_DAYS - 1) * _DAY, last + _DAY]}
+    _set_days(chart, days, now_ms, most_days)
     return chart
 
 
@@ -162,6 +174,8 @@ def growth(spans: Rows) -> Chart | None:
             | {"mode": "lines", "stackgroup": "held"}
         )
     width = max(row["to_ts"] - row["from_ts"] for row in spans)
+    most = max(sum(sizes) for sizes in zip(*(trace["y"] for trace in traces), strict=True))
+    changed = [0]
     for name, column, colour, sign in (
         ("added", "new_bytes", "#6f86a6", 1),
         ("pruned", "removed_bytes", "#b98a12", -1),
@@ -171,50 +185,85 @@ def growth(spans: Rows) -> Chart | None:
             total[row["from_ts"]] += row[column]
         if any(total.values()):
             bar = {"type": "bar", "yaxis": "y2", "width": width * 0.86, "marker": {"color": colour}}
-            place_of = {"x": [at + width / 2 for at in starts], "y": [sign * size for size in total.values()]}
-            traces.append(_sizes(name, starts, [*total.values()]) | bar | place_of)
-    size_axis = {"tickformat": ".3~s", "ticksuffix": "B", "nticks": 5}
+            changed += [sign * size for size in total.values()]
+            middles = [at + width / 2 for at in starts]
+            traces.append(
+                _sizes(name, starts, [*total.values()]) | bar | {"x": middles, "y": changed[-len(starts) :]}
+            )
+    period = "per day" if width <= _DAY else f"per {width // _DAY} days"
     return _chart(
         traces,
         380,
         barmode="relative",
-        xaxis={"anchor": "y2"},
-        yaxis={**size_axis, "domain": [0.4, 1], "rangemode": "tozero", "title": _title("stored")},
-        yaxis2={**size_axis, **_AXIS, "domain": [0, 0.26], "nticks": 3, "title": _title("a day")},
+        xaxis={"anchor": "y2", "range": [min(starts[0], end - _FEWEST_DAYS * _DAY), end]},
+        yaxis={**_size_axis(0, most, 4), "domain": [0.4, 1], "title": _title("stored")},
+        yaxis2={
+            **_AXIS,
+            **_size_axis(min(changed), max(changed), 2),
+            "domain": [0, 0.26],
+            "title": _title(period),
+        },
     )
 
 
 def to_html(chart: Chart) -> str:
     """The chart as an element of a page, with Plotly's script: for a notebook, or a file of its own."""
-    from plotly.io import to_html as plotly_html
-
-    config = {"displayModeBar": False, "responsive": True}
-    html: str = plotly_html(chart, include_plotlyjs=True, full_html=False, config=config, validate=False)
-    return html
+    name = f"chart-{uuid.uuid4()}"
+    data, layout, config = (
+        json.dumps(part).replace("<", "\\u003c") for part in (chart["data"], chart["layout"], CONFIG)
+    )
+    draw = f'Plotly.newPlot("{name}", {data}, {layout}, {config})'
+    return f'<div id="{name}"></div>\n<script>{script()}</script>\n<script>{draw}</script>\n'
 
 
 def script() -> str:
-    """Plotly's script, 4.8 MB, for a page of several charts."""
-    from plotly.offline import get_plotlyjs
+    """Plotly's script for charts of lines and bars, 1.2 MB, for a page of several charts."""
+    return files(__package__).joinpath("plotly/plotly-basic.min.js").read_text("utf-8")
 
-    text: str = get_plotlyjs()
-    return text
+
+def _until(days: Rows, now_ms: int) -> Rows:
+    """The days up to an instant: a backup whose clock was wrong may have a later one."""
+    return [row for row in days if row["day_ts"] <= now_ms]
+
+
+def _set_days(chart: Chart, days: Rows, now_ms: int, most_days: int) -> None:
+    """Let the time axis begin with the first of the days that have data, and end with today."""
+    today = now_ms // _DAY * _DAY
+    first = min(min(row["day_ts"] for row in days), today - (_FEWEST_DAYS - 1) * _DAY)
+    start = max(first, today - (most_days - 1) * _DAY)
+    chart["layout"]["xaxis"]["range"] = [start, today + _DAY]
+    chart["layout"]["meta"] = {"narrow": [max(start, today - (NARROW_DAYS - 1) * _DAY), today + _DAY]}
+
+
+def _size_axis(low: int, high: int, steps: int) -> dict[str, Any]:
+    """An axis of bytes from `low` (0 or less) to `high`, with about so many ticks, at round sizes."""
+    step = 1000.0
+    while (high - low) > step * steps:
+        step *= 2.5 if f"{step:.0f}".startswith("2") else 2
+    ticks = [int(step * n) for n in range(-int(-low // step), int(high // step) + 1)]
+    margin = max(high - low, 1) * 0.04
+    return {
+        "tickvals": ticks, "ticktext": [human_bytes(abs(tick)) if tick else "0" for tick in ticks],
+        "range": [low - margin if low else 0, high + margin],
+    }  # fmt: skip
 
 
 def _lanes(names: Iterable[str]) -> dict[str, int]:
     return {name: place for place, name in enumerate(list(dict.fromkeys(names))[:LANES])}
 
 
-def _bars(bars: Bars, lanes: Mapping[str, int], times: Sequence[float]) -> Chart | None:
+def _bars(bars: Bars, lanes: Mapping[str, int]) -> Chart | None:
     """Bars of each status (from, length, line, hover), each line with its name above it."""
     if not lanes:
         return None
     traces = [
         {
-            "type": "bar", "orientation": "h", "name": status, "width": 0.42, "hoverinfo": "text",
+            "type": "bar", "orientation": "h", "name": status, "hoverinfo": "text",
             "base": [bar[0] for bar in bars[status]], "x": [bar[1] for bar in bars[status]],
             "y": [bar[2] for bar in bars[status]], "hovertext": [bar[3] for bar in bars[status]],
             "textposition": "none",
+            # What all other topics can be restored to shows beside it.
+            "width": 0.14 if status == "approximate" else 0.42,
             # A missed run is hollow: nothing is there. Of a span, the outline shows what is shorter than a
             # pixel; that of a day would close the gap to the next.
             "marker": {
@@ -236,7 +285,6 @@ def _bars(bars: Bars, lanes: Mapping[str, int], times: Sequence[float]) -> Chart
         _TOP + _BOTTOM + _LANE * len(lanes),
         barmode="overlay",
         annotations=names,
-        xaxis={"range": list(times)},
         yaxis={"range": [len(lanes) - 0.6, -0.75], "visible": False},
     )
 
@@ -249,7 +297,9 @@ def _chart(
     **more: Any,
 ) -> Chart:
     clear, dark = "rgba(0,0,0,0)", "#1d2630"
-    time = {**_AXIS, "type": "date", "fixedrange": False, "nticks": 8, "title": _title("time in UTC")}
+    time = {**_AXIS, "type": "date", "fixedrange": False, "nticks": 8, "title": _title("time (UTC)")}
+    # However far somebody zooms in, no tick has a fraction of a second.
+    time["tickformatstops"] = [{"dtickrange": [None, _MINUTE], "value": "%H:%M:%S\n%b %-d, %Y"}]
     layout = {
         "height": height,
         "margin": {"l": 4, "r": 8, "t": _TOP, "b": _BOTTOM},

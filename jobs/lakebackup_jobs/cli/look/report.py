@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakebackup_jobs.cli.flags import options
-from lakebackup_jobs.cli.flags.options import option
+from lakebackup_jobs.cli.flags.options import option, switch
 from lakebackup_jobs.cli.verb import Call, verb
 
 
@@ -13,6 +13,10 @@ from lakebackup_jobs.cli.verb import Call, verb
 def report(
     call: Call,
     html: Path | None = option("--html FILE", "Write the report as one self-contained HTML page."),
+    internal: bool = switch(
+        "--internal",
+        "Count internal topics (__…) and topics of schema registries too.",
+    ),
 ) -> None:
     """Show until when each source can be restored, what is wrong and how to fix it, and how the backups grow.
 
@@ -26,7 +30,7 @@ def report(
     from lakebackup_jobs.query.report.values import facts, summary
 
     now = call.as_of // 1_000 if call.as_of is not None else time.time_ns() // 1_000_000
-    found = facts(call.reader(), now)
+    found = facts(call.reader(), now, internal=internal)
     if html:
         from lakebackup_jobs.query.report.page import page
         from lakebackup_jobs.query.whole_file import write_whole

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Finding = tuple[str, str | None, str, list[str]]
 """Its kind, source, text, and the words of its command."""
 _NAMED = 12  # topics that a command has by name
+_FEW = 3  # topics that a sentence has by name
 _EVERY = ["--pattern", ".*"]
 _WORST = 3  # sources that a sentence has by name
 _FAULTS = ("missing", "changed", "damaged", "chain")
@@ -62,7 +63,7 @@ def findings(found: Mapping[str, Any], where: Sequence[str]) -> list[dict[str, A
         {
             "kind": kind,
             "source": source,
-            "text": text,
+            "text": f"{text} Replace FOLDER with the folder of its data." if "FOLDER" in words else text,
             "command": " ".join(map(_word, ["lakebackup", *words, *where])),
         }
         for kind, source, text, words in rows
@@ -101,34 +102,42 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
     unverified = []
     for row in found["sources"]:
         source, status, alone = row["source"], row["status"], row["unprotected"]
-        lost = counted(row["lost"], "topic")
         if status == "UNPROTECTED" and row["backup_id"] is None:
             yield "bad", source, f"No backup of {source} can be restored.", _full(found, row)
         elif row["lost"]:
-            yield "bad", source, f"{lost} of {source} cannot be restored at all.", _full(found, row)
+            lost = _topics_of(source, _lost(found["topics"], source), row["lost"])
+            yield "bad", source, f"{lost} cannot be restored at all.", _full(found, row)
         if alone:
-            text = f"{counted(alone, 'topic')} of {source} {_are(alone)} in no backup and in no policy."
-            yield "bad", source, text, ["policy", "set", source, "--pattern", ".*"]
+            unprotected = [topic["scope"] for topic in found["unprotected"] if topic["source"] == source]
+            text = f"{_topics_of(source, unprotected, alone)} {_are(alone)} in no backup and in no policy."
+            if row["full_schedule"] or row["incremental_schedule"]:
+                text += " With this pattern in its policy, the next run backs them up."
+                yield "bad", source, text, ["policy", "set", source, *_EVERY]
+            else:
+                yield "bad", source, text, ["backup", "topics", "--source", source, *_EVERY]
         if row["future"]:
-            text = f"{counted(row['future'], 'backup')} of {source} {_are(row['future'])} from the future."
+            text = (
+                f"{counted(row['future'], 'backup')} of {source} {_are(row['future'])} dated in the future."
+            )
             yield "bad", source, text, ["prune", "--source", source, "--future"]
         yield from _of_runs(found, row)
         yield from _of_drills(row)
         if row["backup_id"] is not None and row["verified_at"] is None:
             unverified.append(source)
         if not row["has_policy"] and row["source_kind"] == TOPICS:
-            text = f"{source} has no policy: nothing notices a run that is missed, and every backup is kept."
+            text = f"{source} has no policy: missed runs go unnoticed, and no backup is ever pruned."
             schedules = ["--full", "weekly sun 02:00", "--incr", "hourly", "--window", "14d"]
             yield "note", source, text, ["policy", "set", source, *schedules]
     if unverified:
         others = len(unverified) - _WORST
         some = unverified[:_WORST] + ([counted(others, "other source")] if others > 0 else [])
-        text = f"The newest backup of {_listed(some)} was never verified with all that it needs."
+        text = f"The newest backup of {_listed(some)} was never verified, or not with all its files."
         yield "note", unverified[0] if len(unverified) == 1 else None, text, ["verify"]
     for source, row in {row["source"]: row for row in found["kept"]}.items():
         if obsolete := row["source_obsolete"]:
             size = human_bytes(row["source_obsolete_bytes"])
-            text = f"{counted(obsolete, 'backup')} of {source} {_are(obsolete)} obsolete: {size}."
+            takes = "takes" if obsolete == 1 else "take"
+            text = f"{counted(obsolete, 'backup')} of {source} {_are(obsolete)} obsolete and {takes} {size}."
             yield "note", source, text, ["prune", "--source", source, "--delete"]
 
 
@@ -136,12 +145,13 @@ def _of_runs(found: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Findi
     source, due = row["source"], ["due", "--run", "--source", row["source"]]
     late = "" if row["late_ms"] is None else f"due for {span(row['late_ms'])}."
     if row["unreadable"]:
-        yield "bad", source, f"A schedule of {source} cannot be read: nothing runs by it.", due[:1] + due[2:]
+        text = f"A schedule of {source} cannot be read, so it starts no run."
+        yield "bad", source, text, due[:1] + due[2:]
     if row["failed_runs"]:
         what = _UPKEEP.get(row["failed_run"], "run")
         text = f"The last {what} of {source} failed: {_sentence(row['failure'])}"
         if row["failed_runs"] > 1:
-            text += f" {row['failed_runs']:,} have failed since one ended well."
+            text += f" {row['failed_runs']:,} runs have failed since the last good one."
         if late:
             text += f" A run has been {late}"
         yield "bad", source, text, due if late else _again(found, row)
@@ -174,41 +184,46 @@ def _of_faults(found: Mapping[str, Any]) -> Iterator[Finding]:
             why = first["fault_state"] or "no longer there"
         more = counted(len(mine) - 1, "other cause")
         rest = f", and {_least(found['faults'])}{more}" if len(mine) > 1 else ""
-        text = f"{much} of {source} cannot be used, or not with all topics: {fault} is {why}{rest}."
+        text = f"{much} of {source} cannot be restored, or only in part: {fault} is {why}{rest}."
         if now["status"] != "DAMAGED" and first["to_ts"] < (now["restorable_ts"] or 0):
             yield "note", source, f"{text} Newer backups can be restored.", _look("unusable_backups", source)
         else:
-            yield "bad", source, f"{text} A new full replaces what they held.", _full(found, now)
+            yield "bad", source, f"{text} Take a new full backup.", _full(found, now)
 
 
 def _of_gaps(found: Mapping[str, Any]) -> Iterator[Finding]:
-    of_topics = {row["source"] for row in found["sources"] if row["source_kind"] == TOPICS}
+    sources = {row["source"]: row for row in found["sources"]}
     for status, kind in (("gap", "bad"), ("fork", "note")):
         # What is missing or damaged is a fault, which has a finding of its own.
         for source, mine in _by_source(
             row for row in found["gaps"] if row["status"] == status and row["reason"] not in _FAULTS
         ):
-            scopes = counted(len({row["scope"] for row in mine}), "topic")
-            much = f"{_least(found['gaps'])}{counted(len(mine), 'interval')} of {scopes} of {source}"
-            much, look = much[:1].upper() + much[1:], _look("coverage", source, f" AND status = '{status}'")
+            scopes = list(dict.fromkeys(row["scope"] for row in mine))
+            topics = _topics_of(source, scopes, len(scopes))
+            much = f"{_least(found['gaps'])}{counted(len(mine), 'time span')}"
+            look = _look("coverage", source, f" AND status = '{status}'", scopes)
             if status == "fork":
-                text = f"{much} {_are(len(mine))} of a history that the source has given up since."
-                yield kind, source, text, look
-            elif source in of_topics and any(row["reason"] == "purged" for row in mine):
                 text = (
-                    f"{much} cannot be restored: the source had deleted the records before their backup. "
-                    "Run more often than its retention is long."
+                    f"{topics}: {much} {_are(len(mine))} from a history that the source no longer has. "
+                    "A restore brings back the history that continued."
                 )
-                yield kind, source, text, ["policy", "set", source, "--incr", "hourly"]
+                yield kind, source, text, look
+            elif sources[source]["source_kind"] == TOPICS and any(row["reason"] == "purged" for row in mine):
+                text = (
+                    f"{topics}: {much} cannot be restored, because Kafka deleted the records before a backup "
+                    "read them. Run backups more often than the topic's retention."
+                )
+                hourly = sources[source]["incremental_schedule"] == "hourly"
+                yield kind, source, text, look if hourly else ["policy", "set", source, "--incr", "hourly"]
             else:
                 why = _REASONS.get(mine[0]["reason"], mine[0]["reason"])
-                yield kind, source, f"{much} cannot be restored: {why}.", look
+                yield kind, source, f"{topics}: {much} cannot be restored ({why}).", look
 
 
 def _of_checks(found: Mapping[str, Any]) -> Iterator[Finding]:
     orphans = sum(row["orphan"] for row in found["checks"][:1])
     if orphans:
-        text = f"{counted(orphans, 'object')} in the storage {_are(orphans)} named by no backup."
+        text = f"{counted(orphans, 'object')} in the storage {_are(orphans)} in no backup."
         yield "note", None, text, ["sql", "SELECT * FROM orphans"]
 
 
@@ -248,15 +263,42 @@ def _topics(found: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
     """The topics of a source: by its policy's patterns, or those of its newest backup where they are few."""
     if patterns := texts_of(row["patterns"]):
         return [word for pattern in patterns for word in ("--pattern", pattern)]
-    known = [one for one in found["topics"] if one["source"] == row["source"] and one["present"]]
-    names = [one["scope"] for one in known]
+    names = [
+        topic["scope"] for topic in found["topics"] if topic["source"] == row["source"] and topic["present"]
+    ]
     few = 0 < row["topics"] == len(names) <= _NAMED and not any(name.startswith("-") for name in names)
     return names if few else _EVERY
 
 
-def _look(view: str, source: str, also: str = "") -> list[str]:
-    quoted = source.replace("'", "''")
-    return ["sql", f"SELECT * FROM {view} WHERE source = '{quoted}'{also}"]  # noqa: S608 - for a person
+def _look(view: str, source: str, also: str = "", scopes: Sequence[str] = ()) -> list[str]:
+    """The command that shows the rows of a source, of one topic if it is about no others."""
+    if len(scopes) == 1:
+        also = f" AND scope = {_text(scopes[0])}{also}"
+    return ["sql", f"SELECT * FROM {view} WHERE source = {_text(source)}{also}"]  # noqa: S608 - for a person
+
+
+def _text(name: str) -> str:
+    """A name as SQL writes it."""
+    return "'" + name.replace("'", "''") + "'"
+
+
+def _lost(topics: Rows, source: str) -> list[str]:
+    """The topics of a source that cannot be restored to any time."""
+    return [
+        topic["scope"]
+        for topic in topics
+        if topic["source"] == source and topic["present"] and topic["restorable_ts"] is None
+    ]
+
+
+def _topics_of(source: str, names: Sequence[str], number: int) -> str:
+    """Topics by name, as many as a sentence has room for, with how many others there are."""
+    some = list(names[:_FEW])
+    if not some:
+        return f"{counted(number, 'topic')} of {source}"
+    if more := number - len(some):
+        some.append(f"{more:,} more")
+    return f"{'Topic' if number == 1 else 'Topics'} {_listed(some)} of {source}"
 
 
 def _by_source(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, list[Mapping[str, Any]]]]:

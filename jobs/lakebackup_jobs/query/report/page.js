@@ -1,5 +1,5 @@
 "use strict";
-const charts = JSON.parse(document.getElementById("charts").textContent);
+const { charts, config } = JSON.parse(document.getElementById("charts").textContent);
 const coarse = matchMedia("(pointer: coarse)").matches; // a finger scrolls the page, and zooms no chart
 const narrow = matchMedia("screen and (max-width: 669px)").matches; // as page.css has it
 const boxes = Object.entries(charts).map(([name, { data, layout }]) => {
@@ -10,7 +10,7 @@ const boxes = Object.entries(charts).map(([name, { data, layout }]) => {
     layout.xaxis.nticks = 5;
     if (layout.meta) layout.xaxis.range = layout.meta.narrow;
   }
-  Plotly.newPlot(box, data, layout, { displayModeBar: false, responsive: true });
+  Plotly.newPlot(box, data, layout, config);
   return box;
 });
 addEventListener("beforeprint", () => boxes.forEach((box) => Plotly.relayout(box, { width: 680 })));

@@ -47,8 +47,8 @@ def page(found: Mapping[str, Any]) -> str:
         "calendar": charts.calendar(found["runs"], now, DAYS),
         "restorable": charts.coverage(found["spans"]),
         "topics-with-gaps": charts.coverage(lines, "line"),
-        "durations": charts.durations(found["runs"]),
-        "growth": charts.growth(found["growth"]),
+        "durations": charts.durations(found["runs"], now, DAYS),
+        "growth": charts.growth([row for row in found["growth"] if row["from_ts"] <= now]),
     }
     shown = {name: chart for name, chart in drawn.items() if chart}
     scripts = [charts.script(), _file("page.js")] if shown else [_file("page.js")]
@@ -57,6 +57,7 @@ def page(found: Mapping[str, Any]) -> str:
     return _template().render(
         **{**found, "topics": topics},
         charts=shown,
+        config=charts.CONFIG,
         heights={name: chart["layout"]["height"] for name, chart in shown.items()},
         days=DAYS,
         narrow_days=charts.NARROW_DAYS,
@@ -77,15 +78,15 @@ def page(found: Mapping[str, Any]) -> str:
 def _policy(row: Mapping[str, Any]) -> list[str]:
     """A source's policy in words, a part each; none where it has no policy."""
     parts = [
-        ("fulls {}", row["full_schedule"]),
-        ("incrementals {}", row["incremental_schedule"]),
-        ("recovery window {} d", row["window_days"]),
-        ("newest {} fulls", row["redundancy"]),
+        ("full {}", row["full_schedule"]),
+        ("incremental {}", row["incremental_schedule"]),
+        ("recovery window {} days", row["window_days"]),
+        ("keep the newest {} fulls", row["redundancy"]),
         ("keep {}", row["keep"]),
-        ("times of {}", row["time_zone"]),
+        ("time zone {}", row["time_zone"]),
     ]
     kept = [text.format(value) for text, value in parts if value]
-    return kept or (["no schedule, no limit"] if row["has_policy"] else [])
+    return kept or (["no schedule, keeps everything"] if row["has_policy"] else [])
 
 
 def _digest(script: str) -> str:

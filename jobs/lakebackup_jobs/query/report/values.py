@@ -24,6 +24,7 @@ MOST = 100
 CHAINS, TOPICS, DAYS, STEPS = 24, 12, 91, 400
 """Of each source: chains, topics with gaps in their chart, days of runs; marks side by side in a chart."""
 _STAGES = {"covered": "report_covered", "unusable": "report_unusable", "protected": "report_protected"}
+"""Relations that the queries share -> their statements. They take topics that are `uncounted` out."""
 
 # The tables of a summary: the facts that each takes its rows from, and its columns, as `shown=fact` where the
 # two have other names.
@@ -79,17 +80,19 @@ def _instants(schedule: str, zone: str | None, first_ms: int, now_ms: int) -> pa
     return pa.array([*found.between(first_ms - 1, now_ms), found.next(now_ms)], pa.int64())
 
 
-def facts(reader: CatalogReader, now_ms: int) -> dict[str, Any]:
-    """All that the report shows at the instant `now_ms`.
+def facts(reader: CatalogReader, now_ms: int, *, internal: bool = False) -> dict[str, Any]:
+    """All that the report shows at the instant `now_ms`; `internal`: it counts internal topics too.
 
     Scalars: generated_ts, repository, catalog, schema_version, versions (Delta version of each table),
     verdict (a sentence). Lists of rows: findings (kind bad or note, source, text, command), sources, topics,
-    items (what topics hold), kept (chains, and what of them the policy makes obsolete), gaps, faults,
-    storage, checks; for charts runs (a day), spans (what can be restored), intervals (of topics with gaps),
-    growth. Columns as in the queries `report_*`; times in ms or us as their names end.
+    unprotected (topics without a backup), internal (topics that are not counted), items (what topics hold),
+    kept (chains, and what of them the policy makes obsolete), gaps, faults, storage, checks; for charts runs
+    (a day), spans (what can be restored), intervals (of topics with gaps), growth. Columns as in the queries
+    `report_*`; times in ms or us as their names end.
     """
     repository = str(folder_of(reader.home.uri) or reader.home.uri)
     reader.give(CLOCK, clock_at(now_ms))
+    reader.define("uncounted", "report_uncounted", internal=internal)
     for relation, query in _STAGES.items():
         reader.define(relation, query)
     found: dict[str, Any] = {
@@ -100,6 +103,8 @@ def facts(reader: CatalogReader, now_ms: int) -> dict[str, Any]:
         "versions": reader.versions(),
         "sources": reader.rows("report_sources"),
         "topics": reader.rows("report_topics", most=MOST),
+        "unprotected": reader.rows("report_unprotected", most=MOST),
+        "internal": reader.rows("report_internal", most=MOST),
         "items": reader.rows("report_items", most=MOST),
         "kept": reader.rows("report_kept", chains=CHAINS),
         "gaps": reader.rows("report_gaps", most=MOST),

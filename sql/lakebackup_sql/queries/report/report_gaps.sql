@@ -9,7 +9,7 @@ FROM (
     COUNT(*) AS regions,
     SUM(to_position - from_position) AS positions
   FROM covered
-  WHERE status IN ('gap', 'fork')
+  WHERE status IN ('gap', 'fork', 'approximate')
   GROUP BY source, scope, status, reason, from_ts, to_ts
 ) AS g
 ORDER BY g.to_ts DESC, g.source, g.scope, g.reason, g.from_ts

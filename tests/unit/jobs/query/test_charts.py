@@ -44,8 +44,7 @@ def test_the_worst_run_of_a_day_is_its_cell() -> None:
     assert cells["missed"]["hovertext"] == ["prod<br>2026-11-22 UTC: 3 succeeded, 1 missed"]
     assert cells["missed"]["marker"]["color"] != charts.COLOURS["missed"], "hollow"
     assert chart
-    assert chart["layout"]["xaxis"]["range"] == [MIDNIGHT - 88 * DAY, MIDNIGHT + 3 * DAY]
-    assert chart["layout"]["meta"]["narrow"] == [MIDNIGHT - 25 * DAY, MIDNIGHT + 3 * DAY]
+    assert chart["layout"]["xaxis"]["range"] == [MIDNIGHT - 11 * DAY, MIDNIGHT + 3 * DAY], "two weeks"
     assert [label["text"] for label in chart["layout"]["annotations"]] == ["prod", "edge"]
 
 
@@ -75,6 +74,77 @@ def test_a_gap_is_red_and_as_long_as_it_was() -> None:
     assert [*bars] == ["restorable", "gap"], "what is missing is drawn on top"
 
 
+@pytest.mark.parametrize("length", [0, 1, 400 * DAY, 5 * 365 * DAY])
+def test_an_axis_of_times_has_six_hours_or_more_around_its_bars(length: int) -> None:
+    chart = charts.coverage(
+        [
+            {
+                "source": "prod",
+                "status": "restorable",
+                "from_ts": MIDNIGHT,
+                "to_ts": MIDNIGHT + length,
+                "scopes": 1,
+            }
+        ]
+    )
+    assert chart
+    first, last = chart["layout"]["xaxis"]["range"]
+    assert first < MIDNIGHT <= MIDNIGHT + length < last
+    assert max(6 * 3_600_000, length) <= last - first <= max(6 * 3_600_000, 1.04 * length)
+
+
+@pytest.mark.parametrize(
+    ("days", "start"),
+    [([0], -13), ([-13], -13), ([-30, 0], -30), ([-2_000, 0], -90), ([0, 500], -13)],
+)
+def test_an_axis_of_days_is_two_weeks_to_three_months_and_ends_today(days: list[int], start: int) -> None:
+    """Whatever is older, or from the future."""
+    rows = [run(day, succeeded=1) for day in days]
+    for chart in (charts.calendar(rows, MIDNIGHT + 5, 91), charts.durations(rows, MIDNIGHT + 5, 91)):
+        assert chart
+        assert chart["layout"]["xaxis"]["range"] == [MIDNIGHT + start * DAY, MIDNIGHT + DAY]
+        narrow = [MIDNIGHT + max(start, -27) * DAY, MIDNIGHT + DAY]
+        assert chart["layout"]["meta"]["narrow"] == narrow
+
+
+def test_no_tick_has_a_fraction_of_a_second() -> None:
+    chart = charts.growth([grown(0, 1)])
+    assert chart
+    (stop,) = chart["layout"]["xaxis"]["tickformatstops"]
+    assert stop["dtickrange"] == [None, 60_000]
+    assert "%S" in stop["value"]
+    assert "f" not in stop["value"]
+
+
+def grown(at: int, size: int, days: int = 1) -> dict[str, Any]:
+    row = {"source": "prod", "from_ts": MIDNIGHT + at * DAY, "to_ts": MIDNIGHT + (at + days) * DAY}
+    return row | {"new_bytes": size, "removed_bytes": 0, "held_bytes": size}
+
+
+@pytest.mark.parametrize(
+    ("size", "ticks"),
+    [
+        (0, ["0"]),
+        (900, ["0"]),
+        (9_000, ["0", "5.0 kB"]),
+        (75_000_000_000, ["0", "20.0 GB", "40.0 GB", "60.0 GB"]),
+    ],
+)
+def test_sizes_have_round_ticks(size: int, ticks: list[str]) -> None:
+    chart = charts.growth([grown(0, size)])
+    assert chart
+    assert chart["layout"]["yaxis"]["ticktext"] == ticks
+    assert chart["layout"]["xaxis"]["range"] == [MIDNIGHT - 13 * DAY, MIDNIGHT + DAY]
+    assert chart["layout"]["yaxis2"]["title"]["text"] == "per day"
+
+
+def test_growth_of_years_has_bars_of_several_days() -> None:
+    chart = charts.growth([grown(5 * day, 1, days=5) for day in range(365)])
+    assert chart
+    assert chart["layout"]["xaxis"]["range"] == [MIDNIGHT, MIDNIGHT + 1825 * DAY]
+    assert chart["layout"]["yaxis2"]["title"]["text"] == "per 5 days"
+
+
 def test_lines_are_bounded() -> None:
     rows = [{"line": f"t{n}", "status": "restorable", "from_ts": 0, "to_ts": DAY} for n in range(100)]
     few, many = charts.coverage(rows[:2], "line"), charts.coverage(rows, "line")
@@ -87,7 +157,7 @@ def test_lines_are_bounded() -> None:
 def test_durations_have_a_line_a_source_and_a_cross_a_failure() -> None:
     rows = [run(0, longest_ms=20), run(1, longest_ms=90_000, failed=1), run(2, missed=1, longest_ms=None)]
     rows += [run(0, f"s{n:02d}", longest_ms=1000 * n) for n in range(1, 20)]
-    found = traces(charts.durations(rows))
+    found = traces(charts.durations(rows, MIDNIGHT + 2 * DAY, 91))
     assert [*found] == ["prod", *(f"s{n}" for n in range(13, 20)), "failed"]
     assert found["prod"]["y"] == [100, 90_000], "a logarithm has no nothing"
     assert found["failed"]["x"] == [MIDNIGHT + DAY + DAY // 2]
@@ -116,8 +186,9 @@ def test_growth_stacks_what_is_held_and_shows_what_came_and_went() -> None:
 @pytest.mark.parametrize(
     "chart",
     [
-        charts.calendar([], 0, 91), charts.coverage([]), charts.durations([]),
-        charts.durations([run(0, longest_ms=None)]), charts.growth([]),
+        charts.calendar([], 0, 91), charts.coverage([]), charts.durations([], 0, 91),
+        charts.durations([run(0, longest_ms=None)], MIDNIGHT, 91), charts.growth([]),
+        charts.calendar([run(500, succeeded=1)], MIDNIGHT, 91), charts.durations([run(500)], MIDNIGHT, 91),
     ],
 )  # fmt: skip
 def test_no_data_no_chart(chart: charts.Chart | None) -> None:

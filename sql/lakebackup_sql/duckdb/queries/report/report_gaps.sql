@@ -1,4 +1,4 @@
--- bb3a417e429b72ad covered
+-- cbb7c72eaf4e5533 covered
 SELECT
   g.*,
   COUNT(*) OVER () AS all_rows
@@ -14,7 +14,7 @@ FROM (
     SUM(to_position - from_position) AS positions
   FROM covered
   WHERE
-    status IN ('gap', 'fork')
+    status IN ('gap', 'fork', 'approximate')
   GROUP BY
     source,
     scope,

@@ -1,4 +1,4 @@
--- 9e424b1ae9469c51 rpo
+-- 05d1eee5716a91d0 rpo uncounted
 SELECT
   r.source,
   r.scope,
@@ -9,3 +9,5 @@ SELECT
   r.lag_ms,
   COALESCE(EPOCH_MS(r.covered_time), r.covered_ts) AS covered_ts
 FROM rpo AS r
+ANTI JOIN uncounted AS u
+  ON r.source = u.source AND r.scope = u.scope

@@ -1,4 +1,4 @@
--- ef156f5d82d7f555 backups clock due_runs last_success policies protected status
+-- 0fafad1ce34b6e5d backups clock due_runs last_success policies protected status
 SELECT
   r.source,
   r.source_kind,
@@ -12,16 +12,16 @@ SELECT
   r.damaged,
   r.unprotected,
   r.future,
-  COALESCE(t.lost, 0) AS lost,
+  r.lost,
   r.backup_id,
   r.finished_at,
   r.duration_ms,
-  COALESCE(EPOCH_MS(r.restorable_time), r.restorable_ts) AS restorable_ts,
+  r.counted_ts AS restorable_ts,
   (
     SELECT
       now_ms
     FROM clock
-  ) - COALESCE(EPOCH_MS(r.restorable_time), r.restorable_ts) AS lag_ms,
+  ) - r.counted_ts AS lag_ms,
   r.due_ts,
   r.verified_at,
   EPOCH_MS(r.last_drill) AS drilled_ts,
@@ -47,8 +47,8 @@ SELECT
   r.failure,
   r.held_bytes,
   COALESCE(b.backups, 0) AS backups,
-  COALESCE(t.topics, 0) AS topics,
-  COALESCE(t.gone, 0) AS gone,
+  r.topics,
+  r.gone,
   l.full_at,
   NOT p.source IS NULL AS has_policy,
   p.full_schedule,
@@ -59,7 +59,33 @@ SELECT
   p.time_zone,
   p.patterns,
   p.command
-FROM status AS r
+FROM (
+  SELECT
+    s.*,
+    COALESCE(t.topics, 0) AS topics,
+    COALESCE(t.gone, 0) AS gone,
+    COALESCE(t.lost, 0) AS lost,
+    CASE
+      WHEN t.lost > 0
+      THEN NULL
+      WHEN t.topics > 0
+      THEN t.all_ts
+      ELSE COALESCE(EPOCH_MS(s.restorable_time), s.restorable_ts)
+    END AS counted_ts
+  FROM status AS s
+  LEFT JOIN (
+    SELECT
+      source,
+      COUNT(CASE WHEN present THEN 1 END) AS topics,
+      COUNT(CASE WHEN NOT present THEN 1 END) AS gone,
+      COUNT(CASE WHEN present AND restorable_ts IS NULL THEN 1 END) AS lost,
+      MIN(CASE WHEN present THEN restorable_ts END) AS all_ts
+    FROM protected
+    GROUP BY
+      source
+  ) AS t
+    ON s.source = t.source
+) AS r
 LEFT JOIN policies AS p
   ON r.source = p.source
 LEFT JOIN (
@@ -90,17 +116,6 @@ LEFT JOIN (
     kind = 'full'
 ) AS l
   ON r.source = l.source
-LEFT JOIN (
-  SELECT
-    source,
-    COUNT(CASE WHEN present THEN 1 END) AS topics,
-    COUNT(CASE WHEN NOT present THEN 1 END) AS gone,
-    COUNT(CASE WHEN present AND restorable_ts IS NULL THEN 1 END) AS lost
-  FROM protected
-  GROUP BY
-    source
-) AS t
-  ON r.source = t.source
 ORDER BY
   r.rank NULLS FIRST,
   r.source NULLS FIRST

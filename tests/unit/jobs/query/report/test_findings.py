@@ -15,7 +15,8 @@ SOURCE: dict[str, Any] = {
     "source": "orders", "source_kind": "kafka", "status": "OK", "late_ms": None, "unreadable": False,
     "damaged": 0, "unprotected": 0, "lost": 0, "backup_id": "b9", "restorable_ts": 1000, "verified_at": 1,
     "future": 0,
-    "topics": 2, "has_policy": True, "patterns": None, "command": None, "failed_runs": 0, "failed_run": None,
+    "full_schedule": None, "incremental_schedule": None, "topics": 2, "has_policy": True,
+    "patterns": None, "command": None, "failed_runs": 0, "failed_run": None,
     "failure": None, "drill_outcome": None, "drill_backup_id": None, "drill_failure": None,
     "drill_late_ms": None,
 }  # fmt: skip
@@ -31,18 +32,34 @@ GAP: dict[str, Any] = {
     "all_rows": 1,
 }
 DAMAGED = (
-    "3 backups of orders cannot be used, or not with all topics: a/b.avro is damaged. "
-    "A new full replaces what they held."
+    "3 backups of orders cannot be restored, or only in part: a/b.avro is damaged. Take a new full backup."
 )
 UNCONFIRMED = (
-    "3 backups of orders cannot be used, or not with all topics: b3 is unconfirmed. "
+    "3 backups of orders cannot be restored, or only in part: b3 is unconfirmed. "
     "Newer backups can be restored."
 )
 PURGED = (
-    "2 intervals of 1 topic of orders cannot be restored: the source had deleted the records before their "
-    "backup. Run more often than its retention is long."
+    "Topic carts of orders: 2 time spans cannot be restored, because Kafka deleted the records before a "
+    "backup read them. Run backups more often than the topic's retention."
 )
-TWICE = "The last run of orders failed: E: x. 3 have failed since one ended well. A run has been due for 2 h."
+FORKED = (
+    "Topic carts of orders: 1 time span is from a history that the source no longer has. "
+    "A restore brings back the history that continued."
+)
+FOLDER = " Replace FOLDER with the folder of its data."
+RECREATED = GAP | {"reason": "recreated"}
+AT_LEAST = (
+    "Topics a and b of orders: at least 2 time spans cannot be restored "
+    "(the topic was deleted and recreated)."
+)
+MANY_ALONE = (
+    "Topics a, b, c and 1,197 more of orders are in no backup and in no policy. "
+    "With this pattern in its policy, the next run backs them up."
+)
+TWICE = (
+    "The last run of orders failed: E: x. 3 runs have failed since the last good one. "
+    "A run has been due for 2 h."
+)
 MANY = (
     "0 of 5 sources are fine; orders has nothing that can be restored, orders has 1 topic without a backup, "
     "orders has a log task that paused itself and 2 other sources need attention too."
@@ -52,13 +69,20 @@ WHERE = ["--repo", "/srv/it's here"]
 
 def found(*sources: dict[str, Any], **rows: Any) -> dict[str, Any]:
     """The values that findings are made of."""
-    topics = [{"source": "orders", "scope": scope, "present": True} for scope in ("carts", "orders")]
-    nothing = {"topics": topics, "kept": [], "faults": [], "gaps": [], "checks": []}
+    topics = [
+        {"source": "orders", "scope": scope, "present": True, "restorable_ts": 1}
+        for scope in ("carts", "orders")
+    ]
+    nothing = {"topics": topics, "unprotected": [], "kept": [], "faults": [], "gaps": [], "checks": []}
     return nothing | {"sources": [SOURCE | source for source in sources]} | rows
 
 
 def wrong(status: str, **row: Any) -> dict[str, Any]:
     return SOURCE | {"status": status} | row
+
+
+def unprotected(*scopes: str) -> list[dict[str, Any]]:
+    return [{"source": "orders", "scope": scope} for scope in scopes]
 
 
 CASES: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -86,10 +110,34 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "1 topic of orders cannot be restored at all.",
         "backup topics --source orders --mode full --pattern '.*'",
     ),
+    "a topic is lost, by its name": (
+        found(
+            wrong("UNPROTECTED", lost=1),
+            topics=[
+                {"source": "orders", "scope": "carts", "present": True, "restorable_ts": None},
+                {"source": "orders", "scope": "orders", "present": True, "restorable_ts": 1},
+            ],
+        ),
+        "Topic carts of orders cannot be restored at all.",
+        "backup topics --source orders --mode full carts orders",
+    ),
     "topics in no backup": (
-        found(wrong("UNPROTECTED", unprotected=2)),
-        "2 topics of orders are in no backup and in no policy.",
+        found(wrong("UNPROTECTED", unprotected=2), unprotected=unprotected("a", "b")),
+        "Topics a and b of orders are in no backup and in no policy.",
+        "backup topics --source orders --pattern '.*'",
+    ),
+    "many topics in no backup": (
+        found(
+            wrong("UNPROTECTED", unprotected=1_200, full_schedule="daily"),
+            unprotected=unprotected("a", "b", "c", "d"),
+        ),
+        MANY_ALONE,
         "policy set orders --pattern '.*'",
+    ),
+    "backups from the future": (
+        found(wrong("FUTURE", future=2)),
+        "2 backups of orders are dated in the future.",
+        "prune --source orders --future",
     ),
     "a run is due": (
         found(wrong("LATE", late_ms=2 * HOUR)),
@@ -123,7 +171,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a schedule cannot be read": (
         found(wrong("LATE", unreadable=True)),
-        "A schedule of orders cannot be read: nothing runs by it.",
+        "A schedule of orders cannot be read, so it starts no run.",
         "due --source orders",
     ),
     "a log task paused": (
@@ -152,17 +200,17 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "never verified": (
         found(wrong("UNVERIFIED", verified_at=None)),
-        "The newest backup of orders was never verified with all that it needs.",
+        "The newest backup of orders was never verified, or not with all its files.",
         "verify",
     ),
     "no policy": (
         found(wrong("OK", has_policy=False)),
-        "orders has no policy: nothing notices a run that is missed, and every backup is kept.",
+        "orders has no policy: missed runs go unnoticed, and no backup is ever pruned.",
         "policy set orders --full 'weekly sun 02:00' --incr hourly --window 14d",
     ),
     "obsolete": (
         found({}, kept=[{"source": "orders", "source_obsolete": 2, "source_obsolete_bytes": 3_000_000}]),
-        "2 backups of orders are obsolete: 3.0 MB.",
+        "2 backups of orders are obsolete and take 3.0 MB.",
         "prune --source orders --delete",
     ),
     "damaged": (
@@ -172,7 +220,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a damaged snapshot": (
         found(wrong("DAMAGED", source_kind="snapshot"), faults=[FAULT]),
-        DAMAGED,
+        DAMAGED + FOLDER,
         "backup snapshot FOLDER --source orders --mode full",
     ),
     "a damaged log": (
@@ -182,7 +230,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "damaged queues": (
         found(wrong("DAMAGED", source_kind="queues"), faults=[FAULT]),
-        DAMAGED,
+        DAMAGED + FOLDER,
         "backup queue orders --snapshot-folder FOLDER --pattern '.*' --mode full",
     ),
     "damaged, of a policy with patterns": (
@@ -221,19 +269,24 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         PURGED,
         "policy set orders --incr hourly",
     ),
+    "purged, though backups run every hour": (
+        found({"incremental_schedule": "hourly"}, gaps=[GAP, GAP]),
+        PURGED,
+        "sql \"SELECT * FROM coverage WHERE source = 'orders' AND scope = 'carts' AND status = 'gap'\"",
+    ),
     "another gap, of more": (
-        found({}, gaps=[GAP | {"reason": "recreated", "all_rows": 7}]),
-        "At least 1 interval of 1 topic of orders cannot be restored: the topic was deleted and recreated.",
+        found({}, gaps=[RECREATED | {"scope": scope, "all_rows": 7} for scope in ("a", "b")]),
+        AT_LEAST,
         "sql \"SELECT * FROM coverage WHERE source = 'orders' AND status = 'gap'\"",
     ),
     "a fork": (
         found({}, gaps=[GAP | {"status": "fork", "reason": "out_of_sync"}]),
-        "1 interval of 1 topic of orders is of a history that the source has given up since.",
-        "sql \"SELECT * FROM coverage WHERE source = 'orders' AND status = 'fork'\"",
+        FORKED,
+        "sql \"SELECT * FROM coverage WHERE source = 'orders' AND scope = 'carts' AND status = 'fork'\"",
     ),
     "orphans": (
         found({}, checks=[{"orphan": 3}]),
-        "3 objects in the storage are named by no backup.",
+        "3 objects in the storage are in no backup.",
         "sql 'SELECT * FROM orphans'",
     ),
 }
@@ -268,6 +321,15 @@ def test_a_name_is_quoted_for_a_shell_and_for_sql() -> None:
         [],
     )
     assert shlex.split(rows[0]["command"])[2] == "SELECT * FROM unusable_backups WHERE source = 'a''b $x'"
+
+
+def test_a_topic_is_quoted_for_sql() -> None:
+    (row,) = findings(found({}, gaps=[RECREATED | {"scope": "a'b"}]), [])
+    assert "scope = 'a''b' AND" in shlex.split(row["command"])[2]
+
+
+def test_approximate_times_are_no_finding() -> None:
+    assert findings(found({}, gaps=[GAP | {"status": "approximate", "reason": "compacted"}]), []) == []
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 from tests.support.made_up import DAY, FIRST, NASTY, put, three_months
-from tests.support.rows import backup_row, filled
+from tests.support.rows import backup_row, file_row, filled
 
 from lakebackup.errors import EnvironmentProblem
+from lakebackup.rows.backups import Position, Scope
+from lakebackup.rows.base import Row
+from lakebackup.rows.topics import SchemaRecord
 from lakebackup.rows.upkeep import Policy
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
@@ -85,6 +88,35 @@ def test_what_is_missing(facts: dict[str, Any], catalog: Path) -> None:
     assert all(row["command"].endswith(f"--repo {catalog}") for row in facts["findings"])
     (check,) = facts["checks"]
     assert (check["damaged"], check["ok"]) == (1, check["objects"] - 1)
+
+
+def test_internal_topics_count_only_if_asked_for(tmp_path: Path) -> None:
+    """The topic of committed offsets is compacted: values that were replaced before their backup are gone."""
+    at = FIRST + 3_600_000
+    backup = backup_row(1, start_ts=None, started_at=FIRST * 1000, finished_at=at * 1000, end_ts=at)
+    rows: list[Row] = [backup]
+    own: dict[str, Any] = {"backup_id": backup.backup_id}
+    for scope in ("orders", "__consumer_offsets", "_schemas"):
+        settings = "{}" if scope == "orders" else '{"cleanup.policy": "compact"}'
+        rows.append(filled(Scope, **own, scope=scope, regions=1, settings=settings))
+        rows.append(filled(Position, **own, scope=scope, end_position=10, high_position=10, ts=at))
+        rows.append(
+            file_row(1, scope=scope, path=scope, entries=10 if scope == "orders" else 1, end_position=10)
+        )
+    rows.append(filled(SchemaRecord, **own, scope="_schemas", kind="schema"))
+    writer = CatalogWriter(None, str(tmp_path))
+    writer.migrate()
+    for kind in {type(row) for row in rows}:
+        writer.append([row for row in rows if type(row) is kind])
+    plain = values.facts(CatalogReader.require(str(tmp_path)), at)
+    assert [row["scope"] for row in plain["topics"]] == ["orders"]
+    assert [row["scope"] for row in plain["internal"]] == ["__consumer_offsets", "_schemas"]
+    assert {row["status"] for row in plain["spans"]} == {"restorable"}
+    counted = values.facts(CatalogReader.require(str(tmp_path)), at, internal=True)
+    assert {row["scope"] for row in counted["topics"]} == {"orders", "__consumer_offsets", "_schemas"}
+    assert counted["internal"] == []
+    assert {row["status"] for row in counted["spans"]} == {"restorable", "approximate"}
+    assert {row["scope"] for row in counted["gaps"]} == {"__consumer_offsets", "_schemas"}
 
 
 def test_charts_get_few_rows_whatever_there_is(facts: dict[str, Any]) -> None:
