@@ -35,8 +35,8 @@ can be restored.
 _FLAGS = """\
 # All flags
 
-A flag means the same in every command. The first sentence of its help says what it means. The rest of its help
-is about the command.
+A flag means the same in every command. The first sentence of its help says what it means. The rest of its
+help is about the command.
 
 | flag | meaning | commands |
 | --- | --- | --- |
