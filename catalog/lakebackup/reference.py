@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakebackup.rows.tables import SPARK_TYPES, TABLES, columns
 from lakebackup.sql_engine import INTERNAL, RAW
 from lakebackup.sql_engine.delta.ddl import definition
 from lakebackup.sql_engine.duck import SPARK_NAMES, view_types
@@ -46,11 +47,21 @@ _START = """\
 In the shell, `.tables` and `.schema VIEW` show the same. [Ask](../../ask.md) has the ways to ask, and what
 `records('topic')` returns.
 
-Views hide rows that no longer count. The Delta tables behind them are internal, and `lakebackup sql` cannot
-read them.
+Views hide rows that no longer count. `lakebackup sql` cannot read the Delta tables behind them.
+`lakebackup catalog export` writes the tables' rows into files: [tables of an export](tables.md).
 
 `*_ts` are in the unit that `ts_domain` names (Kafka: ms since 1970 UTC), `*_at` in microseconds since 1970
 UTC, `*_time` and `time` are TIMESTAMPs in UTC.
+"""
+
+#: The one table that `lakebackup.recovery.exchange` leaves out: it is about one catalog only.
+_NOT_EXPORTED = "migrations"
+_TABLES_START = """\
+# Tables of an export
+
+`lakebackup catalog export` writes the rows of these tables into files, with these columns and types, and
+`lakebackup catalog import` reads them ([export and import](../../exchange.md)). Questions are asked of the
+[views](index.md).
 """
 
 
@@ -120,7 +131,7 @@ def pages() -> dict[str, str]:
             )
             texts[f"{view}.md"] = "\n".join(_page(view, description))
         index.append("")
-    return {"index.md": "\n".join(index), **texts}
+    return {"index.md": "\n".join(index), "tables.md": "\n".join(_tables()), **texts}
 
 
 def _page(view: str, description: str) -> Iterator[str]:
@@ -130,6 +141,23 @@ def _page(view: str, description: str) -> Iterator[str]:
     for column, kind in view_types(view).items():
         yield _row(f"`{column}`", SPARK_NAMES.get(kind, kind), known[column])
     yield ""
+
+
+def _tables() -> Iterator[str]:
+    yield _TABLES_START
+    for table in TABLES:
+        if table == _NOT_EXPORTED:
+            continue
+        declared = definition(table)
+        comments = _comments(declared)
+        yield f"## {table}\n\n{declared.comment}.\n"
+        yield "| column | type | meaning |\n|---|---|---|"
+        for column in columns(table):
+            kind = SPARK_TYPES[column.type] + ("" if column.nullable else " NOT NULL")
+            yield _row(f"`{column.name}`", kind, comments[column.name])
+        for rule in declared.constraints.values():
+            yield f"\nAlways: `{rule}`."
+        yield ""
 
 
 def _views_by_area() -> Iterator[tuple[str, list[str]]]:

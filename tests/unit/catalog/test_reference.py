@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
 import pytest
 
 import lakebackup.reference
+from lakebackup.recovery.exchange import EXCHANGED
 from lakebackup.reference import describe, marked, meanings, pages, write_pages
 from lakebackup.rows.tables import TABLES, columns
 from lakebackup.sql_engine import shown_views
@@ -25,8 +27,12 @@ def test_the_pages_are_what_the_statements_say() -> None:
 
 def test_each_shown_view_has_a_page_and_a_link() -> None:
     texts = pages()
-    assert sorted(texts) == sorted(["index.md", *(f"{view}.md" for view in shown_views())])
+    assert sorted(texts) == sorted(["index.md", "tables.md", *(f"{view}.md" for view in shown_views())])
     assert [view for view in shown_views() if f"]({view}.md)" not in texts["index.md"]] == []
+
+
+def test_the_tables_of_an_export_are_described() -> None:
+    assert re.findall(r"^## (\w+)$", pages()["tables.md"], re.MULTILINE) == list(EXCHANGED)
 
 
 def test_writing_pages_deletes_only_generated_ones(tmp_path: Path) -> None:
