@@ -1,4 +1,4 @@
-"""What the site needs beside mkdocs.yml: the pages of whole folders in its navigation, and the order of search results."""
+"""The pages of whole folders in the site's navigation, and the order of its search results."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# How much a page counts in the search, by the beginning of its path; 1 where none fits. How-to pages come before
-# explanations of the same words, these before what is generated, and decisions and old measurements come last.
+# How much a page counts in the search, by the beginning of its path; otherwise 1. How-to pages come before
+# explanations of the same words. Generated pages, decisions and measurements come last.
 SEARCH_BOOSTS = {
     "how-to.md": 4,
     "quickstart.md": 3,
@@ -53,7 +53,9 @@ def _with_pages(entry: Any, docs: Path) -> Any:
 def _pages(docs: Path, folder: str) -> Iterator[str]:
     """The pages of a folder: first the one that introduces it, then the others by name."""
     names = sorted(path.name for path in (docs / folder).glob("*.md"))
-    yield from (folder + name for name in sorted(names, key=lambda name: name not in ("index.md", "README.md")))
+    yield from (
+        folder + name for name in sorted(names, key=lambda name: name not in ("index.md", "README.md"))
+    )
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
