@@ -56,8 +56,8 @@ def options() -> Iterator[tuple[Option, str]]:
 
 
 def _options(command: Any, path: str) -> Iterator[tuple[Option, str]]:
-    for name, one in getattr(command, "commands", {}).items():
-        yield from _options(one, f"{path} {name}".strip())
+    for name, child in getattr(command, "commands", {}).items():
+        yield from _options(child, f"{path} {name}".strip())
     if not hasattr(command, "commands"):
         for option in command.params:
             if option.param_type_name == "option":
@@ -74,21 +74,23 @@ def table() -> str:
     verbs: dict[Option, list[str]] = defaultdict(list)
     for option, verb in options():
         verbs[option].append(verb)
-    every = list(dict.fromkeys(verb for those in verbs.values() for verb in those))
+    all_verbs = list(dict.fromkeys(verb for names in verbs.values() for verb in names))
     rows = sorted(verbs.items(), key=lambda row: row[0].flag.lstrip("-").lower())
-    cells = ((f"`{one.flag}`", one.meaning, _short(those, every)) for one, those in rows)
+    cells = ((f"`{option.flag}`", option.meaning, _short(names, all_verbs)) for option, names in rows)
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in cells)
 
 
-def _short(verbs: list[str], every: list[str]) -> str:
+def _short(verbs: list[str], all_verbs: list[str]) -> str:
     """Verbs by name; all verbs of a group by the group's."""
-    if len(verbs) == len(every):
+    if len(verbs) == len(all_verbs):
         return "all"
-    groups: Mapping[str, list[str]] = {
-        verb.split()[0]: [other for other in every if other.split()[0] == verb.split()[0]] for verb in every
-    }
-    named = [group if set(groups[group := verb.split()[0]]) <= set(verbs) else verb for verb in verbs]
-    return ", ".join(dict.fromkeys(named))
+    groups: dict[str, set[str]] = defaultdict(set)
+    for verb in all_verbs:
+        groups[verb.split()[0]].add(verb)
+    complete = {group for group, members in groups.items() if members <= set(verbs)}
+    return ", ".join(
+        dict.fromkeys(verb.split()[0] if verb.split()[0] in complete else verb for verb in verbs)
+    )
 
 
 def pages() -> dict[str, str]:
