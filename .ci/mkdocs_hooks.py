@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 # How much a page counts in the search, by the beginning of its path; otherwise 1. How-to pages come before
 # explanations of the same words. Generated pages, decisions and measurements come last.
 SEARCH_BOOSTS = {
-    "how-to.md": 4,
+    "how-to.md": 8,
     "quickstart.md": 3,
     "topics.md": 2,
     "snapshots.md": 2,
@@ -21,6 +21,7 @@ SEARCH_BOOSTS = {
     "ask.md": 2,
     "operations.md": 2,
     "policies.md": 2,
+    "index.md": 0.5,
     "glossary.md": 0.5,
     "catalog.md": 0.5,
     "data-format.md": 0.5,
