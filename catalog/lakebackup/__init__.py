@@ -1,4 +1,4 @@
-"""Backups whose catalog is a set of Delta tables. `connect` opens one: docs/python.md."""
+"""Backups whose catalog is a set of Delta tables. `connect` opens one: docs/ask.md#python."""
 
 from __future__ import annotations
 

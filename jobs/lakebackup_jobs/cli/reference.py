@@ -1,4 +1,7 @@
-"""The flags of all verbs in one table, and docs/cli.md, which this module writes."""
+"""The command line's reference under docs/reference/cli: a page for each command, an overview, all flags.
+
+`python -m lakebackup_jobs.cli.reference docs/reference/cli` writes the pages.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 from typer.cli import get_docs_for_click
 
-from lakebackup_jobs.cli.app import app
+from lakebackup.reference import write_pages
+from lakebackup_jobs.cli.app import Group, app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_INTRODUCTION = """## Flags
+_COMMAND = "python -m lakebackup_jobs.cli.reference docs/reference/cli"
+_OVERVIEW = """\
+# Commands
 
-A flag means the same in every verb. The first sentence of its help says what; what follows there is about the
-verb. An ID of a backup is its whole id, a beginning that no other has, or `latest`: the newest that can
-be restored. [output.md](output.md) says how tables fit the terminal, and what JSON and CSV promise.
+Each command has a page with its flags and examples. `lakebackup COMMAND --help` prints the same.
 
-| flag | meaning | verbs |
+- [All flags](flags.md) lists every flag with the commands that take it.
+- [Output](../../output.md) says how tables fit the terminal, and what JSON and CSV promise.
+- [Exit codes](../../exit-codes.md) lists what a script can rely on.
+
+An ID of a backup is its whole id, the beginning of only one backup's id, or `latest`: the newest backup that
+can be restored.
+"""
+_FLAGS = """\
+# All flags
+
+A flag means the same in every command. The first sentence of its help says what it means. The rest of its
+help is about the command.
+
+| flag | meaning | commands |
 | --- | --- | --- |
 """
 
@@ -39,8 +56,8 @@ def options() -> Iterator[tuple[Option, str]]:
 
 
 def _options(command: Any, path: str) -> Iterator[tuple[Option, str]]:
-    for name, one in getattr(command, "commands", {}).items():
-        yield from _options(one, f"{path} {name}".strip())
+    for name, child in getattr(command, "commands", {}).items():
+        yield from _options(child, f"{path} {name}".strip())
     if not hasattr(command, "commands"):
         for option in command.params:
             if option.param_type_name == "option":
@@ -57,31 +74,76 @@ def table() -> str:
     verbs: dict[Option, list[str]] = defaultdict(list)
     for option, verb in options():
         verbs[option].append(verb)
-    every = list(dict.fromkeys(verb for those in verbs.values() for verb in those))
+    all_verbs = list(dict.fromkeys(verb for names in verbs.values() for verb in names))
     rows = sorted(verbs.items(), key=lambda row: row[0].flag.lstrip("-").lower())
-    cells = ((f"`{one.flag}`", one.meaning, _short(those, every)) for one, those in rows)
+    cells = ((f"`{option.flag}`", option.meaning, _short(names, all_verbs)) for option, names in rows)
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in cells)
 
 
-def _short(verbs: list[str], every: list[str]) -> str:
+def _short(verbs: list[str], all_verbs: list[str]) -> str:
     """Verbs by name; all verbs of a group by the group's."""
-    if len(verbs) == len(every):
+    if len(verbs) == len(all_verbs):
         return "all"
-    groups: Mapping[str, list[str]] = {
-        verb.split()[0]: [other for other in every if other.split()[0] == verb.split()[0]] for verb in every
-    }
-    named = [group if set(groups[group := verb.split()[0]]) <= set(verbs) else verb for verb in verbs]
-    return ", ".join(dict.fromkeys(named))
+    groups: dict[str, set[str]] = defaultdict(set)
+    for verb in all_verbs:
+        groups[verb.split()[0]].add(verb)
+    complete = {group for group, members in groups.items() if members <= set(verbs)}
+    return ", ".join(
+        dict.fromkeys(verb.split()[0] if verb.split()[0] in complete else verb for verb in verbs)
+    )
 
 
-def document() -> str:
-    """The text of docs/cli.md."""
-    command = typer.main.get_command(app)
-    context = typer.Context(command, **command.context_settings)
-    text = get_docs_for_click(obj=command, ctx=context, name="lakebackup")
-    title, _, rest = text.partition("\n\n")
-    return f"{title}\n\n{_INTRODUCTION}{table()}\n## Verbs\n\n{rest.strip()}\n"
+def pages() -> dict[str, str]:
+    """The text of each page of the reference, by the name of its file."""
+    root: Any = typer.main.get_command(app)
+    overview = [_OVERVIEW]
+    texts: dict[str, str] = {}
+    for panel, names in root.panels.items():
+        overview.append(f"## {panel}\n\n| command | what it does |\n| --- | --- |")
+        for path, command in _commands({name: root.commands[name] for name in names}):
+            overview.append(f"| [`{path}`]({_file_name(path)}) | {_summary(command)} |")
+        overview.append("")
+    for path, command in _commands(root.commands):
+        texts[_file_name(path)] = _page(root, path, command)
+        if command.hidden:
+            overview.append(f"`--help` does not list [`{path}`]({_file_name(path)}). {_summary(command)}\n")
+    return {"index.md": "\n".join(overview), "flags.md": f"{_FLAGS}{table()}", **texts}
+
+
+def _commands(group: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Each command of a group and of the groups in it, with the words that call it."""
+    for name, command in group.items():
+        if isinstance(command, Group):
+            yield from _commands(command.commands, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
+def _file_name(path: str) -> str:
+    return f"{path.replace(' ', '-')}.md"
+
+
+def _summary(command: Any) -> str:
+    """The first paragraph of a command's help, as a cell of a table."""
+    return " ".join((command.help or "").partition("\n\n")[0].split()).replace("|", "\\|")
+
+
+def _page(root: Any, path: str, command: Any) -> str:
+    context = typer.Context(root, **root.context_settings)
+    text = get_docs_for_click(obj=command, ctx=context, name=f"lakebackup {path}", title=path)
+    if command.epilog:
+        text = text.replace(command.epilog, _examples(command.epilog))
+    return f"{text.strip()}\n"
+
+
+def _examples(epilog: str) -> str:
+    """The examples at the end of a command's help, as a block of code."""
+    title, _, lines = epilog.partition("\n\n")
+    code = "\n".join(line.removeprefix("  ") for line in lines.split("\n\n"))
+    return f"**{title.removesuffix(':')}**:\n\n```console\n{code}\n```"
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(document(), encoding="utf-8")
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        raise SystemExit(f"usage: {_COMMAND}")
+    write_pages(Path(sys.argv[1]), pages(), _COMMAND)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 FUNCTION = "records"
-#: Column -> Spark's type. docs/records.md explains them.
+#: Column -> Spark's type. docs/ask.md#records-inside-the-backups explains them.
 COLUMNS = {
     "source": "STRING",
     "scope": "STRING",
