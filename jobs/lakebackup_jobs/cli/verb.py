@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from inspect import Parameter, Signature, getdoc, signature
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import typer
 
@@ -49,7 +49,8 @@ _ORDER = {flag.name: place for place, flag in enumerate(options.ALL)}
 
 class Call:
     """One call of a verb. `flags`: the shared flags it takes, as given; `own`: its own, by their parameters;
-    `given`: spellings of its own flags and names of arguments that were given; `session`: a caller's, if any.
+    `given`: spellings of its own flags and names of arguments that were given; `session`: a caller's, if any;
+    `command`: the verb with its group, such as `backup topics`.
     """
 
     def __init__(
@@ -60,8 +61,10 @@ class Call:
         given: Sequence[str],
         session: SparkSession | None,
         stack: ExitStack,
+        command: str = "",
     ) -> None:
         self.flags, self.own, self.given, self.session = flags, own, given, session
+        self.command = command
         self.json: bool = flags["json"]
         self.wide: bool = flags["wide"]
         self.explain: bool = flags.get("explain", False)
@@ -183,7 +186,13 @@ class Call:
         """How the verb reports what it does; closed when the verb ends."""
         from lakebackup_jobs.lifecycle.progress import reporter
 
-        return self._stack.enter_context(reporter(as_json=self.json, wide=self.wide))
+        made = reporter(as_json=self.json, wide=self.wide, printer=self._print_result)
+        return self._stack.enter_context(made)
+
+    def _print_result(self, values: Mapping[str, Any], out: TextIO, screen: Screen | None) -> None:
+        from lakebackup_jobs.cli.output.results.summary import print_summary
+
+        print_summary(values, out, screen, command=self.command, wide=self.wide)
 
     def spark(self) -> SparkSession | None:
         """The caller's session, or one with the Spark settings given; else None: the job makes its own."""
@@ -436,10 +445,11 @@ class Verb:
                 spelled[one.name] for one in own if values[one.name] not in (one.default.default, None, [])
             ]
             with ExitStack() as stack:
-                call = Call(self.taken, shared, values, given, context.obj, stack)
+                path = context.command_path.partition(" ")[2]
+                call = Call(self.taken, shared, values, given, context.obj, stack, path)
                 if self.waits:
                     call.report.wait(self.waits)
-                return self._notified(call, context.command_path.partition(" ")[2], values)
+                return self._notified(call, path, values)
 
         _, *own = signature(self.function, eval_str=True).parameters.values()
         context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)

@@ -94,6 +94,7 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     if request.dry_run:
         return {
             "dry_run": True,
+            "target": target.place,
             **_summary(made),
             **(
                 _previewed(request, made, work, reader)
@@ -179,6 +180,7 @@ def _carry_out(
         {
             "restore_id": restore_id,
             "resumed": resumed is not None,
+            "target": target.place,
             **_summary(made),
             **groups,
             "entries": sum(o.entries for o in outcomes),
