@@ -353,11 +353,14 @@ class Call:
 
         return ShortIds(row["backup_id"] for row in reader.rows("backup_ids"))
 
-    def show(self, values: Mapping[str, Any]) -> None:
-        """Write values for a person, or as one line of JSON; without the events of a run around them."""
+    def show(self, values: Mapping[str, Any], sentences: Sequence[str] | None = None) -> None:
+        """Write values for a person, or as one line of JSON; without the events of a run around them.
+
+        A person gets the `sentences` instead where they are given, and the values too with --wide."""
         from lakebackup_jobs.cli.output.pager import paged
         from lakebackup_jobs.cli.output.rows import json_line
         from lakebackup_jobs.lifecycle.progress import JSON_VERSION, print_result, reader_may_leave
+        from lakebackup_jobs.runtime.terminal_text import visible
 
         self.report.clear()
         if self.json:
@@ -365,7 +368,9 @@ class Call:
             return
         screen = self.screen
         with paged(), reader_may_leave():
-            print_result(values, sys.stdout, screen)
+            sys.stdout.writelines(f"{visible(sentence)}\n" for sentence in sentences or ())
+            if sentences is None or self.wide:
+                print_result(values, sys.stdout, screen)
             sys.stdout.flush()
 
     def write(

@@ -34,7 +34,7 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
     where, source = call.where, call.flags["source"]  # the setting must not hide other policies
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.upkeep import policies
-    from lakebackup_jobs.upkeep.next_run import next_run
+    from lakebackup_jobs.upkeep.next_run import from_future, next_run
 
     reader = CatalogReader.require(*call.places)
     unreadable: list[UsageProblem] = []
@@ -48,7 +48,7 @@ def due(call: Call, run: bool = switch("--run", "Take the backups, one after ano
     elif backups or not unreadable or call.json:
         call.report.result({"due": rows, "next": next_run(reader, source, now)})
     unapproved = list(dict.fromkeys(one.unapproved for one in backups if one.unapproved))
-    for text in [*unapproved, *policies.from_future(reader, source)]:
+    for text in [*unapproved, *from_future(reader, source)]:
         call.warn(text)
     if not run:
         _require_good([], unreadable, unapproved)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.verb import Call, verb
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
 # So many transactions are shown that were open at a backup's end; the view queue_transactions has them all.
 _OPEN = 20
 TABLE = ("scope", "regions", "files", "bytes", "new_files", "new_bytes")
 LOGGED = ("scope", "name", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
+_ENGINE = ("first_tid", "last_tid", "snapshot_id", "open_transactions", "open")
 TOPIC = ("scope", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
 
 
@@ -65,8 +71,41 @@ def show(
     if call.json:
         call.show({**backup, held: rows})
         return
-    # The same instants are there as numbers, which `show` writes as times.
-    plain = {name: value for name, value in backup.items() if not name.endswith("_time")}
-    call.show(
-        {**plain, held: [{name: row[name] for name in (row if call.wide else columns)} for row in rows]}
-    )
+    if call.wide:
+        # The same instants are there as numbers, which `show` writes as times.
+        plain = {name: value for name, value in backup.items() if not name.endswith("_time")}
+        call.show({**plain, held: rows})
+        return
+    facts = dict(_facts(backup, rows))
+    if backup["source_kind"] == SNAPSHOT and len(rows) <= 1:
+        call.show(facts)  # the line `files` says it
+        return
+    call.show({**facts, held: [{name: row[name] for name in columns} for row in rows]})
+
+
+def _facts(backup: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """What matters of a backup, as texts under their labels; `rows`: of its topics or tables."""
+    from lakebackup.rows.base import QUEUES, SNAPSHOT
+    from lakebackup_jobs.cli.output.results.phrases import amount, duration, moment
+
+    kind, parent = backup["kind"], backup["parent"]
+    yield "backup_id", backup["backup_id"]
+    yield "source", backup["source"]
+    yield "kind", f"{kind}, after backup {parent}" if parent else kind
+    yield "state", backup["state"]
+    yield "intact", backup["intact"]
+    yield "up_to", moment(backup["end_ts"])
+    seconds = (backup["finished_at"] - backup["started_at"]) / 1e6
+    yield "taken", f"{moment(backup['started_at'] // 1000)}{duration(seconds)}"
+    if backup["source_kind"] == SNAPSHOT:
+        files, size = (sum(row[name] or 0 for row in rows) for name in ("files", "bytes"))
+        new, new_size = (sum(row[name] or 0 for row in rows) for name in ("new_files", "new_bytes"))
+        more = f"; new in this backup: {amount(new, 'file', new_size)}" if new else ""
+        yield "files", f"{amount(files, 'file', size)}{more}"
+    else:
+        yield "records", f"{backup['entries']:,}"
+        yield "stored", amount(backup["files"], "file", backup["bytes"])
+    yield "made_by", f"{backup['created_by']}, {backup['tool']}"
+    yield "note", backup["note"]
+    if backup["source_kind"] == QUEUES:
+        yield from ((name, backup[name]) for name in _ENGINE if name in backup)
