@@ -117,7 +117,7 @@ def record_unprotected(
 
 
 def forget_owned(reader: CatalogReader, writer: CatalogWriter, source: str) -> None:
-    """Record that the topics which the policy of a source names now are protected: its next run takes them."""
+    """Record that topics which the policy of a source names now are protected: its next run takes them."""
     _record_seen(reader, writer, source, [row["scope"] for row in reader.rows("topics_seen", source=source)])
 
 

@@ -246,7 +246,7 @@ def holding(made: MadeBackups, *topics: str, **changes: Any) -> str:
 def test_what_is_due(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "due")[0]["due"] == []
     assert main(["due"]) == 0
-    assert capsys.readouterr().out == "No backup is due.\n"
+    assert capsys.readouterr().out == "Nothing is due.\n"
     assert main(["due", "--run"]) == 0  # from cron, which mails what is printed
     assert capsys.readouterr().out == ""
     said(capsys, "policy", "set", "prod", "--full", "weekly sun 02:00", "--incr", "hourly", "--level", "2")

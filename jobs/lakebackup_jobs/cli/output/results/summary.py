@@ -75,9 +75,8 @@ class Table:
             return []
         texts = [[cell_text(key, row.get(key), now) for key in keys] for row in self.rows]
         numbers = [
-            all(
-                isinstance(row.get(key), int | float | None) and row.get(key) is not True for row in self.rows
-            )
+            not key.endswith(("_ts", "_at"))
+            and all(isinstance(row.get(key), int | float | None) for row in self.rows)
             for key in keys
         ]
         return list(table([self.columns[key] for key in keys], texts, numbers=numbers, screen=screen))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakebackup_jobs.cli import main
-from lakebackup_jobs.query.report.findings import findings, state_words, verdict
+from lakebackup_jobs.query.report.findings import findings, state_words, troubles, verdict
 
 HOUR = 3_600_000
 SOURCE: dict[str, Any] = {
@@ -17,7 +17,8 @@ SOURCE: dict[str, Any] = {
     "future": 0,
     "topics": 2, "has_policy": True, "patterns": None, "command": None, "failed_runs": 0, "failed_run": None,
     "failure": None, "drill_outcome": None, "drill_backup_id": None, "drill_failure": None,
-    "drill_late_ms": None,
+    "drill_late_ms": None, "full_schedule": None, "incremental_schedule": None, "window_days": None,
+    "redundancy": None, "keep": None,
 }  # fmt: skip
 FAULT: dict[str, Any] = {
     "source": "orders", "reason": "damaged", "fault_backup_id": "b3", "fault_state": "complete",
@@ -30,10 +31,8 @@ GAP: dict[str, Any] = {
     "reason": "purged",
     "all_rows": 1,
 }
-DAMAGED = (
-    "3 backups of orders cannot be used, or not with all topics: a/b.avro is damaged. "
-    "A new full replaces what they held."
-)
+UNUSABLE = "3 backups of orders cannot be used, or not with all topics: a/b.avro is damaged."
+DAMAGED = f"{UNUSABLE} A new full replaces what they held."
 UNCONFIRMED = (
     "3 backups of orders cannot be used, or not with all topics: b3 is unconfirmed. "
     "Newer backups can be restored."
@@ -53,7 +52,8 @@ WHERE = ["--repo", "/srv/it's here"]
 def found(*sources: dict[str, Any], **rows: Any) -> dict[str, Any]:
     """The values that findings are made of."""
     topics = [{"source": "orders", "scope": scope, "present": True} for scope in ("carts", "orders")]
-    nothing = {"topics": topics, "kept": [], "faults": [], "gaps": [], "checks": []}
+    alone = [{"source": "orders", "scope": scope} for scope in ("orders-x", "payments")]
+    nothing = {"topics": topics, "unprotected": alone, "kept": [], "faults": [], "gaps": [], "checks": []}
     return nothing | {"sources": [SOURCE | source for source in sources]} | rows
 
 
@@ -86,10 +86,27 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "1 topic of orders cannot be restored at all.",
         "backup topics --source orders --mode full --pattern '.*'",
     ),
-    "topics in no backup": (
+    "topics in no backup, which no schedule would take": (
         found(wrong("UNPROTECTED", unprotected=2)),
-        "2 topics of orders are in no backup and in no policy.",
+        "2 topics of orders have no backup (orders-x, payments).",
+        "backup topics --source orders --pattern '.*'",
+    ),
+    "topics in no backup, of a policy with a schedule": (
+        found(wrong("UNPROTECTED", unprotected=14, incremental_schedule="hourly")),
+        "14 topics of orders have no backup (orders-x, payments and 12 more).",
         "policy set orders --pattern '.*'",
+    ),
+    "backups from the future": (
+        found(wrong("FUTURE", future=1)),
+        "1 backup of orders is from the future.",
+        "prune --source orders --future --delete",
+    ),
+    "damaged, and newer backups are not": (
+        found(wrong("DAMAGED", restorable_ts=3000, redundancy=1), faults=[FAULT]),
+        DAMAGED.replace(
+            "A new full replaces what they held.", "Newer backups can be restored: a prune deletes these."
+        ),
+        "prune --source orders --delete",
     ),
     "a run is due": (
         found(wrong("LATE", late_ms=2 * HOUR)),
@@ -300,3 +317,26 @@ def test_the_verdict(sources: list[dict[str, Any]], sentence: str) -> None:
 def test_a_late_source_says_so_where_its_run_is_due() -> None:
     assert state_words(wrong("LATE", late_ms=HOUR)) == state_words(SOURCE) == ""
     assert state_words(wrong("DAMAGED", damaged=1, late_ms=HOUR)) == "1 damaged backup"
+
+
+def test_status_has_a_line_for_each_trouble() -> None:
+    others = [{"source": "nightly"}, {"source": "shop", "status": "UNVERIFIED", "verified_at": None}]
+    unprotected = wrong("UNPROTECTED", unprotected=2, incremental_schedule="hourly")
+    late = wrong("LATE", source="late", late_ms=2 * HOUR)
+    assert troubles(found(unprotected, late, *others), []) == [
+        (
+            "orders is UNPROTECTED: 2 topics have no backup (orders-x, payments). "
+            "Fix: lakebackup policy set orders --pattern '.*'"
+        ),
+        "late is LATE: a run has been due for 2 h. Fix: lakebackup due --run --source late",
+        "shop is UNVERIFIED: the newest backup was never verified. Fix: lakebackup verify",
+    ]
+
+
+def test_status_has_a_command_once() -> None:
+    row = wrong("DAMAGED", lost=1)
+    (line,) = troubles(found(row, faults=[FAULT]), WHERE)
+    assert line == (
+        f"orders is DAMAGED: {DAMAGED.replace(' of orders', '')} Fix: lakebackup backup topics "
+        """--source orders --mode full carts orders --repo "/srv/it's here\""""
+    )
