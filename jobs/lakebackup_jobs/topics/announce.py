@@ -52,8 +52,8 @@ def announce(
         if (position.scope, position.region, position.end_position) in reported:
             continue
         reporter.warning(
-            f"{_before_open(position)}. Until it ends they are in no backup, though readers of uncommitted "
-            "records have them; `kafka-transactions.sh abort` ends a transaction that hangs"
+            f"{_before_open(position)}. No backup contains them until the transaction ends. "
+            "`kafka-transactions.sh abort` ends a transaction that hangs"
         )
     for scope, generation in plan.restarted:
         why = _NEW_GENERATION[generation.anew or "asked"]
@@ -65,8 +65,8 @@ def _before_open(position: Position) -> str:
     first = "without a time" if since is None or since < 0 else f"of {format_ts(since)}"
     return (
         f"topic {position.scope}, partition {position.region}: the backup ends at offset "
-        f"{position.end_position}, where a transaction is open whose first record is {first}; it and "
-        f"{position.high_position - position.end_position - 1} offsets behind it are left out"
+        f"{position.end_position}, because a transaction is open there (its first record is {first}); that "
+        f"record and {position.high_position - position.end_position - 1} offsets after it are left out"
     )
 
 
