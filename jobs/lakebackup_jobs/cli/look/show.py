@@ -53,34 +53,34 @@ def show(
         call.report.clear()
         write_tree(rows, as_json=call.json, screen=screen, short=short)
         return
-    found = reader.resolve_backup(name or "")
-    (backup,) = reader.rows("show_backup", backup_id=found)
-    held: str = "topics"
+    backup_id = reader.resolve_backup(name or "")
+    (backup,) = reader.rows("show_backup", backup_id=backup_id)
+    items: str = "topics"
     columns: tuple[str, ...] = TOPIC
     if backup["source_kind"] == SNAPSHOT:
-        held, columns = "tables", TABLE
+        items, columns = "tables", TABLE
         rows = reader.rows("show_tables", source=backup["source"], number=backup["number"])
     elif backup["source_kind"] == CHANGES:
-        held, columns = "tables", LOGGED
-        rows = reader.rows("show_log_tables", backup_id=found)
+        items, columns = "tables", LOGGED
+        rows = reader.rows("show_log_tables", backup_id=backup_id)
     else:
-        rows = reader.rows("show_scopes", backup_id=found)
-    if backup["source_kind"] == QUEUES and (brought := reader.one("show_queue", backup_id=found)):
+        rows = reader.rows("show_scopes", backup_id=backup_id)
+    if backup["source_kind"] == QUEUES and (brought := reader.one("show_queue", backup_id=backup_id)):
         backup |= brought
-        backup["open"] = reader.rows("show_open", backup_id=found, rows=_OPEN)
+        backup["open"] = reader.rows("show_open", backup_id=backup_id, rows=_OPEN)
     if call.json:
-        call.show({**backup, held: rows})
+        call.show({**backup, items: rows})
         return
     if call.wide:
         # The same instants are there as numbers, which `show` writes as times.
         plain = {name: value for name, value in backup.items() if not name.endswith("_time")}
-        call.show({**plain, held: rows})
+        call.show({**plain, items: rows})
         return
     facts = dict(_facts(backup, rows))
     if backup["source_kind"] == SNAPSHOT and len(rows) <= 1:
         call.show(facts)  # the line `files` says it
         return
-    call.show({**facts, held: [{name: row[name] for name in columns} for row in rows]})
+    call.show({**facts, items: [{name: row[name] for name in columns} for row in rows]})
 
 
 def _facts(backup: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -100,8 +100,8 @@ def _facts(backup: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iter
     if backup["source_kind"] == SNAPSHOT:
         files, size = (sum(row[name] or 0 for row in rows) for name in ("files", "bytes"))
         new, new_size = (sum(row[name] or 0 for row in rows) for name in ("new_files", "new_bytes"))
-        more = f"; new in this backup: {amount(new, 'file', new_size)}" if new else ""
-        yield "files", f"{amount(files, 'file', size)}{more}"
+        new_files = f"; new in this backup: {amount(new, 'file', new_size)}" if new else ""
+        yield "files", f"{amount(files, 'file', size)}{new_files}"
     else:
         yield "records", f"{backup['entries']:,}"
         yield "stored", amount(backup["files"], "file", backup["bytes"])

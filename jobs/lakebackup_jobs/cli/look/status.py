@@ -20,7 +20,7 @@ COLUMNS = (
 )
 # The lines below the table say what is in `detail`, and are not cut.
 _TERMINAL = tuple(name for name in COLUMNS if name != "detail")
-_WHERE = {flag.name for flag in (*options.REPO, options.CONFIG)}
+_REPOSITORY_FLAGS = {flag.name for flag in (*options.REPO, options.CONFIG)}
 FIRST_OUT = ("held_bytes", "last_drill", "verified_time", "due_time")
 
 
@@ -65,5 +65,5 @@ def status(
     if states:
         from lakebackup_jobs.query.report.values import status_lines
 
-        lines = "\n".join(status_lines(reader, rows, call.passed_on(*(set(call.flags) - _WHERE))))
+        lines = "\n".join(status_lines(reader, rows, call.passed_on(*(set(call.flags) - _REPOSITORY_FLAGS))))
         raise Damaged(lines) if "DAMAGED" in states else Incomplete(lines)

@@ -71,27 +71,27 @@ def findings(found: Mapping[str, Any], where: Sequence[str]) -> list[dict[str, A
     return sorted(made, key=lambda row: row["kind"] != "bad")
 
 
-def troubles(found: Mapping[str, Any], where: Sequence[str]) -> list[str]:
+def troubles(facts: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
     """A line for each thing that makes a source not OK, the worst sources first: what is wrong, and the
-    command that mends it. `where` and `found` as of `findings`."""
-    rows, lines = findings(found, where), []
-    for source in (row for row in found["sources"] if row["status"] != "OK"):
+    command that mends it. `facts` and `flags`: as `found` and `where` of `findings`."""
+    rows, lines = findings(facts, flags), []
+    for source in (row for row in facts["sources"] if row["status"] != "OK"):
         name, status = source["source"], source["status"]
-        own = [row for row in rows if row["source"] == name and row["kind"] == "bad"]
+        own_rows = [row for row in rows if row["source"] == name and row["kind"] == "bad"]
         if status == "UNVERIFIED":
-            command = _command(["verify"], where)
-            own = [{"text": f"The newest backup of {name} was never verified.", "command": command}]
+            command = _command(["verify"], flags)
+            own_rows = [{"text": f"The newest backup of {name} was never verified.", "command": command}]
         # Of two with the same command the later one says more: which file is damaged.
-        for row in {row["command"]: row for row in own}.values():
+        for row in {row["command"]: row for row in own_rows}.values():
             text = row["text"].replace(f" of {name}", "", 1)
             lines.append(f"{name} is {status}: {text[:1].lower()}{text[1:]} Fix: {row['command']}")
-        if not own:
-            lines.append(f"{name} is {status}: {source['detail']}. See: {_command(['report'], where)}")
+        if not own_rows:
+            lines.append(f"{name} is {status}: {source['detail']}. See: {_command(['report'], flags)}")
     return lines
 
 
-def _command(words: Sequence[str], where: Sequence[str]) -> str:
-    return " ".join(map(_word, ["lakebackup", *words, *where]))
+def _command(words: Sequence[str], flags: Sequence[str]) -> str:
+    return " ".join(map(_word, ["lakebackup", *words, *flags]))
 
 
 def _trouble(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -155,13 +155,13 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
             yield "note", source, text, ["prune", "--source", source, "--delete"]
 
 
-def _without_backup(found: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+def _without_backup(facts: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     """The topics of a source that nothing protects, by name."""
     source, count = row["source"], row["unprotected"]
-    names = [one["scope"] for one in found["unprotected"] if one["source"] == source]
-    more = f" and {count - len(names):,} more" if count > len(names) else ""
+    names = [topic["scope"] for topic in facts["unprotected"] if topic["source"] == source]
+    unnamed = f" and {count - len(names):,} more" if count > len(names) else ""
     have = "has" if count == 1 else "have"
-    return f"{counted(count, 'topic')} of {source} {have} no backup ({', '.join(names)}{more})."
+    return f"{counted(count, 'topic')} of {source} {have} no backup ({', '.join(names)}{unnamed})."
 
 
 def _protect(row: Mapping[str, Any]) -> list[str]:

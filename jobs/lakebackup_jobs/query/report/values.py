@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MOST = 100
 """Rows of a list, of each source where it is about topics; the page shows when there are more."""
-NAMED = 12
+NAMED_TOPICS = 12
 """Topics without a backup that a sentence names, of each source."""
 CHAINS, TOPICS, DAYS, STEPS = 24, 12, 91, 400
 """Of each source: chains, topics with gaps in their chart, days of runs; marks side by side in a chart."""
@@ -102,7 +102,7 @@ def facts(reader: CatalogReader, now_ms: int) -> dict[str, Any]:
         "versions": reader.versions(),
         "sources": reader.rows("report_sources"),
         "topics": reader.rows("report_topics", most=MOST),
-        "unprotected": reader.rows("report_unprotected", most=NAMED),
+        "unprotected": reader.rows("report_unprotected", most=NAMED_TOPICS),
         "items": reader.rows("report_items", most=MOST),
         "kept": reader.rows("report_kept", chains=CHAINS),
         "gaps": reader.rows("report_gaps", most=MOST),
@@ -122,21 +122,21 @@ def facts(reader: CatalogReader, now_ms: int) -> dict[str, Any]:
     return found | {"verdict": verdict(found["sources"]), "findings": findings(found, where)}
 
 
-def status_lines(reader: CatalogReader, rows: Iterable[Mapping[str, Any]], where: Sequence[str]) -> list[str]:
+def status_lines(reader: CatalogReader, rows: Iterable[Mapping[str, Any]], flags: Sequence[str]) -> list[str]:
     """What is wrong with the sources that are not OK, a line each with the command that mends it. `rows`: of
-    the view `status`; `where`: the flags that name the repository."""
+    the view `status`; `flags`: the flags that name the repository."""
     details = {row["source"]: row["detail"] for row in rows}
     for relation, query in _STAGES.items():
         reader.define(relation, query)
     sources = [row for row in reader.rows("report_sources") if row["source"] in details]
-    found = {
+    report = {
         "sources": [{**row, "detail": details[row["source"]]} for row in sources],
         "topics": reader.rows("report_topics", most=MOST),
-        "unprotected": reader.rows("report_unprotected", most=NAMED),
+        "unprotected": reader.rows("report_unprotected", most=NAMED_TOPICS),
         "faults": [row for row in reader.rows("report_faults", most=MOST) if row["source"] in details],
         **{name: [] for name in ("kept", "gaps", "checks")},
     }
-    return troubles(found, where)
+    return troubles(report, flags)
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, Any]:

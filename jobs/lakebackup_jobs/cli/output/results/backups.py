@@ -13,7 +13,7 @@ from lakebackup_jobs.cli.output.results.phrases import (
     human_bytes,
     is_or_are,
     listed,
-    some,
+    several,
 )
 from lakebackup_jobs.cli.output.results.summary import Summary, Table
 
@@ -25,17 +25,17 @@ def topics(values: Mapping[str, Any]) -> Summary:
     """A backup of topics, a plan of one, or all the backups of one that followed its topics."""
     if "backups" in values:
         return Summary([_followed(values)])
-    what = f"{counted(values['topics'], 'topic')} of {values['source']}"
+    subject = f"{counted(values['topics'], 'topic')} of {values['source']}"
     if values.get("dry_run"):
         read = f"{counted(values['offsets'], 'offset')} in {counted(values['partitions'], 'partition')}"
-        sentence = f"Would take a {values['kind']} backup of {what}: {read}. {NOTHING_WRITTEN}"
+        sentence = f"Would take a {values['kind']} backup of {subject}: {read}. {NOTHING_WRITTEN}"
     elif values["entries"]:
         sentence = (
-            f"Backed up {what}: {amount(values['entries'], 'record', values['bytes'])}"
+            f"Backed up {subject}: {amount(values['entries'], 'record', values['bytes'])}"
             f"{duration(values['seconds'])} ({backup(values)})."
         )
     else:
-        sentence = f"Backed up {what}: nothing was new ({backup(values)})."
+        sentence = f"Backed up {subject}: nothing was new ({backup(values)})."
     return Summary([*_earlier(values, "record"), sentence, *_of_topics(values)])
 
 
@@ -61,19 +61,19 @@ def snapshot(values: Mapping[str, Any]) -> Summary:
 
 def queue(values: Mapping[str, Any]) -> Summary:
     """A backup of an engine, or a plan of one."""
-    source, what = values["source"], f"{counted(values['topics'], 'queue')}"
+    source, subject = values["source"], f"{counted(values['topics'], 'queue')}"
     if values.get("dry_run"):
         read = counted(values["offsets"], "offset")
-        sentences = [f"Would take a {values['kind']} backup of {source}: {read} in {what}."]
+        sentences = [f"Would take a {values['kind']} backup of {source}: {read} in {subject}."]
         if files := values.get("snapshot"):
             size = amount(files["copied"], "file", files["copied_bytes"])
             sentences.append(f"Its snapshot: {size} to copy.")
         return Summary([*sentences, NOTHING_WRITTEN])
-    written = (
+    messages = (
         amount(values["entries"], "message", values["bytes"]) if values["entries"] else "nothing was new"
     )
     took = duration(values["seconds"]) if values["entries"] else ""
-    sentences = [f"Backed up {source}: {what}, {written}{took} ({backup(values)})."]
+    sentences = [f"Backed up {source}: {subject}, {messages}{took} ({backup(values)})."]
     if gaps := values.get("gaps"):
         sentences.append(_gaps(gaps))
     return Summary([*_earlier(values, "message"), *sentences])
@@ -81,20 +81,24 @@ def queue(values: Mapping[str, Any]) -> Summary:
 
 def archive(values: Mapping[str, Any]) -> Summary:
     """An archive of cbbackup that was imported, or a plan of it."""
-    source, known = values["source"], values["known"]
+    source, known_count = values["source"], values["known"]
     verb = "Would import" if values.get("dry_run") else "Imported"
     new = [row for row in values["backups"] if not row["known"]]
-    before = f" {counted(known, 'backup')} {is_or_are(known)} in the catalog already." if known else ""
+    known_backups = (
+        f" {counted(known_count, 'backup')} {is_or_are(known_count)} in the catalog already."
+        if known_count
+        else ""
+    )
     if not values["imported"]:
-        return Summary([f"Nothing to import into {source}.{before}"])
+        return Summary([f"Nothing to import into {source}.{known_backups}"])
     size = amount(values["entries"], "document", values["bytes"])
     took = "" if values.get("dry_run") else duration(values.get("seconds"))
-    sentence = f"{verb} {counted(values['imported'], 'backup')} of {source}: {size}{took}.{before}"
+    sentence = f"{verb} {counted(values['imported'], 'backup')} of {source}: {size}{took}.{known_backups}"
     columns = {
         "backup_id": "backup", "folder": "folder", "kind": "kind", "buckets": "buckets",
         "entries": "documents", "bytes": "size",
     }  # fmt: skip
-    rows = some(new)
+    rows = several(new)
     return Summary(
         [sentence, *([NOTHING_WRITTEN] if values.get("dry_run") else ())],
         Table(rows, columns) if rows else None,
@@ -130,9 +134,9 @@ def _of_topics(values: Mapping[str, Any]) -> Iterator[str]:
             f"{counted(opened, 'partition')} {'ends' if opened == 1 else 'end'} where a transaction is open; "
             "the next backup continues there."
         )
-    if alone := values.get("unprotected"):
-        have = f"{'has' if alone == 1 else 'have'} no backup; `lakebackup status` names them."
-        yield f"{counted(alone, 'other topic')} of {values['source']} {have}"
+    if unprotected := values.get("unprotected"):
+        have = f"{'has' if unprotected == 1 else 'have'} no backup; `lakebackup status` names them."
+        yield f"{counted(unprotected, 'other topic')} of {values['source']} {have}"
 
 
 def _gaps(number: int) -> str:
@@ -143,11 +147,11 @@ def _planned_snapshot(values: Mapping[str, Any]) -> str:
     source = values["source"]
     if "files" not in values:
         return f"Nothing to back up: every snapshot of {source} has a backup."
-    more = len(values["snapshots"]) - 1
+    later = len(values["snapshots"]) - 1
     size = f"copy {values['copied']:,} of {amount(values['files'], 'file', None)}"
     size += f", {human_bytes(values['copied_bytes'])}" if values["copied"] else ""
-    also = f" {counted(more, 'later snapshot')} would follow." if more else ""
-    return f"Would back up {source}: {size}{_gone(values)}.{also} {NOTHING_WRITTEN}"
+    later_snapshots = f" {counted(later, 'later snapshot')} would follow." if later else ""
+    return f"Would back up {source}: {size}{_gone_files(values)}.{later_snapshots} {NOTHING_WRITTEN}"
 
 
 def _copied(values: Mapping[str, Any]) -> str:
@@ -162,10 +166,10 @@ def _copied(values: Mapping[str, Any]) -> str:
     )
     size = f", {human_bytes(values['copied_bytes'])}" if values["copied"] else ""
     took = duration(values.get("seconds"))
-    return f"Backed up {source}: {copied}{size}{took}{_gone(values)} ({backup(values)})."
+    return f"Backed up {source}: {copied}{size}{took}{_gone_files(values)} ({backup(values)})."
 
 
-def _gone(values: Mapping[str, Any]) -> str:
+def _gone_files(values: Mapping[str, Any]) -> str:
     """The files that are gone since the newest backup."""
     count = values["gone"]
     return f"; {counted(count, 'file')} {is_or_are(count)} gone" if count else ""

@@ -11,7 +11,7 @@ from lakebackup_jobs.cli.output.results.phrases import (
     duration,
     human_bytes,
     listed,
-    some,
+    several,
 )
 from lakebackup_jobs.cli.output.results.summary import Summary, Table
 
@@ -37,25 +37,30 @@ def optimize(values: Mapping[str, Any]) -> Summary:
     files, size = counted(values["files"], "file"), human_bytes(values["stored_bytes"])
     if values.get("dry_run"):
         return Summary([f"The catalog has {files} in use and takes {size}. {NOTHING_WRITTEN}"])
-    after = f"{values['files_after']:,} in use and {human_bytes(values['stored_bytes_after'])}"
+    size_after = f"{values['files_after']:,} in use and {human_bytes(values['stored_bytes_after'])}"
     return Summary(
-        [f"Optimized the catalog{duration(values['seconds'])}: {files} in use and {size} became {after}."]
+        [
+            (
+                f"Optimized the catalog{duration(values['seconds'])}: "
+                f"{files} in use and {size} became {size_after}."
+            )
+        ]
     )
 
 
 def rebuild(values: Mapping[str, Any]) -> Summary:
     """A catalog that was made again."""
-    what = amount(values["backups"], "backup", None)
+    backups = amount(values["backups"], "backup", None)
     files = counted(values["files"], "file")
-    return Summary([f"Rebuilt the catalog: {what} with {files}{duration(values['seconds'])}."])
+    return Summary([f"Rebuilt the catalog: {backups} with {files}{duration(values['seconds'])}."])
 
 
 def export(values: Mapping[str, Any]) -> Summary:
     """The rows of a catalog that were written into files."""
     size = amount(values["rows"], "row", values["bytes"])
-    into = values["folder"].removeprefix("file://")
+    folder = values["folder"].removeprefix("file://")
     took, tables = duration(values["seconds"]), counted(len(values["tables"]), "table")
-    return Summary([f"Exported {size} of {tables} into {into}{took}."], Table(values["tables"], _ROWS))
+    return Summary([f"Exported {size} of {tables} into {folder}{took}."], Table(values["tables"], _ROWS))
 
 
 def imported(values: Mapping[str, Any]) -> Summary:
@@ -66,16 +71,16 @@ def imported(values: Mapping[str, Any]) -> Summary:
     if not values["backups"]:
         return Summary([f"Nothing new to import.{changed}"])
     verb = "Would import" if values.get("dry_run") else "Imported"
-    what = f"{counted(values['backups'], 'backup')} of {listed(row['source'] for row in sources)}"
+    backups = f"{counted(values['backups'], 'backup')} of {listed(row['source'] for row in sources)}"
     end = f" {NOTHING_WRITTEN}" if values.get("dry_run") else ""
     took = "" if end else duration(values.get("seconds"))
-    rows = some(sources)
-    return Summary([f"{verb} {what}{took}.{changed}{end}"], Table(rows, _SOURCES) if rows else None)
+    rows = several(sources)
+    return Summary([f"{verb} {backups}{took}.{changed}{end}"], Table(rows, _SOURCES) if rows else None)
 
 
 def imported_manifest(values: Mapping[str, Any]) -> Summary:
     """A manifest of a snapshot that was imported as a backup."""
     size = amount(values["files"], "file", values["bytes"])
     tables = counted(values["tables"], "table")
-    made = f"Imported a manifest of {values['source']} as backup {values['backup_id']}"
-    return Summary([f"{made}: {tables}, {size}{duration(values.get('seconds'))}."])
+    sentence = f"Imported a manifest of {values['source']} as backup {values['backup_id']}"
+    return Summary([f"{sentence}: {tables}, {size}{duration(values.get('seconds'))}."])

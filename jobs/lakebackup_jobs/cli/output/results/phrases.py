@@ -47,9 +47,9 @@ def as_of(value: int | str | None) -> str:
 def listed(names: Iterable[str], most: int = _MOST_NAMES) -> str:
     """Names in a sentence: `a, b and c`, or the first of them and how many more there are."""
     every = [*names]
-    shown = every[:most] if len(every) > most else every[:-1]
+    first_names = every[:most] if len(every) > most else every[:-1]
     last = f"{len(every) - most:,} more" if len(every) > most else "".join(every[-1:])
-    return f"{', '.join(shown)} and {last}" if shown else last
+    return f"{', '.join(first_names)} and {last}" if first_names else last
 
 
 def renamed(name: str, target: str | None) -> str:
@@ -57,7 +57,7 @@ def renamed(name: str, target: str | None) -> str:
     return name if target in (None, name) else f"{name} to {target}"
 
 
-def place(target: str) -> str:
+def place_text(target: str) -> str:
     """Where a restore writes: a folder by its path, a Delta table as one, a cluster by its address."""
     scheme, _, path = target.partition(":")
     return {"dir": path, "delta": f"the Delta table {path}"}.get(scheme, target)
@@ -69,7 +69,7 @@ def backup(values: Mapping[str, Any]) -> str:
     return f"{kind} backup {values['backup_id']}" if kind else f"backup {values['backup_id']}"
 
 
-def some(values: Sequence[Any]) -> Sequence[Any] | None:
+def several(values: Sequence[Any]) -> Sequence[Any] | None:
     """The rows of a table, None where there is at most one: a sentence says that."""
     return values if len(values) > 1 else None
 

@@ -75,8 +75,8 @@ def approve(values: Mapping[str, Any]) -> Summary:
 
 def notify(values: Mapping[str, Any]) -> Summary:
     """Where a test event arrived."""
-    sent = [name for name, problem in values.items() if problem == "sent"]
-    lines = [f"The test event was sent to {listed(sent)}."] if sent else []
+    targets = [name for name, problem in values.items() if problem == "sent"]
+    lines = [f"The test event was sent to {listed(targets)}."] if targets else []
     return Summary(
         lines + [f"{name} failed: {problem}" for name, problem in values.items() if problem != "sent"]
     )
@@ -85,8 +85,10 @@ def notify(values: Mapping[str, Any]) -> Summary:
 def _next(row: Mapping[str, Any]) -> str:
     """The next run, and how long until then: `prod, incremental, at 15:00 UTC (in 23 min)`."""
     wait = row["due_ts"] - row["now_ts"]
-    at = moment(row["due_ts"])
-    text = f"{at[11:16]} UTC" if at[:10] == moment(row["now_ts"])[:10] else f"{at[:16]} UTC"
+    time_text = moment(row["due_ts"])
+    text = (
+        f"{time_text[11:16]} UTC" if time_text[:10] == moment(row["now_ts"])[:10] else f"{time_text[:16]} UTC"
+    )
     return f"{row['source']}, {row['run']}, at {text} (in {_rounded(wait)})"
 
 
@@ -116,12 +118,12 @@ def _policy_lines(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "backs up", " ".join(command)
     elif patterns := values.get("patterns"):
         yield "topics", ", ".join(patterns)
-    yield "keeps", "; ".join(_kept(values)) or "every backup"
+    yield "keeps", "; ".join(_retention_rules(values)) or "every backup"
     if note := values.get("note"):
         yield "note", note
 
 
-def _kept(values: Mapping[str, Any]) -> Iterator[str]:
+def _retention_rules(values: Mapping[str, Any]) -> Iterator[str]:
     """What the policy keeps, a rule each; nothing where it has no rule."""
     if days := values.get("window_days"):
         yield f"any time of the last {counted(days, 'day')}"

@@ -12,9 +12,9 @@ from lakebackup_jobs.cli.output.results.phrases import (
     duration,
     listed,
     moment,
-    place,
+    place_text,
     renamed,
-    some,
+    several,
 )
 from lakebackup_jobs.cli.output.results.summary import Summary, Table
 
@@ -40,12 +40,12 @@ _GROUPS = {
 def topics(values: Mapping[str, Any]) -> Summary:
     """A restore of topics, or a plan of one."""
     dry, rows = values.get("dry_run"), values["topics"]
-    there = {row["target"]: row for row in values.get("target_topics") or ()}
-    shown = [_topic_row({**there.get(row["target"], {}), **row}) for row in rows]
-    what = renamed(rows[0]["topic"], rows[0]["target"]) if len(rows) == 1 else counted(len(rows), "topic")
+    target_topics = {row["target"]: row for row in values.get("target_topics") or ()}
+    topic_rows = [_topic_row({**target_topics.get(row["target"], {}), **row}) for row in rows]
+    subject = renamed(rows[0]["topic"], rows[0]["target"]) if len(rows) == 1 else counted(len(rows), "topic")
     if not rows:
-        what = "no topic"
-    into = f" in {place(values['target'])}" if values.get("target") else ""
+        subject = "no topic"
+    location = f" in {place_text(values['target'])}" if values.get("target") else ""
     until = as_of(values["to_time"] or (rows[0]["reaches"] if len(rows) == 1 else None))
     since = f", from {moment(values['from_time'])}" if values.get("from_time") else ""
     count = values["entries_in_files"] if dry else values["entries"]
@@ -53,19 +53,21 @@ def topics(values: Mapping[str, Any]) -> Summary:
     if "record_bytes" in values:
         size = f"{amount(values['records'], 'record', values['record_bytes'])} that the SELECT returns"
     if dry:
-        sentences = [f"Would restore {what}{into}: {size}{since}{until}. {NOTHING_WRITTEN}"]
+        sentences = [f"Would restore {subject}{location}: {size}{since}{until}. {NOTHING_WRITTEN}"]
     else:
         resumed = " This continued an interrupted restore." if values.get("resumed") else ""
-        sentences = [f"Restored {what}{into}: {size}{duration(values['seconds'])}{since}{until}.{resumed}"]
+        sentences = [
+            f"Restored {subject}{location}: {size}{duration(values['seconds'])}{since}{until}.{resumed}"
+        ]
     sentences += _plan_of_topics(values) if dry else ()
     sentences += [f"Note: {note}." for note in values.get("notes") or ()]
-    sentences += [f"Note: {note}." for row in there.values() for note in row.get("notes") or ()]
+    sentences += [f"Note: {note}." for row in target_topics.values() for note in row.get("notes") or ()]
     sentences += values.get("schemas") or ()
     closing = list(_outcomes(values)) if values.get("groups") else []
     if sample := values.get("sample"):
         sentences.append("Its first records:")
         return Summary(sentences, Table(sample, {key: key for key in sample[0]}))
-    table_rows = some(shown) or (shown if there else None)
+    table_rows = several(topic_rows) or (topic_rows if target_topics else None)
     return Summary(sentences, Table(table_rows, _TOPICS) if table_rows else None, closing)
 
 
@@ -74,8 +76,8 @@ def groups(values: Mapping[str, Any]) -> Summary:
     rows = values["groups"]
     names = sorted({row["target_group"] for row in rows})
     verb = "Would set" if values.get("dry_run") else "Set"
-    at = as_of(values.get("at_time"))
-    sentences = [f"{verb} {counted(len(names), 'consumer group')} ({listed(names)}){at}."]
+    time_text = as_of(values.get("at_time"))
+    sentences = [f"{verb} {counted(len(names), 'consumer group')} ({listed(names)}){time_text}."]
     if not rows:
         sentences = ["No consumer group has a position to restore."]
     sentences += list(_outcomes(values))
@@ -90,19 +92,19 @@ def snapshot(values: Mapping[str, Any]) -> Summary:
     """A restore of a snapshot's files, or a plan of one. A plain folder has neither tables nor tablets."""
     rows = values["tables"]
     plain = bool(rows) and all(row.get("plain") for row in rows)
-    into = rows[0]["path"] if len(rows) == 1 and values["of_tables"] == 1 else values["folder"]
+    location = rows[0]["path"] if len(rows) == 1 and values["of_tables"] == 1 else values["folder"]
     size = amount(values["files"], "file", values["bytes"])
     if not plain:
         size = f"{counted(values['of_tables'], 'table')}, {size}"
-    what, until = f"{values['source']} to {into}", as_of(values.get("taken"))
+    subject, until = f"{values['source']} to {location}", as_of(values.get("taken"))
     if values.get("dry_run"):
-        sentences = [f"Would restore {what}: {size}{until}. {NOTHING_WRITTEN}"]
+        sentences = [f"Would restore {subject}: {size}{until}. {NOTHING_WRITTEN}"]
         if why := values.get("refused_because"):
             sentences.append(f"This would be refused: {why}.")
     elif values.get("done_before"):
-        sentences = [f"Nothing to do: {values['source']} is in {into} already: {size}{until}."]
+        sentences = [f"Nothing to do: {values['source']} is in {location} already: {size}{until}."]
     else:
-        sentences = [f"Restored {what}: {size}{duration(values.get('seconds'))}{until}."]
+        sentences = [f"Restored {subject}: {size}{duration(values.get('seconds'))}{until}."]
         if values.get("resumed"):
             sentences.append(
                 "This continued an interrupted restore, which had restored "
@@ -110,10 +112,10 @@ def snapshot(values: Mapping[str, Any]) -> Summary:
             )
     if unknown := values.get("not_verifiable"):
         sentences.append(f"The backup has no SHA-256 of {counted(unknown, 'file')}: they were not checked.")
-    shown = some(rows)
-    more = values["of_tables"] - len(rows)
-    closing = [f"and {counted(more, 'more table')}"] if more > 0 and shown else []
-    return Summary(sentences, Table(shown, _TABLES) if shown else None, closing)
+    table_rows = several(rows)
+    hidden = values["of_tables"] - len(rows)
+    closing = [f"and {counted(hidden, 'more table')}"] if hidden > 0 and table_rows else []
+    return Summary(sentences, Table(table_rows, _TABLES) if table_rows else None, closing)
 
 
 def queue(values: Mapping[str, Any]) -> Summary:
@@ -140,24 +142,26 @@ def queue(values: Mapping[str, Any]) -> Summary:
 
 def archive(values: Mapping[str, Any]) -> Summary:
     """Imported buckets that were restored into a folder, or a plan of it."""
-    what = f"{values['buckets']} of {values['source']}"
-    until, into = as_of(values.get("reaches")), f"into {values['folder']}"
+    subject = f"{values['buckets']} of {values['source']}"
+    until, location = as_of(values.get("reaches")), f"into {values['folder']}"
     if values.get("dry_run"):
         size = amount(values["mutations"], "mutation", values["bytes"])
-        return Summary([f"Would restore {what} {into}: {size} to read{until}. {NOTHING_WRITTEN}"])
+        return Summary([f"Would restore {subject} {location}: {size} to read{until}. {NOTHING_WRITTEN}"])
     size = counted(values["documents"], "document")
-    return Summary([f"Restored {what} {into}: {size}{until}{duration(values['seconds'])}."])
+    return Summary([f"Restored {subject} {location}: {size}{until}{duration(values['seconds'])}."])
 
 
 def archive_export(values: Mapping[str, Any]) -> Summary:
     """A backup that was written as an archive, or a plan of it."""
-    what, into = f"backup {values['backup_id']} of {values['source']}", f"into {values['folder']}"
+    subject, location = f"backup {values['backup_id']} of {values['source']}", f"into {values['folder']}"
     buckets = f" Buckets: {values['buckets']}." if values.get("buckets") else ""
     if values.get("dry_run"):
         chain = counted(len(values["backups"]), "backup")
-        return Summary([f"Would export {what} with its chain ({chain}) {into}.{buckets} {NOTHING_WRITTEN}"])
+        return Summary(
+            [f"Would export {subject} with its chain ({chain}) {location}.{buckets} {NOTHING_WRITTEN}"]
+        )
     size = amount(values.get("entries"), "document", values.get("bytes"))
-    return Summary([f"Exported {what} {into}: {size}{duration(values.get('seconds'))}.{buckets}"])
+    return Summary([f"Exported {subject} {location}: {size}{duration(values.get('seconds'))}.{buckets}"])
 
 
 def _topic_row(row: Mapping[str, Any]) -> dict[str, Any]:

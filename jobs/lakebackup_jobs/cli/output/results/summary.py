@@ -69,11 +69,11 @@ class Table:
 
     def lines(self, screen: Screen | None) -> list[str]:
         """The lines of the table; none where it has no row."""
-        now = time.time_ns() // 1_000_000 if screen and screen.width is not None else None
+        now_ms = time.time_ns() // 1_000_000 if screen and screen.width is not None else None
         keys = [key for key in self.columns if any(_says_something(row.get(key)) for row in self.rows)]
         if not keys:
             return []
-        texts = [[cell_text(key, row.get(key), now) for key in keys] for row in self.rows]
+        texts = [[cell_text(key, row.get(key), now_ms) for key in keys] for row in self.rows]
         numbers = [
             not key.endswith(("_ts", "_at"))
             and all(isinstance(row.get(key), int | float | None) for row in self.rows)
@@ -91,31 +91,36 @@ class Summary:
     closing: Sequence[str] = ()
 
 
-def cell_text(key: str, value: Any, now: int | None = None) -> str:
+def cell_text(key: str, value: Any, now_ms: int | None = None) -> str:
     """A value in a table: numbers with their thousands apart, sizes and times as `display` writes them."""
-    if isinstance(value, int) and not isinstance(value, bool) and display(key, value, now) == str(value):
+    if isinstance(value, int) and not isinstance(value, bool) and display(key, value, now_ms) == str(value):
         return f"{value:,}"
-    return display(key, value, now)
+    return display(key, value, now_ms)
 
 
 def print_summary(
-    values: Mapping[str, Any], out: TextIO, screen: Screen | None = None, *, command: str, wide: bool = False
+    values: Mapping[str, Any],
+    output: TextIO,
+    screen: Screen | None = None,
+    *,
+    command: str,
+    wide: bool = False,
 ) -> None:
     """Print the result of a command, such as `backup topics`; with `wide` all its fields too."""
     function = _FUNCTIONS.get(command)
     if function is None:
-        print_result(values, out, screen)
+        print_result(values, output, screen)
         return
     module, name = function
     summarize = cast("Callable[[Mapping[str, Any]], Summary]", getattr(import_module(module), name))
     summary = summarize(values)
-    out.writelines(f"{visible(line)}\n" for line in summary.sentences)
+    output.writelines(f"{visible(line)}\n" for line in summary.sentences)
     if wide:
-        print_result(values, out, screen)
+        print_result(values, output, screen)
         return
     if summary.table:
-        out.writelines(summary.table.lines(screen))
-    out.writelines(f"{visible(line)}\n" for line in summary.closing)
+        output.writelines(summary.table.lines(screen))
+    output.writelines(f"{visible(line)}\n" for line in summary.closing)
 
 
 def _says_something(value: Any) -> bool:

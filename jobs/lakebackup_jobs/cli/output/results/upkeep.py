@@ -14,7 +14,7 @@ from lakebackup_jobs.cli.output.results.phrases import (
     is_or_are,
     listed,
     moment,
-    some,
+    several,
 )
 from lakebackup_jobs.cli.output.results.summary import Summary, Table
 from lakebackup_jobs.query.words import span
@@ -55,18 +55,18 @@ _COMPACTED = {"topic": "topic", "entries": "records", "files": "files", "bytes":
 
 def verify(values: Mapping[str, Any]) -> Summary:
     """A check of stored files."""
-    how, took = _CHECKS.get(values["mode"], f"({values['mode']})"), duration(values.get("seconds"))
+    method, took = _CHECKS.get(values["mode"], f"({values['mode']})"), duration(values.get("seconds"))
     wrong = [f"{values[name]:,} {name}" for name in ("missing", "changed", "damaged") if values.get(name)]
     checked = values["objects"] - (values.get("orphan") or 0)
     if wrong:
-        sentences = [f"Checked {counted(checked, 'stored file')} {how}{took}: {listed(wrong)}."]
+        sentences = [f"Checked {counted(checked, 'stored file')} {method}{took}: {listed(wrong)}."]
     else:
-        sentences = [f"All {counted(checked, 'stored file')} are intact, checked {how}{took}."]
+        sentences = [f"All {counted(checked, 'stored file')} are intact, checked {method}{took}."]
         if checked == 1:
-            sentences = [f"The 1 stored file is intact, checked {how}{took}."]
+            sentences = [f"The 1 stored file is intact, checked {method}{took}."]
     if count := values.get("unconfirmed"):
-        what = f"{counted(count, 'backup')} {is_or_are(count)} unconfirmed"
-        sentences.append(f"{what}: the marker that confirms a backup is missing.")
+        subject = f"{counted(count, 'backup')} {is_or_are(count)} unconfirmed"
+        sentences.append(f"{subject}: the marker that confirms a backup is missing.")
     if count := values.get("orphan"):
         sentences.append(f"No backup names {counted(count, 'file')} in the storage: see the view `orphans`.")
     if count := values.get("filters_lost"):
@@ -106,7 +106,7 @@ def drill(values: Mapping[str, Any]) -> Summary:
     sentences = [f"{good:,} of {counted(len(rows), 'drill')} restored what was backed up{took}.{seed}"]
     checks = values.get("found") or ()
     sentences += [
-        f"The check returned a row of {found['source']}: {_row_text(found['row'])}" for found in checks
+        f"The check returned a row of {checked['source']}: {_row_text(checked['row'])}" for checked in checks
     ]
     return Summary(sentences, Table(rows, _DRILLS))
 
@@ -117,17 +117,17 @@ def prune(values: Mapping[str, Any]) -> Summary:
     size = f"{values['files']:,} of {counted(values['of_files'], 'file')}"
     size += f" ({human_bytes(values['bytes'])} of {human_bytes(values['of_bytes'])})"
     if not backups and not values["files"]:
-        kept = amount(values["of_files"], "file", values["of_bytes"])
-        sentences = [f"Nothing to delete: all {kept} of {source} are kept."]
+        size_kept = amount(values["of_files"], "file", values["of_bytes"])
+        sentences = [f"Nothing to delete: all {size_kept} of {source} are kept."]
     else:
-        what = f"{counted(backups, 'backup')} and {size}" if backups else size
+        subject = f"{counted(backups, 'backup')} and {size}" if backups else size
         verb = "Deleted" if deleted else "Would delete"
-        sentences = [f"{verb} {what} of {source}{duration(values.get('seconds'))}."]
+        sentences = [f"{verb} {subject} of {source}{duration(values.get('seconds'))}."]
         if not deleted:
             sentences.append("Nothing was deleted yet: run the same command with --delete.")
     if values.get("resumed"):
         sentences.append("This continued an interrupted prune.")
-    return Summary([*sentences, *_kept(values)], _pruned(values), _more_backups(values))
+    return Summary([*sentences, *_retained(values)], _pruned(values), _more_backups(values))
 
 
 def merge(values: Mapping[str, Any]) -> Summary:
@@ -136,36 +136,38 @@ def merge(values: Mapping[str, Any]) -> Summary:
     if not merged:
         return Summary([f"Nothing to merge in {source}: {values['because']}."])
     size = amount(values["entries"], "record", values["bytes"])
-    what = f"{counted(len(merged), 'backup')} of {source} into one {values['kind']} backup"
-    left = [f"Left out: {listed(values['left_out'])}."] if values.get("left_out") else []
+    subject = f"{counted(len(merged), 'backup')} of {source} into one {values['kind']} backup"
+    omissions = [f"Left out: {listed(values['left_out'])}."] if values.get("left_out") else []
     if values.get("dry_run"):
-        return Summary([f"Would merge {what}: {size}. {NOTHING_WRITTEN}", *left], Table(merged, _MERGED))
+        return Summary(
+            [f"Would merge {subject}: {size}. {NOTHING_WRITTEN}", *omissions], Table(merged, _MERGED)
+        )
     if "made_bytes" in values:
         size = f"{size} became {amount(values['made_files'], 'file', values['made_bytes'])}"
     resumed = " This continued an interrupted merge." if values.get("resumed") else ""
-    sentence = f"Merged {what}, {values['backup_id']}: {size}{duration(values.get('seconds'))}.{resumed}"
-    return Summary([sentence, *left], Table(merged, _MERGED))
+    sentence = f"Merged {subject}, {values['backup_id']}: {size}{duration(values.get('seconds'))}.{resumed}"
+    return Summary([sentence, *omissions], Table(merged, _MERGED))
 
 
 def compact(values: Mapping[str, Any]) -> Summary:
     """Topics of which only the latest record of each key was kept, or a plan of it."""
     source, topics = values["source"], values["topics"]
-    left = [
+    omissions = [
         f"Left out: topic {row['topic']}, since {row['because']}." for row in values.get("left_out") or ()
     ]
     if not topics:
-        return Summary([f"Nothing to compact in {source}.", *left])
-    what = listed(row["topic"] for row in topics)
+        return Summary([f"Nothing to compact in {source}.", *omissions])
+    subject = listed(row["topic"] for row in topics)
     size = amount(values["entries"], "record", values["bytes"])
     if values.get("dry_run"):
-        sentences = [f"Would compact {what} of {source}: {size} to read. {NOTHING_WRITTEN}"]
+        sentences = [f"Would compact {subject} of {source}: {size} to read. {NOTHING_WRITTEN}"]
     else:
-        after = amount(values["kept_entries"], "record", values["kept_bytes"])
+        size_after = amount(values["kept_entries"], "record", values["kept_bytes"])
         ids = listed(values["backup_ids"])
         took = duration(values["seconds"])
-        sentences = [f"Compacted {what} of {source}: {size} became {after}{took} (backup {ids})."]
-    rows = some(topics)
-    return Summary([*sentences, *left], Table(rows, _COMPACTED) if rows else None)
+        sentences = [f"Compacted {subject} of {source}: {size} became {size_after}{took} (backup {ids})."]
+    rows = several(topics)
+    return Summary([*sentences, *omissions], Table(rows, _COMPACTED) if rows else None)
 
 
 def _drill_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,19 +186,19 @@ def _pruned(values: Mapping[str, Any]) -> Table | None:
         {**row, "older_than": moment(row["older_than"])} for row in values.get("topics") or () if row["files"]
     ]:
         return Table(topics, _PRUNED_TOPICS)
-    tables = some(values.get("tables") or ())
+    tables = several(values.get("tables") or ())
     return Table(tables, _PRUNED_TABLES) if tables else None
 
 
 def _more_backups(values: Mapping[str, Any]) -> Sequence[str]:
-    more = values["of_backups"] - len(values["backups"])
-    return [f"and {counted(more, 'more backup')}: see the view `obsolete_backups`"] if more > 0 else []
+    hidden = values["of_backups"] - len(values["backups"])
+    return [f"and {counted(hidden, 'more backup')}: see the view `obsolete_backups`"] if hidden > 0 else []
 
 
-def _kept(values: Mapping[str, Any]) -> Iterator[str]:
+def _retained(values: Mapping[str, Any]) -> Iterator[str]:
     """Why something stays that could go."""
-    if held := values.get("held"):
-        restores = sorted({row["restore_id"] for row in held})
+    if held_regions := values.get("held"):
+        restores = sorted({row["restore_id"] for row in held_regions})
         yield f"Files stay that unfinished restores read: {listed(restores)}."
     if bound := values.get("bound"):
         keep = "keeps" if bound == 1 else "keep"
