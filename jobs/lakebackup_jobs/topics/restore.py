@@ -346,7 +346,9 @@ def _estimate(request: RestoreRequest, made: RestorePlan, reader: CatalogReader)
         if speeds
         else f"assumed, no restore into {kind} yet"
     )
-    return f"{made.bytes / speed:.0f} s at {speed / 1_000_000:.1f} MB/s ({known})"
+    seconds = made.bytes / speed
+    duration = f"{seconds:.0f} s" if seconds >= 1 else "less than 1 s"
+    return f"{duration} at {speed / 1_000_000:.1f} MB/s ({known})"
 
 
 def _save(request: RestoreRequest, made: RestorePlan) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def _facts(backup: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iter
     else:
         yield "records", f"{backup['entries']:,}"
         yield "stored", amount(backup["files"], "file", backup["bytes"])
-    yield "made_by", f"{backup['created_by']}, {backup['tool']}"
+    yield "made_by", ", ".join(filter(None, (backup["created_by"], backup["tool"])))
     yield "note", backup["note"]
     if backup["source_kind"] == QUEUES:
         yield from ((name, backup[name]) for name in _ENGINE if name in backup)

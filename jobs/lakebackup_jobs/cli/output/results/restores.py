@@ -45,7 +45,8 @@ def topics(values: Mapping[str, Any]) -> Summary:
     subject = renamed(rows[0]["topic"], rows[0]["target"]) if len(rows) == 1 else counted(len(rows), "topic")
     if not rows:
         subject = "no topic"
-    location = f" in {place_text(values['target'])}" if values.get("target") else ""
+    preposition = "in" if len(rows) == 1 and rows[0]["topic"] != rows[0]["target"] else "into"
+    location = f" {preposition} {place_text(values['target'])}" if values.get("target") else ""
     until = as_of(values["to_time"] or (rows[0]["reaches"] if len(rows) == 1 else None))
     since = f", from {moment(values['from_time'])}" if values.get("from_time") else ""
     count = values["entries_in_files"] if dry else values["entries"]
@@ -176,7 +177,7 @@ def _topic_row(row: Mapping[str, Any]) -> dict[str, Any]:
 def _plan_of_topics(values: Mapping[str, Any]) -> Iterator[str]:
     """What a dry run of topics says besides."""
     if backups := values.get("backups"):
-        yield f"It reads {counted(len(backups), 'backup')} and takes about {values['estimate']}."
+        yield f"It reads {counted(len(backups), 'backup')}. Estimated time: {values['estimate']}."
     if plan := values.get("plan"):
         yield f"The plan is saved in {plan}; carry it out with --plan {plan}."
     if values.get("alternatives"):

@@ -118,7 +118,8 @@ def prune(values: Mapping[str, Any]) -> Summary:
     size += f" ({human_bytes(values['bytes'])} of {human_bytes(values['of_bytes'])})"
     if not backups and not values["files"]:
         size_kept = amount(values["of_files"], "file", values["of_bytes"])
-        sentences = [f"Nothing to delete: all {size_kept} of {source} are kept."]
+        reason = f": all {size_kept} are kept" if values["of_files"] else ""
+        sentences = [f"Nothing to delete in {source}{reason}."]
     else:
         subject = f"{counted(backups, 'backup')} and {size}" if backups else size
         verb = "Deleted" if deleted else "Would delete"
