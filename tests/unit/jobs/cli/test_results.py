@@ -288,8 +288,8 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
         "restore topics",
         {**RESTORED, "topics": [*RESTORED["topics"], PAYMENTS], "target": "dir:/srv/out", "resumed": True},
         (
-            "Restored 2 topics into /srv/out: 50,000 records, 9.8 MB in 3.1 s, as of 2026-11-21 14:05:00 UTC. "
-            "This continued an interrupted restore.\n"
+            "Restored 2 topics into /srv/out: 50,000 records, 9.8 MB in 3.1 s, as of "
+            "2026-11-21 14:05:00 UTC. This continued an interrupted restore.\n"
             "topic     into         partitions  records    size  up to\n"
             "orders    orders-then           8   50,100  9.8 MB  2026-11-21 14:05:00 UTC\n"
             "payments                        8        7  9.8 MB  2026-11-21 14:05:00 UTC\n"
