@@ -100,7 +100,9 @@ def _write_records(call: Call, request: DiffRequest) -> None:
 
 def _file_sentence(found: FileDiff) -> str:
     """How many files differ between the backups, by how."""
-    from lakebackup_jobs.cli.output.results.phrases import counted, human_bytes, listed
+    from lakebackup_jobs.cli.output.results.phrases import listed
+    from lakebackup_jobs.lifecycle.progress import human_bytes
+    from lakebackup_jobs.query.words import counted
 
     def part(row: Mapping[str, Any]) -> str:
         size = row["old_bytes"] if row["change"] == "gone" else row["bytes"]
@@ -114,7 +116,8 @@ def _file_sentence(found: FileDiff) -> str:
 
 def _record_sentence(topic: TopicDiff) -> str:
     """How many keys of a topic differ."""
-    from lakebackup_jobs.cli.output.results.phrases import counted, listed
+    from lakebackup_jobs.cli.output.results.phrases import listed
+    from lakebackup_jobs.query.words import counted
 
     parts = [
         f"{counted(number, 'key')} {change}"

@@ -8,14 +8,14 @@ from lakebackup_jobs.cli.output.results.phrases import (
     NOTHING_WRITTEN,
     amount,
     backup,
-    counted,
     duration,
-    human_bytes,
     is_or_are,
     listed,
     several,
 )
 from lakebackup_jobs.cli.output.results.summary import Summary, Table
+from lakebackup_jobs.lifecycle.progress import human_bytes
+from lakebackup_jobs.query.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakebackup_jobs.cli.output.results.phrases import counted, listed, moment
+from lakebackup_jobs.cli.output.results.phrases import listed, moment
 from lakebackup_jobs.cli.output.results.summary import Summary, Table
-from lakebackup_jobs.query.words import span
+from lakebackup_jobs.query.words import counted, span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -8,7 +8,6 @@ from lakebackup_jobs.cli.output.results.phrases import (
     NOTHING_WRITTEN,
     amount,
     as_of,
-    counted,
     duration,
     listed,
     moment,
@@ -17,6 +16,7 @@ from lakebackup_jobs.cli.output.results.phrases import (
     several,
 )
 from lakebackup_jobs.cli.output.results.summary import Summary, Table
+from lakebackup_jobs.query.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,16 +8,15 @@ from lakebackup_jobs.cli.output.results.phrases import (
     NOTHING_WRITTEN,
     amount,
     as_of,
-    counted,
     duration,
-    human_bytes,
     is_or_are,
     listed,
     moment,
     several,
 )
 from lakebackup_jobs.cli.output.results.summary import Summary, Table
-from lakebackup_jobs.query.words import span
+from lakebackup_jobs.lifecycle.progress import human_bytes
+from lakebackup_jobs.query.words import counted, span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
