@@ -213,7 +213,7 @@ def test_a_differential_and_a_damaged_file(cli: Commands, shop: Shop, topic: Mak
     code, out, err = cli.run(*restore)
     assert (code, out) == (7, "")
     assert first.name in err
-    assert "Not whole: 1 changed" in cli.fails(7, "verify", "--repo", folder)
+    assert "Stored files are not intact: 1 changed" in cli.fails(7, "verify", "--repo", folder)
     assert "when it was last checked" in cli.fails(5, *restore)
 
 

@@ -227,7 +227,7 @@ def test_a_hash_tells_what_changed_unseen_and_what_is_stored_already(place: Plac
     made = place.backup(verify_unchanged=True, find_same=True, trust_mtime=True)
     # a, other, and CURRENT as ever.
     assert (made["copied"], made["new"], made["gone"], made["unchanged"]) == (3, 2, 1, 0)
-    assert f"{place.tree}/a has the size and time of what is stored" in place.warnings.getvalue()
+    assert f"{place.tree}/a has the size and time of the stored file" in place.warnings.getvalue()
     rows = {row["name"]: row for row in place.rows()}
     assert (rows["moved"]["added_in"], rows["moved"]["mtime_ms"]) == (2, 1_600_000_000_007)
     assert rows["moved"]["backup_id"] not in rows["moved"]["path"]
@@ -338,7 +338,7 @@ def test_the_manifest_for_other_tools_is_beside_it(place: Place, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr(backup_snapshot, "export_manifest", failing)
         assert place.backup()["copied"] == 1
-    assert "for other tools is not beside it: The disk is full." in place.warnings.getvalue()
+    assert "the manifest for other tools could not be written beside backup" in place.warnings.getvalue()
     made = place.backup()
     (path,) = [path for path in place.objects() if Path(path).match("manifest-*.json")]
     told = json.loads(open_storage(str(place.destination)).get(path))

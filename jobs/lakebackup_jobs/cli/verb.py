@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from inspect import Parameter, Signature, getdoc, signature
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import typer
 
@@ -50,7 +50,8 @@ _ORDER = {flag.name: place for place, flag in enumerate(options.ALL)}
 
 class Call:
     """One call of a verb. `flags`: the shared flags it takes, as given; `own`: its own, by their parameters;
-    `given`: spellings of its own flags and names of arguments that were given; `session`: a caller's, if any.
+    `given`: spellings of its own flags and names of arguments that were given; `session`: a caller's, if any;
+    `command`: the verb with its group, such as `backup topics`.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class Call:
         given: Sequence[str],
         session: SparkSession | None,
         stack: ExitStack,
+        command: str = "",
     ) -> None:
         self.flags, self.own, self.given, self.session = flags, own, given, session
+        self.command = command
         self.json: bool = flags["json"]
         self.wide: bool = flags["wide"]
         self.explain: bool = flags.get("explain", False)
@@ -184,7 +187,13 @@ class Call:
         """How the verb reports what it does; closed when the verb ends."""
         from lakebackup_jobs.lifecycle.progress import reporter
 
-        return self._stack.enter_context(reporter(as_json=self.json, wide=self.wide))
+        made = reporter(as_json=self.json, wide=self.wide, printer=self._print_result)
+        return self._stack.enter_context(made)
+
+    def _print_result(self, values: Mapping[str, Any], out: TextIO, screen: Screen | None) -> None:
+        from lakebackup_jobs.cli.output.results.summary import print_summary
+
+        print_summary(values, out, screen, command=self.command, wide=self.wide)
 
     def spark(self) -> SparkSession | None:
         """The caller's session, or one with the Spark settings given; else None: the job makes its own."""
@@ -340,11 +349,14 @@ class Call:
 
         return ShortIds(row["backup_id"] for row in reader.rows("backup_ids"))
 
-    def show(self, values: Mapping[str, Any]) -> None:
-        """Write values for a person, or as one line of JSON; without the events of a run around them."""
+    def show(self, values: Mapping[str, Any], sentences: Sequence[str] | None = None) -> None:
+        """Write values for a person, or as one line of JSON; without the events of a run around them.
+
+        A person gets the `sentences` instead where they are given, and the values too with --wide."""
         from lakebackup_jobs.cli.output.pager import paged
         from lakebackup_jobs.cli.output.rows import json_line
         from lakebackup_jobs.lifecycle.progress import JSON_VERSION, print_result, reader_may_leave
+        from lakebackup_jobs.runtime.terminal_text import visible
 
         self.report.clear()
         if self.json:
@@ -352,7 +364,9 @@ class Call:
             return
         screen = self.screen
         with paged(), reader_may_leave():
-            print_result(values, sys.stdout, screen)
+            sys.stdout.writelines(f"{visible(sentence)}\n" for sentence in sentences or ())
+            if sentences is None or self.wide:
+                print_result(values, sys.stdout, screen)
             sys.stdout.flush()
 
     def write(
@@ -432,10 +446,11 @@ class Verb:
                 spelled[one.name] for one in own if values[one.name] not in (one.default.default, None, [])
             ]
             with ExitStack() as stack:
-                call = Call(self.taken, shared, values, given, context.obj, stack)
+                path = context.command_path.partition(" ")[2]
+                call = Call(self.taken, shared, values, given, context.obj, stack, path)
                 if self.waits:
                     call.report.wait(self.waits)
-                return self._notified(call, context.command_path.partition(" ")[2], values)
+                return self._notified(call, path, values)
 
         _, *own = signature(self.function, eval_str=True).parameters.values()
         context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self, TextIO
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.runtime.terminal_table import Screen
 
+    ResultPrinter = Callable[[Mapping[str, Any], TextIO, Screen | None], None]
+
 _JSON_INTERVAL_S = 1.0
 _PATIENCE_S = 2.0
 """What takes longer than this gets a bar that moves."""
@@ -38,10 +40,14 @@ class Reporter:
     """What a run may report, for pipes and logs: results on `out`, warnings on `err`, nothing else.
 
     Use it in a `with` block; every count is a total so far, not a step. `wide`: results are shown in full.
+    `printer` prints a result for a person; by default, every field of it.
     """
 
-    def __init__(self, out: TextIO, err: TextIO, *, wide: bool = False) -> None:
+    def __init__(
+        self, out: TextIO, err: TextIO, *, wide: bool = False, printer: ResultPrinter | None = None
+    ) -> None:
         self._out, self._err, self._wide = out, err, wide
+        self._print_result = printer or print_result
 
     def wait(self, what: str) -> None:
         """What a person waits for, until there is progress or output; costs next to nothing."""
@@ -68,7 +74,7 @@ class Reporter:
     def result(self, values: Mapping[str, Any]) -> None:
         """What came of it: scalars, and lists of mappings for tables."""
         with reader_may_leave(self._out):
-            print_result(values, self._out, screen_of(self._out, wide=self._wide))
+            self._print_result(values, self._out, screen_of(self._out, wide=self._wide))
             self._out.flush()
 
     def __enter__(self) -> Self:
@@ -122,8 +128,10 @@ class JsonReporter(Reporter):
 class TerminalReporter(Reporter):
     """A bar with rate and time left on `err` while somebody watches. Rich is loaded for the first bar."""
 
-    def __init__(self, out: TextIO, err: TextIO, *, wide: bool = False) -> None:
-        super().__init__(out, err, wide=wide)
+    def __init__(
+        self, out: TextIO, err: TextIO, *, wide: bool = False, printer: ResultPrinter | None = None
+    ) -> None:
+        super().__init__(out, err, wide=wide, printer=printer)
         self._lock = threading.RLock()
         self._made: Console | None = None
         self._progress: Progress | None = None
@@ -243,13 +251,19 @@ class TerminalReporter(Reporter):
 
 
 def reporter(
-    *, as_json: bool, wide: bool = False, out: TextIO | None = None, err: TextIO | None = None
+    *,
+    as_json: bool,
+    wide: bool = False,
+    out: TextIO | None = None,
+    err: TextIO | None = None,
+    printer: ResultPrinter | None = None,
 ) -> Reporter:
-    """The fitting reporter for these streams (standard output and error when not given)."""
+    """The fitting reporter for these streams (standard output and error when not given). `printer`: how a
+    person gets results, see `Reporter`."""
     out, err = out or sys.stdout, err or sys.stderr
     if as_json:
         return JsonReporter(out, err)
-    return (TerminalReporter if err.isatty() else Reporter)(out, err, wide=wide)
+    return (TerminalReporter if err.isatty() else Reporter)(out, err, wide=wide, printer=printer)
 
 
 @contextmanager

@@ -267,8 +267,8 @@ class SnapshotBackup(Source[InProgress]):
             export_manifest(work.reader(), work.storage, draft.backup_id)
         except LakebackupError as error:  # the backup is there all the same
             work.reporter.warning(
-                f"the manifest of backup {draft.backup_id} for other tools is not beside it: {error.message} "
-                "`lakebackup catalog manifest` makes one"
+                f"the manifest for other tools could not be written beside backup {draft.backup_id}: "
+                f"{error.message} Write it with `lakebackup catalog manifest`"
             )
         work.empty(f"{layout.backup_folder(work.source, draft.backup_id)}work/")
 
@@ -294,7 +294,7 @@ class SnapshotBackup(Source[InProgress]):
         found = compare(self.request, work.source, snapshot, reader, self._session)
         for name in found.unlike():
             work.reporter.warning(
-                f"{name} has the size and time of what is stored, and other contents: it is copied again"
+                f"{name} has the size and time of the stored file but different contents: it is copied again"
             )
         return found
 

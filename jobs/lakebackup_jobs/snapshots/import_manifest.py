@@ -88,7 +88,7 @@ def run(request: ManifestRequest, *, spark: SparkSession | None = None, reporter
             result["backup_id"],
         )
     if manifest.unknown:
-        reporter.warning(f"{manifest.unknown} files have no size: they are never taken for unchanged")
+        reporter.warning(f"{manifest.unknown} files have no size, so the next backup copies them again")
     return work.timed(result)
 
 

@@ -15,6 +15,7 @@ from lakebackup.errors import Damaged
 from lakebackup.formats.snapshots.names import require_safe
 from lakebackup.plan.snapshots.restore import (
     FILE_COST,
+    folder_of_table,
     plan_restore,
     read_folders,
     read_order,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebackup.plan.snapshots.restore import SnapshotRestorePlan, SnapshotRestoreRequest
+    from lakebackup.plan.snapshots.restore import Form, SnapshotRestorePlan, SnapshotRestoreRequest
     from lakebackup.rows.upkeep import Audit
     from lakebackup.storage import Storage
     from lakebackup.store.reader import CatalogReader
@@ -72,7 +73,7 @@ def run(
     digest = restore_digest(made)
     for note in made.notes:
         reporter.warning(note)
-    summary = _summary(made, target)
+    summary = _summary(made, target, request.form)
     refused = target.taken(digest)
     if refused and target.holds(read_order(made)):
         return {"done_before": True, **summary}
@@ -168,7 +169,7 @@ def write_splits(storage: Storage, made: SnapshotRestorePlan) -> tuple[str, ...]
     )
 
 
-def _summary(made: SnapshotRestorePlan, target: Target) -> dict[str, Any]:
+def _summary(made: SnapshotRestorePlan, target: Target, form: Form) -> dict[str, Any]:
     shown = made.tables[:_SHOWN]
     return {
         "source": made.source,
@@ -180,7 +181,14 @@ def _summary(made: SnapshotRestorePlan, target: Target) -> dict[str, Any]:
         "bytes": made.bytes,
         "not_verifiable": sum(table.unknown for table in made.tables) or None,
         "tables": [
-            {"table": table.scope, "tablets": table.regions, "files": table.files, "bytes": table.bytes}
+            {
+                "table": table.scope,
+                "tablets": table.regions,
+                "files": table.files,
+                "bytes": table.bytes,
+                "plain": table.is_plain,
+                "path": str(target.folder / folder_of_table(form, table.scope)),
+            }
             for table in shown
         ],
     }

@@ -13,7 +13,7 @@ from lakebackup_jobs.lifecycle.identity import micros
 from lakebackup_jobs.topics import forks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from lakebackup.plan.topics.backup import BackupPlan
     from lakebackup.rows.backups import Position
@@ -52,8 +52,8 @@ def announce(
         if (position.scope, position.region, position.end_position) in reported:
             continue
         reporter.warning(
-            f"{_before_open(position)}. Until it ends they are in no backup, though readers of uncommitted "
-            "records have them; `kafka-transactions.sh abort` ends a transaction that hangs"
+            f"{_before_open(position)}. No backup contains them until the transaction ends. "
+            "`kafka-transactions.sh abort` ends a transaction that hangs"
         )
     for scope, generation in plan.restarted:
         why = _NEW_GENERATION[generation.anew or "asked"]
@@ -65,8 +65,8 @@ def _before_open(position: Position) -> str:
     first = "without a time" if since is None or since < 0 else f"of {format_ts(since)}"
     return (
         f"topic {position.scope}, partition {position.region}: the backup ends at offset "
-        f"{position.end_position}, where a transaction is open whose first record is {first}; it and "
-        f"{position.high_position - position.end_position - 1} offsets behind it are left out"
+        f"{position.end_position}, because a transaction is open there (its first record is {first}); that "
+        f"record and {position.high_position - position.end_position - 1} offsets after it are left out"
     )
 
 
@@ -111,14 +111,24 @@ def record_unprotected(
 ) -> list[str]:
     """Topics of a cluster that neither this backup takes nor another holds, and that no policy of the source
     names, sorted; they are recorded where they are others than before. The view: unprotected_topics."""
-    owned = [compile_pattern(pattern) for pattern in owned_patterns(reader, source)]
     held = {row["scope"] for row in reader.rows("held_topics", source=source)}
-    found = sorted(
-        topic
-        for topic in set(existing) - set(taken) - held
-        if not is_internal(topic) and not any(one.fullmatch(topic) for one in owned)
-    )
-    if found != [row["scope"] for row in reader.rows("topics_seen", source=source)]:
+    others = set(existing) - set(taken) - held
+    return _record_seen(reader, writer, source, (topic for topic in others if not is_internal(topic)))
+
+
+def forget_owned(reader: CatalogReader, writer: CatalogWriter, source: str) -> None:
+    """Record that topics which the policy of a source names now are protected: its next run takes them."""
+    _record_seen(reader, writer, source, [row["scope"] for row in reader.rows("topics_seen", source=source)])
+
+
+def _record_seen(
+    reader: CatalogReader, writer: CatalogWriter, source: str, topics: Iterable[str]
+) -> list[str]:
+    """Record the topics that no pattern of the source's policy names, if they are others than before; returns
+    them, sorted."""
+    owned = [compile_pattern(pattern) for pattern in owned_patterns(reader, source)]
+    alone = sorted(topic for topic in topics if not any(expression.fullmatch(topic) for expression in owned))
+    if alone != [row["scope"] for row in reader.rows("topics_seen", source=source)]:
         at = time.time_ns() // 1000
-        writer.append([TopicSeen(source=source, at=at, scope=topic) for topic in found or [""]])
-    return found
+        writer.append([TopicSeen(source=source, at=at, scope=topic) for topic in alone or [""]])
+    return alone

@@ -88,8 +88,8 @@ def _report(plan: CompactPlan, reporter: Reporter) -> None:
     for topic in plan.topics:
         if topic.doubtful:
             reporter.warning(
-                f"topic {topic.scope}: its backups were further apart than its delete.retention.ms: a "
-                "deleted key may be among what is kept; a new generation (--new-generation) has none"
+                f"topic {topic.scope}: its backups were further apart than its delete.retention.ms, so a "
+                "deleted key may be in the result. A backup with --new-generation has no deleted keys"
             )
     for scope, reason in plan.left_out.items():
         reporter.note(f"topic {scope} stays as it is: {reason}")

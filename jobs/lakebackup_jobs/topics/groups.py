@@ -155,7 +155,7 @@ def _audit(request: GroupsRequest, plan: GroupPlan, reporter: Reporter) -> None:
     try:
         writer.append_audit(entry)
     except EnvironmentProblem as error:  # the groups are where they should be
-        reporter.warning(f"the catalog does not know of this run: {error.message}")
+        reporter.warning(f"this run could not be recorded in the catalog: {error.message}")
 
 
 def _result(request: GroupsRequest, plan: GroupPlan) -> dict[str, Any]:

@@ -180,7 +180,9 @@ class TopicsMerge(Source[InProgress]):
 
         work, plan = self.workspace, self.chosen
         if plan.without:
-            work.reporter.warning(f"left out, since the last backup lacks them: {', '.join(plan.without)}")
+            work.reporter.warning(
+                f"topics left out, since the last backup does not have them: {', '.join(plan.without)}"
+            )
         job = Merge(
             **parts_of(work, draft, plan.level, plan.parent),
             roots=self.reader.destinations(),

@@ -94,6 +94,7 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     if request.dry_run:
         return {
             "dry_run": True,
+            "target": target.place,
             **_summary(made),
             **(
                 _previewed(request, made, work, reader)
@@ -179,6 +180,7 @@ def _carry_out(
         {
             "restore_id": restore_id,
             "resumed": resumed is not None,
+            "target": target.place,
             **_summary(made),
             **groups,
             "entries": sum(o.entries for o in outcomes),
@@ -344,7 +346,9 @@ def _estimate(request: RestoreRequest, made: RestorePlan, reader: CatalogReader)
         if speeds
         else f"assumed, no restore into {kind} yet"
     )
-    return f"{made.bytes / speed:.0f} s at {speed / 1_000_000:.1f} MB/s ({known})"
+    seconds = made.bytes / speed
+    duration = f"{seconds:.0f} s" if seconds >= 1 else "less than 1 s"
+    return f"{duration} at {speed / 1_000_000:.1f} MB/s ({known})"
 
 
 def _save(request: RestoreRequest, made: RestorePlan) -> dict[str, Any]:

@@ -104,6 +104,10 @@ def set_policy(destination: str, catalog: str | None, name: str, change: Change)
     if change.patterns is not None:
         text = json.dumps(list(patterns)) if patterns else None
         writer.record(PolicyTopics(source=source, at=made.at, actor=made.actor, patterns=text))
+        if made.full_schedule or made.incremental_schedule:
+            from lakebackup_jobs.topics.announce import forget_owned
+
+            forget_owned(CatalogReader(destination, catalog), writer, source)
     return {**asdict(made), "command": _words(made.command), "patterns": list(patterns)}
 
 
@@ -351,16 +355,6 @@ def due(
         else:
             backups[name] = run_due
     return [*backups.values(), *drills]
-
-
-def from_future(reader: CatalogReader, source: str | None) -> list[str]:
-    """A warning for each backup from the future, of a source or of all: no schedule counts it."""
-    return [
-        f"backup {row['backup_id']} of {row['source']} is from the future, it ends at "
-        f"{format_ts(row['end_ms'])}: a clock was wrong, and no schedule counts it. Delete it: "
-        f"lakebackup prune --source {quote(row['source'])} --future"
-        for row in reader.rows("future_of_source", source=source)
-    ]
 
 
 def _require_scheduled(reader: CatalogReader, source: str) -> None:

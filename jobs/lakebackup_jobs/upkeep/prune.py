@@ -206,7 +206,7 @@ def _planned(request: PruneRequest, work: Workspace, spark: SparkSession | None)
     backups, kept = planned(reader, request, spark, work.reporter, judge)
     if backups and held:
         work.reporter.note(
-            f"{len(backups)} obsolete backups stay for now: restores of {source} are not finished"
+            f"{len(backups)} obsolete backups are kept for now: restores of {source} have not finished"
         )
         backups = ()
 

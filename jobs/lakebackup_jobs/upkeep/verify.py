@@ -168,7 +168,7 @@ class _Check:
         log_keys = LogKeys.load(keys_file) if keys_file and mode == "decode" else None
         if mode == "decode" and encrypted and log_keys is None:
             self.reporter.warning(
-                f"{encrypted} files are encrypted and stay closed: name the file of their keys by "
+                f"{encrypted} files are encrypted and cannot be decoded: name the file of their keys by "
                 "LAKEBACKUP_LOG__KEYS_FILE, or keys_file under [log] in lakebackup.toml"
             )
         return [
@@ -246,7 +246,7 @@ class _Check:
         )
         if filters_lost:
             self.reporter.warning(
-                f"{filters_lost} objects with key filters are not whole: asking for a key reads more"
+                f"{filters_lost} files of key filters are damaged: a search by key reads more files"
             )
         return {
             "check_id": self.check_id,
@@ -305,7 +305,9 @@ def require_whole(result: Mapping[str, Any]) -> None:
     wrong = {name: result[name] for name in ("missing", "changed", "damaged") if result[name]}
     if wrong:
         raise Damaged(
-            "Not whole: " + ", ".join(f"{count} {name}" for name, count in wrong.items()) + ".",
+            "Stored files are not intact: "
+            + ", ".join(f"{count} {name}" for name, count in wrong.items())
+            + ".",
             hint=f"The view `checks` lists them under check_id {result['check_id']}.",
         )
     if failed := result.get("failed"):
@@ -319,7 +321,7 @@ def _proved(roots: Roots, reporter: Reporter) -> Iterator[tuple[str, Storage]]:
         try:
             yield name, roots.open(name)
         except Refused as error:
-            reporter.warning(f"objects that no backup names were not looked for: {error.message}")
+            reporter.warning(f"could not look for files that no backup names: {error.message}")
 
 
 def _data_folders(storage: Storage, of_queues: Callable[[str], bool]) -> Iterator[str]:

@@ -72,6 +72,11 @@ class TablePart:
     first_pruned: str | None
     unknown: int
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a folder of files, without tablets."""
+        return self.regions == 1 and self.region == WHOLE
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRestorePlan:
@@ -103,6 +108,14 @@ class SnapshotRestorePlan:
     def weight(self) -> int:
         """The cost of the restore in bytes: those to write, and FILE_COST for each file."""
         return self.bytes + self.files * FILE_COST
+
+
+def folder_of_table(form: Form, scope: str) -> str:
+    """The folder of a table's files below the target, as `restore_snapshot_files` names it; empty for the
+    target itself."""
+    if scope == WHOLE or form == "flat":
+        return ""
+    return f"table-{scope}" if form == "yugabyte" else scope
 
 
 def plan_restore(request: SnapshotRestoreRequest, reader: CatalogReader) -> SnapshotRestorePlan:

@@ -225,7 +225,7 @@ def between(
             obstacles += [_older(part, oldest) for part in late]
         else:
             if oldest is None:
-                notes.append(f"topic {scope} held nothing at {format_ts(to_ts)}: it has no record")
+                notes.append(f"topic {scope} was empty at {format_ts(to_ts)}: no record is restored")
             else:
                 obstacles.append(_empty(scope, oldest))
     return obstacles, notes

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import typer
-
 from lakebackup.errors import Incomplete, UsageProblem, error_of
 from lakebackup.store.trust import HINT, Unapproved
 from lakebackup_jobs.cli.flags import options
@@ -37,18 +35,21 @@ def due(call: Call, run: bool = switch("--run", "Run the backups that are due, o
     where, source = call.where, call.flags["source"]  # the setting must not hide other policies
     from lakebackup.store.reader import CatalogReader
     from lakebackup_jobs.upkeep import policies
+    from lakebackup_jobs.upkeep.next_run import from_future, next_run
 
     reader = CatalogReader.require(*call.places)
     unreadable: list[UsageProblem] = []
-    backups = policies.due(reader, source, time.time_ns() // 1_000_000, unreadable.append)
+    now = time.time_ns() // 1_000_000
+    backups = policies.due(reader, source, now, unreadable.append)
     call.notifies = run and bool(unreadable)  # each backup does by itself
-    if not backups and not unreadable and not call.json:
-        # Not on standard output with --run: cron would mail it.
-        call.report.note("No backup is due.") if run else typer.echo("No backup is due.")
     rows = [asdict(one) | {"command": shlex.join(one.command)} for one in backups]
-    call.report.result({"due": rows})
+    if run and not backups and not call.json:
+        # Not on standard output: cron would mail it.
+        call.report.note("Nothing is due.")
+    elif backups or not unreadable or call.json:
+        call.report.result({"due": rows, "next": next_run(reader, source, now)})
     unapproved = list(dict.fromkeys(one.unapproved for one in backups if one.unapproved))
-    for text in [*unapproved, *policies.from_future(reader, source)]:
+    for text in [*unapproved, *from_future(reader, source)]:
         call.warn(text)
     if not run:
         _require_good([], unreadable, unapproved)

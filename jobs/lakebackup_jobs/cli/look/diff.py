@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import switch
 from lakebackup_jobs.cli.verb import Call, verb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from lakebackup.plan.diff import DiffRequest, FileDiff
     from lakebackup_jobs.query.record_diff import TopicDiff
@@ -52,7 +52,7 @@ def _write_files(call: Call, request: DiffRequest) -> None:
     found = _changes(call, request)
     result, csv = {"a": found.a, "b": found.b, "totals": list(found.totals)}, call.flags["csv"]
     if not csv:
-        call.show(result)
+        call.show(result, [_file_sentence(found)])
     if found.totals or csv:
         from lakebackup_jobs.cli.output.rows import Brief
 
@@ -93,6 +93,38 @@ def _write_records(call: Call, request: DiffRequest) -> None:
             call.write(pa.RecordBatchReader.from_batches(first.rows.schema, chain(first.rows, later)))
         return
     for topic in topics:
-        call.show(topic.totals())
+        call.show(topic.totals(), [_record_sentence(topic)])
         if topic.added or topic.gone or topic.changed:
             call.write(topic.rows)
+
+
+def _file_sentence(found: FileDiff) -> str:
+    """How many files differ between the backups, by how."""
+    from lakebackup_jobs.cli.output.results.phrases import listed
+    from lakebackup_jobs.lifecycle.progress import human_bytes
+    from lakebackup_jobs.query.words import counted
+
+    def part(row: Mapping[str, Any]) -> str:
+        size = row["old_bytes"] if row["change"] == "gone" else row["bytes"]
+        return f"{counted(row['files'], 'file')} {row['change']} ({human_bytes(size)})"
+
+    between = f"from backup {found.a} to backup {found.b}"
+    if not found.totals:
+        return f"Nothing changed {between}."
+    return f"Changed {between}: {listed(map(part, found.totals))}."
+
+
+def _record_sentence(topic: TopicDiff) -> str:
+    """How many keys of a topic differ."""
+    from lakebackup_jobs.cli.output.results.phrases import listed
+    from lakebackup_jobs.query.words import counted
+
+    parts = [
+        f"{counted(number, 'key')} {change}"
+        for change, number in (("added", topic.added), ("gone", topic.gone), ("changed", topic.changed))
+        if number
+    ]
+    keyless = f"; {counted(topic.without_key, 'record')} without a key cannot be compared" * bool(
+        topic.without_key
+    )
+    return f"Topic {topic.scope}: {listed(parts) if parts else 'nothing changed'}{keyless}."

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.verb import Call, verb
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
 # So many transactions are shown that were open at a backup's end; the view queue_transactions has them all.
 _OPEN = 20
 TABLE = ("scope", "regions", "files", "bytes", "new_files", "new_bytes")
 LOGGED = ("scope", "name", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
+_ENGINE = ("first_tid", "last_tid", "snapshot_id", "open_transactions", "open")
 TOPIC = ("scope", "regions", "files", "entries", "bytes", "min_ts", "max_ts")
 
 
@@ -47,26 +53,59 @@ def show(
         call.report.clear()
         write_tree(rows, as_json=call.json, screen=screen, short=short)
         return
-    found = reader.resolve_backup(name or "")
-    (backup,) = reader.rows("show_backup", backup_id=found)
-    held: str = "topics"
+    backup_id = reader.resolve_backup(name or "")
+    (backup,) = reader.rows("show_backup", backup_id=backup_id)
+    items: str = "topics"
     columns: tuple[str, ...] = TOPIC
     if backup["source_kind"] == SNAPSHOT:
-        held, columns = "tables", TABLE
+        items, columns = "tables", TABLE
         rows = reader.rows("show_tables", source=backup["source"], number=backup["number"])
     elif backup["source_kind"] == CHANGES:
-        held, columns = "tables", LOGGED
-        rows = reader.rows("show_log_tables", backup_id=found)
+        items, columns = "tables", LOGGED
+        rows = reader.rows("show_log_tables", backup_id=backup_id)
     else:
-        rows = reader.rows("show_scopes", backup_id=found)
-    if backup["source_kind"] == QUEUES and (brought := reader.one("show_queue", backup_id=found)):
+        rows = reader.rows("show_scopes", backup_id=backup_id)
+    if backup["source_kind"] == QUEUES and (brought := reader.one("show_queue", backup_id=backup_id)):
         backup |= brought
-        backup["open"] = reader.rows("show_open", backup_id=found, rows=_OPEN)
+        backup["open"] = reader.rows("show_open", backup_id=backup_id, rows=_OPEN)
     if call.json:
-        call.show({**backup, held: rows})
+        call.show({**backup, items: rows})
         return
-    # The same instants are there as numbers, which `show` writes as times.
-    plain = {name: value for name, value in backup.items() if not name.endswith("_time")}
-    call.show(
-        {**plain, held: [{name: row[name] for name in (row if call.wide else columns)} for row in rows]}
-    )
+    if call.wide:
+        # The same instants are there as numbers, which `show` writes as times.
+        plain = {name: value for name, value in backup.items() if not name.endswith("_time")}
+        call.show({**plain, items: rows})
+        return
+    facts = dict(_facts(backup, rows))
+    if backup["source_kind"] == SNAPSHOT and len(rows) <= 1:
+        call.show(facts)  # the line `files` says it
+        return
+    call.show({**facts, items: [{name: row[name] for name in columns} for row in rows]})
+
+
+def _facts(backup: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """What matters of a backup, as texts under their labels; `rows`: of its topics or tables."""
+    from lakebackup.rows.base import QUEUES, SNAPSHOT
+    from lakebackup_jobs.cli.output.results.phrases import amount, duration, moment
+
+    kind, parent = backup["kind"], backup["parent"]
+    yield "backup_id", backup["backup_id"]
+    yield "source", backup["source"]
+    yield "kind", f"{kind}, after backup {parent}" if parent else kind
+    yield "state", backup["state"]
+    yield "intact", backup["intact"]
+    yield "up_to", moment(backup["end_ts"])
+    seconds = (backup["finished_at"] - backup["started_at"]) / 1e6
+    yield "taken", f"{moment(backup['started_at'] // 1000)}{duration(seconds)}"
+    if backup["source_kind"] == SNAPSHOT:
+        files, size = (sum(row[name] or 0 for row in rows) for name in ("files", "bytes"))
+        new, new_size = (sum(row[name] or 0 for row in rows) for name in ("new_files", "new_bytes"))
+        new_files = f"; new in this backup: {amount(new, 'file', new_size)}" if new else ""
+        yield "files", f"{amount(files, 'file', size)}{new_files}"
+    else:
+        yield "records", f"{backup['entries']:,}"
+        yield "stored", amount(backup["files"], "file", backup["bytes"])
+    yield "made_by", ", ".join(filter(None, (backup["created_by"], backup["tool"])))
+    yield "note", backup["note"]
+    if backup["source_kind"] == QUEUES:
+        yield from ((name, backup[name]) for name in _ENGINE if name in backup)

@@ -18,6 +18,9 @@ COLUMNS = (
     "last_drill",
     "held_bytes",
 )
+# The lines below the table say what is in `detail`, and are not cut.
+_TERMINAL = tuple(name for name in COLUMNS if name != "detail")
+_REPOSITORY_FLAGS = {flag.name for flag in (*options.REPO, options.CONFIG)}
 FIRST_OUT = ("held_bytes", "last_drill", "verified_time", "due_time")
 
 
@@ -30,8 +33,8 @@ def status(
 ) -> None:
     """Show for each source whether it is OK, LATE, FAILED, DAMAGED, FUTURE, UNVERIFIED or UNPROTECTED.
 
-    Exit code 0: all are OK. 7: one is DAMAGED. 4: anything else. The column `detail` lists everything that
-    is wrong with a source.
+    Below it, each problem has a line that ends with the command that mends it. Exit code 0: all are OK. 7:
+    one is DAMAGED. 4: one is not OK for another reason. The column `detail` of --json has every problem.
 
     Examples:
         lakebackup status --repo ./backups
@@ -50,7 +53,7 @@ def status(
     rows = found.to_pylist()
     if not rows and source:
         raise no_source(source)
-    call.write(found.to_reader(), COLUMNS, Brief(COLUMNS, FIRST_OUT))
+    call.write(found.to_reader(), COLUMNS, Brief(_TERMINAL, FIRST_OUT))
     if metrics:
         from lakebackup_jobs.query.source_metrics import write_file
 
@@ -58,10 +61,9 @@ def status(
     for claim in unapproved(reader, unreadable=lambda error: call.warn(error.message)):
         if source in (None, claim.name):
             call.warn(f"Not approved on this machine, so not carried out: {claim.text}. {HINT}")
-    if damaged := [row["source"] for row in rows if row["status"] == "DAMAGED"]:
-        raise Damaged(
-            f"Backups of {', '.join(damaged)} are damaged.",
-            hint="The column detail says why; `lakebackup report` has the command that mends it.",
-        )
-    if others := [f"{row['source']} is {row['status']}" for row in rows if row["status"] != "OK"]:
-        raise Incomplete(f"Not all is well: {', '.join(others)}.", hint="The column detail says why.")
+    states = {row["status"] for row in rows} - {"OK"}
+    if states:
+        from lakebackup_jobs.query.report.values import status_lines
+
+        lines = "\n".join(status_lines(reader, rows, call.passed_on(*(set(call.flags) - _REPOSITORY_FLAGS))))
+        raise Damaged(lines) if "DAMAGED" in states else Incomplete(lines)

@@ -36,6 +36,7 @@ def snapshot(
 ) -> None:
     """Restore the files of a snapshot as they were: contents, times, permissions and hard links.
 
+    A plain folder is restored into a folder of the same name below --to, with --layout flat into --to itself.
     Each file's SHA-256 is checked. Damaged files are left out and listed at the end (exit code 7). If the
     restore is interrupted, run the same command again to resume it.
 

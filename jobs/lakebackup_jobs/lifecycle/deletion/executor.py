@@ -308,7 +308,7 @@ class Deletion:
             )
             self.writer.record(row)
             self.workspace.reporter.note(
-                f"backup {backup_id} of {row.source} is held no more: no full of {prune.source} depends on it"
+                f"backup {backup_id} of {row.source} is no longer held: no full of {prune.source} needs it"
             )
 
     def _delete(self, prune: Prune, spared: frozenset[tuple[str, str, str]]) -> Left:
@@ -328,7 +328,7 @@ class Deletion:
         work.reporter.update(prune.files, prune.bytes)
         if kept := sum(row.foreign for row in rows):
             work.reporter.note(
-                f"{kept} files stay: they lie in other destinations, where this machine deletes nothing. "
-                "delete_in under [approved] in lakebackup.toml names those where it may."
+                f"{kept} files were not deleted: they are in other destinations, where this machine may not "
+                "delete. To allow it, name them as delete_in under [approved] in lakebackup.toml."
             )
         return sum((Left(row.spared, row.failed, row.first or "") for row in rows), Left())

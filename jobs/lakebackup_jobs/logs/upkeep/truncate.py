@@ -213,7 +213,7 @@ def _summary(cut: LogCut, totals: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "cut": cut.cut,
         "cut_time": format_ts(physical_ms(cut.cut, cut.domain)),
         "restorable": f"after {shown_ts(cut.cut, cut.domain)}"
-        + (f", upon full {cut.full}" if cut.full else ", ranges alone")
+        + (f", starting from full {cut.full}" if cut.full else ", without a full")
         + (f" ({cut.note})" if cut.note else ""),
         "files": sum(row["files"] for row in totals),
         "bytes": sum(row["bytes"] for row in totals),

@@ -23,6 +23,7 @@ _FEW = 3  # topics that a sentence has by name
 _EVERY = ["--pattern", ".*"]
 _WORST = 3  # sources that a sentence has by name
 _FAULTS = ("missing", "changed", "damaged", "chain")
+_ITEMS = {SNAPSHOT: "table", CHANGES: "table", QUEUES: "queue"}
 _UPKEEP = {"merge": "merge", "compact": "compaction", "prune": "prune", "truncate": "truncate"}
 _REASONS = {
     "trial": "damaged: a trial restore failed",
@@ -64,11 +65,34 @@ def findings(found: Mapping[str, Any], where: Sequence[str]) -> list[dict[str, A
             "kind": kind,
             "source": source,
             "text": f"{text} Replace FOLDER with the folder of its data." if "FOLDER" in words else text,
-            "command": " ".join(map(_word, ["lakebackup", *words, *where])),
+            "command": _command(words, where),
         }
         for kind, source, text, words in rows
     ]
     return sorted(made, key=lambda row: row["kind"] != "bad")
+
+
+def troubles(facts: Mapping[str, Any], flags: Sequence[str]) -> list[str]:
+    """A line for each thing that makes a source not OK, the worst sources first: what is wrong, and the
+    command that mends it. `facts` and `flags`: as `found` and `where` of `findings`."""
+    rows, lines = findings(facts, flags), []
+    for source in (row for row in facts["sources"] if row["status"] != "OK"):
+        name, status = source["source"], source["status"]
+        own_rows = [row for row in rows if row["source"] == name and row["kind"] == "bad"]
+        if status == "UNVERIFIED":
+            command = _command(["verify"], flags)
+            own_rows = [{"text": f"The newest backup of {name} was never verified.", "command": command}]
+        # Of two with the same command the later one says more: which file is damaged.
+        for row in {row["command"]: row for row in own_rows}.values():
+            text = row["text"].replace(f" of {name}", "", 1)
+            lines.append(f"{name} is {status}: {text[:1].lower()}{text[1:]} Fix: {row['command']}")
+        if not own_rows:
+            lines.append(f"{name} is {status}: {source['detail']}. See: {_command(['report'], flags)}")
+    return lines
+
+
+def _command(words: Sequence[str], flags: Sequence[str]) -> str:
+    return " ".join(map(_word, ["lakebackup", *words, *flags]))
 
 
 def _trouble(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -108,18 +132,10 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
             lost = _topics_of(source, _lost(found["topics"], source), row["lost"])
             yield "bad", source, f"{lost} cannot be restored at all.", _full(found, row)
         if alone:
-            unprotected = [topic["scope"] for topic in found["unprotected"] if topic["source"] == source]
-            text = f"{_topics_of(source, unprotected, alone)} {_are(alone)} in no backup and in no policy."
-            if row["full_schedule"] or row["incremental_schedule"]:
-                text += " With this pattern in its policy, the next run backs them up."
-                yield "bad", source, text, ["policy", "set", source, *_EVERY]
-            else:
-                yield "bad", source, text, ["backup", "topics", "--source", source, *_EVERY]
+            yield "bad", source, _without_backup(found, row), _protect(row)
         if row["future"]:
-            text = (
-                f"{counted(row['future'], 'backup')} of {source} {_are(row['future'])} dated in the future."
-            )
-            yield "bad", source, text, ["prune", "--source", source, "--future"]
+            text = f"{counted(row['future'], 'backup')} of {source} {_are(row['future'])} from the future."
+            yield "bad", source, text, ["prune", "--source", source, "--future", "--delete"]
         yield from _of_runs(found, row)
         yield from _of_drills(row)
         if row["backup_id"] is not None and row["verified_at"] is None:
@@ -139,6 +155,23 @@ def _of_sources(found: Mapping[str, Any]) -> Iterator[Finding]:
             takes = "takes" if obsolete == 1 else "take"
             text = f"{counted(obsolete, 'backup')} of {source} {_are(obsolete)} obsolete and {takes} {size}."
             yield "note", source, text, ["prune", "--source", source, "--delete"]
+
+
+def _without_backup(facts: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """The topics of a source that nothing protects, by name."""
+    source, count = row["source"], row["unprotected"]
+    names = [topic["scope"] for topic in facts["unprotected"] if topic["source"] == source]
+    unnamed = f" and {count - len(names):,} more" if count > len(names) else ""
+    have = "has" if count == 1 else "have"
+    return f"{counted(count, 'topic')} of {source} {have} no backup ({', '.join(names)}{unnamed})."
+
+
+def _protect(row: Mapping[str, Any]) -> list[str]:
+    """The command after which topics without a backup have one: the policy's next run takes them, or else
+    this backup."""
+    if row["full_schedule"] or row["incremental_schedule"]:
+        return ["policy", "set", row["source"], *_EVERY]
+    return ["backup", "topics", "--source", row["source"], *_EVERY]
 
 
 def _of_runs(found: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Finding]:
@@ -185,8 +218,12 @@ def _of_faults(found: Mapping[str, Any]) -> Iterator[Finding]:
         more = counted(len(mine) - 1, "other cause")
         rest = f", and {_least(found['faults'])}{more}" if len(mine) > 1 else ""
         text = f"{much} of {source} cannot be restored, or only in part: {fault} is {why}{rest}."
-        if now["status"] != "DAMAGED" and first["to_ts"] < (now["restorable_ts"] or 0):
+        newer = first["to_ts"] < (now["restorable_ts"] or 0)
+        if newer and now["status"] != "DAMAGED":
             yield "note", source, f"{text} Newer backups can be restored.", _look("unusable_backups", source)
+        elif newer and any(now[rule] for rule in ("window_days", "redundancy", "keep")):
+            prune = ["prune", "--source", source, "--delete"]
+            yield "bad", source, f"{text} Newer backups can be restored: a prune deletes these.", prune
         else:
             yield "bad", source, f"{text} Take a new full backup.", _full(found, now)
 

@@ -9,11 +9,11 @@ from lakebackup.errors import UsageProblem
 from lakebackup.rules.schedule import DAY_MS, parse
 from lakebackup.sql_engine import CLOCK, clock_at
 from lakebackup.sql_engine.delta.log import folder_of
-from lakebackup_jobs.query.report.findings import findings, verdict
+from lakebackup_jobs.query.report.findings import findings, troubles, verdict
 from lakebackup_jobs.query.words import span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST = 100
 """Rows of a list, of each source where it is about topics; the page shows when there are more."""
+NAMED_TOPICS = 12
+"""Topics without a backup that a sentence names, of each source."""
 CHAINS, TOPICS, DAYS, STEPS = 24, 12, 91, 400
 """Of each source: chains, topics with gaps in their chart, days of runs; marks side by side in a chart."""
 _STAGES = {"covered": "report_covered", "unusable": "report_unusable", "protected": "report_protected"}
@@ -103,7 +105,7 @@ def facts(reader: CatalogReader, now_ms: int, *, internal: bool = False) -> dict
         "versions": reader.versions(),
         "sources": reader.rows("report_sources"),
         "topics": reader.rows("report_topics", most=MOST),
-        "unprotected": reader.rows("report_unprotected", most=MOST),
+        "unprotected": reader.rows("report_unprotected", most=NAMED_TOPICS),
         "internal": reader.rows("report_internal", most=MOST),
         "items": reader.rows("report_items", most=MOST),
         "kept": reader.rows("report_kept", chains=CHAINS),
@@ -122,6 +124,23 @@ def facts(reader: CatalogReader, now_ms: int, *, internal: bool = False) -> dict
     if reader.catalog_uri != f"{reader.home.uri}/catalog":
         where += ["--catalog", reader.catalog_uri]
     return found | {"verdict": verdict(found["sources"]), "findings": findings(found, where)}
+
+
+def status_lines(reader: CatalogReader, rows: Iterable[Mapping[str, Any]], flags: Sequence[str]) -> list[str]:
+    """What is wrong with the sources that are not OK, a line each with the command that mends it. `rows`: of
+    the view `status`; `flags`: the flags that name the repository."""
+    details = {row["source"]: row["detail"] for row in rows}
+    for relation, query in _STAGES.items():
+        reader.define(relation, query)
+    sources = [row for row in reader.rows("report_sources") if row["source"] in details]
+    report = {
+        "sources": [{**row, "detail": details[row["source"]]} for row in sources],
+        "topics": reader.rows("report_topics", most=MOST),
+        "unprotected": reader.rows("report_unprotected", most=NAMED_TOPICS),
+        "faults": [row for row in reader.rows("report_faults", most=MOST) if row["source"] in details],
+        **{name: [] for name in ("kept", "gaps", "checks")},
+    }
+    return troubles(report, flags)
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, Any]:

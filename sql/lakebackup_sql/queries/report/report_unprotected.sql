@@ -1,4 +1,5 @@
--- The topics of each source that are in no backup and no policy (`unprotected_topics`), at most :most.
+-- The topics that neither a backup holds nor a policy names (`unprotected_topics`): the first :most of each source, by
+-- name.
 SELECT u.source, u.scope
 FROM (
   SELECT source, scope, ROW_NUMBER() OVER (PARTITION BY source ORDER BY scope) AS nth

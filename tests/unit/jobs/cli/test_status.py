@@ -15,6 +15,7 @@ from tests.support.made_backups import MadeBackups, Record
 from tests.support.rows import filled
 
 from lakebackup.errors import Damaged, EnvironmentProblem, Incomplete, NotFound, UsageProblem
+from lakebackup.rows.topics import TopicSeen
 from lakebackup.rows.upkeep import Check, Drill, Policy
 from lakebackup_jobs.query.source_metrics import STATES
 
@@ -81,7 +82,9 @@ def test_damage_comes_first_and_has_its_own_code(
         ("nightly", "UNPROTECTED"),
     ]
     assert code == Damaged.exit_code
-    assert json.loads(err.splitlines()[-1])["message"] == "Backups of prod are damaged."
+    message = json.loads(err.splitlines()[-1])["message"]
+    assert message.startswith("prod is DAMAGED: ")
+    assert "\nnightly is UNPROTECTED: no backup can be restored. Fix: lakebackup backup topics" in message
     only = commands.fails(Incomplete.exit_code, "status", "--repo", made.folder, "--source", "nightly")
     assert "nightly is UNPROTECTED" in only
     assert "no source 'x'" in commands.fails(
@@ -128,6 +131,25 @@ def test_the_setting_source_hides_no_source(
     monkeypatch.setenv("LAKEBACKUP_SOURCE", "nightly")
     listed = commands.run("list", "--repo", made.folder, "--json")[1].splitlines()
     assert {json.loads(line)["source"] for line in listed} == {"prod"}
+
+
+def test_topics_without_a_backup_are_named_and_a_policy_protects_them(
+    made: MadeBackups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands, where = Commands(capsys), ("--repo", made.folder)
+    made.add(*(TopicSeen(source="prod", at=NOW, scope=topic) for topic in ("orders-x", "payments")))
+    made.flush()
+    said = commands.fails(Incomplete.exit_code, "status", *where)
+    lacking = "prod is UNPROTECTED: 2 topics have no backup (orders-x, payments). Fix: lakebackup"
+    assert f"{lacking} backup topics --source prod --pattern '.*' --repo {made.folder}" in said
+    commands.out("policy", "set", "prod", "--incr", "every 30d", *where)
+    said = commands.fails(Incomplete.exit_code, "status", *where)
+    assert f"{lacking} policy set prod --pattern '.*' --repo {made.folder}" in said
+    commands.out("policy", "set", "prod", "--pattern", "orders.*", *where)
+    said = commands.fails(Incomplete.exit_code, "status", *where)
+    assert "prod is UNPROTECTED: 1 topic has no backup (payments)." in said
+    commands.out("policy", "set", "prod", "--pattern", ".*", *where)
+    assert re.search(r"^OK +prod ", commands.out("status", *where), re.MULTILINE)
 
 
 def test_an_empty_source_is_refused(

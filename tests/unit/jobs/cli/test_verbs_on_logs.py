@@ -110,7 +110,7 @@ def test_a_policy_limits_what_is_truncated(root: Path, capsys: pytest.CaptureFix
 
 
 def test_nothing_is_due_and_a_full_can_be_held(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, "due") == [{"event": "result", "v": 1, "due": []}]
+    assert said(capsys, "due") == [{"event": "result", "v": 1, "due": [], "next": None}]
     said(capsys, "hold", backup_id(2), "--reason", "law", "--forever")
     rows = said(capsys, "sql", "SELECT number, status, reason FROM obsolete_backups ORDER BY number")
     valid = ("VALID", "no_limit")

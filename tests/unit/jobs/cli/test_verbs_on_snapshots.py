@@ -36,7 +36,7 @@ def test_show_tells_tables(root: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert found["tables"] == [
         {"scope": "t1", "regions": 1, "files": 4, "bytes": 10, "new_files": 3, "new_bytes": 9}
     ]
-    assert "new_files" in told(root, capsys, "show", backup_id(1))
+    assert "new in this backup: " in told(root, capsys, "show", backup_id(1))
     assert json.loads(told(root, capsys, "show", "latest", "--json"))["backup_id"] == backup_id(2)
 
 

@@ -133,7 +133,7 @@ def test_a_webhook_hears_of_a_failure_in_a_signed_body(
         "destination": str(made.folder),
     }  # fmt: skip
     assert (event["counts"]["changed"], event["host"]) == (1, socket.gethostname())
-    assert event["error"].startswith("Not whole")
+    assert event["error"].startswith("Stored files are not intact")
     assert began - 1 <= event["started"] <= event["finished"] <= event["sent"] + 1 <= time.time() + 1
     # A job that ends well is not what it wants to hear of, nor what is no job.
     assert Commands(capsys).run("list", "--config", file)[0] == 0

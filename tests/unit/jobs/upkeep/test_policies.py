@@ -31,6 +31,7 @@ from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.topics.announce import record_unprotected
 from lakebackup_jobs.upkeep import policies
+from lakebackup_jobs.upkeep.next_run import next_run
 from lakebackup_sql import names
 
 HOUR_MS = 3_600_000
@@ -246,7 +247,7 @@ def holding(made: MadeBackups, *topics: str, **changes: Any) -> str:
 def test_what_is_due(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "due")[0]["due"] == []
     assert main(["due"]) == 0
-    assert capsys.readouterr().out == "No backup is due.\n"
+    assert capsys.readouterr().out == "Nothing is due.\n"
     assert main(["due", "--run"]) == 0  # from cron, which mails what is printed
     assert capsys.readouterr().out == ""
     said(capsys, "policy", "set", "prod", "--full", "weekly sun 02:00", "--incr", "hourly", "--level", "2")
@@ -263,6 +264,8 @@ def test_what_is_due(old: MadeBackups, capsys: pytest.CaptureFixture[str]) -> No
     assert (hourly.run, hourly.due_ts) == ("incremental", HOUR_MS)
     assert hourly.command[7:] == ("--mode", "incr-diff", "--level", "2")
     assert at(30 * 60_000) == []
+    first = {"source": "prod", "run": "incremental", "due_ts": HOUR_MS, "now_ts": 30 * 60_000}
+    assert next_run(old.reader(), None, 30 * 60_000) == first
     (missed, often) = said(capsys, "sql", "SELECT run, missed, lag_ms FROM missed_runs ORDER BY run")
     assert (missed["run"], often["run"]) == ("full", "incremental")
     assert 0 < missed["missed"] < often["missed"]

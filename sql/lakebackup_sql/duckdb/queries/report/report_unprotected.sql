@@ -1,4 +1,4 @@
--- a4cf5c1f8cc03d6a unprotected_topics
+-- 0fc93c7a919e349c unprotected_topics
 SELECT
   u.source,
   u.scope

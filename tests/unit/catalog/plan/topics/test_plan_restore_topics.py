@@ -65,7 +65,7 @@ def test_before_the_first_backup_a_topic_was_empty_only_if_it_was_read_from_its_
     assert reasons(late, early, at=1_400, compacted=False) == []
     obstacles, notes = between([part(0, 0, None, min_ts=None, **first)], [], 1_400)
     assert obstacles == []
-    assert "topic t held nothing at 1970-01-01T00:00:01.400Z: it has no record" in notes[0]
+    assert "topic t was empty at 1970-01-01T00:00:01.400Z: no record is restored" in notes[0]
     assert between([part(0, 20, 19, **first)], ["t"], 1_400)[0][0].reason == "compacted"
 
 

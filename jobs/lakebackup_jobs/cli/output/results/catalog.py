@@ -1,0 +1,80 @@
+"""What a person reads of the upkeep of the catalog itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakebackup_jobs.cli.output.results.phrases import NOTHING_WRITTEN, amount, duration, listed, several
+from lakebackup_jobs.cli.output.results.summary import Summary, Table
+from lakebackup_jobs.lifecycle.progress import human_bytes
+from lakebackup_jobs.query.words import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SOURCES = {"source": "source", "backups": "backups", "files": "files", "bytes": "size", "until_ts": "until"}
+_ROWS = {"table": "table", "rows": "rows", "files": "files", "bytes": "size"}
+
+
+def init(values: Mapping[str, Any]) -> Summary:
+    """A catalog that is there and up to date."""
+    return Summary([f"The catalog is ready: {values['catalog']}"])
+
+
+def broken_lease(values: Mapping[str, Any]) -> Summary:
+    """A lease that was ended."""
+    return Summary([f"Lease {values['lease']} of {values['holder']} is ended: {values['reason']}."])
+
+
+def optimize(values: Mapping[str, Any]) -> Summary:
+    """Tables whose small files were brought together, or how they are now."""
+    files, size = counted(values["files"], "file"), human_bytes(values["stored_bytes"])
+    if values.get("dry_run"):
+        return Summary([f"The catalog has {files} in use and takes {size}. {NOTHING_WRITTEN}"])
+    size_after = f"{values['files_after']:,} in use and {human_bytes(values['stored_bytes_after'])}"
+    return Summary(
+        [
+            (
+                f"Optimized the catalog{duration(values['seconds'])}: "
+                f"{files} in use and {size} became {size_after}."
+            )
+        ]
+    )
+
+
+def rebuild(values: Mapping[str, Any]) -> Summary:
+    """A catalog that was made again."""
+    backups = amount(values["backups"], "backup", None)
+    files = counted(values["files"], "file")
+    return Summary([f"Rebuilt the catalog: {backups} with {files}{duration(values['seconds'])}."])
+
+
+def export(values: Mapping[str, Any]) -> Summary:
+    """The rows of a catalog that were written into files."""
+    size = amount(values["rows"], "row", values["bytes"])
+    folder = values["folder"].removeprefix("file://")
+    took, tables = duration(values["seconds"]), counted(len(values["tables"]), "table")
+    return Summary([f"Exported {size} of {tables} into {folder}{took}."], Table(values["tables"], _ROWS))
+
+
+def imported(values: Mapping[str, Any]) -> Summary:
+    """The rows of another catalog or program that were imported, or a plan of it."""
+    sources = values["sources"]
+    states = ", ".join(f"{count:,} now {state}" for state, count in (values.get("states") or {}).items())
+    changed = f" States of known backups: {states}." if states else ""
+    if not values["backups"]:
+        return Summary([f"Nothing new to import.{changed}"])
+    verb = "Would import" if values.get("dry_run") else "Imported"
+    backups = f"{counted(values['backups'], 'backup')} of {listed(row['source'] for row in sources)}"
+    end = f" {NOTHING_WRITTEN}" if values.get("dry_run") else ""
+    took = "" if end else duration(values.get("seconds"))
+    rows = several(sources)
+    return Summary([f"{verb} {backups}{took}.{changed}{end}"], Table(rows, _SOURCES) if rows else None)
+
+
+def imported_manifest(values: Mapping[str, Any]) -> Summary:
+    """A manifest of a snapshot that was imported as a backup."""
+    size = amount(values["files"], "file", values["bytes"])
+    tables = counted(values["tables"], "table")
+    sentence = f"Imported a manifest of {values['source']} as backup {values['backup_id']}"
+    return Summary([f"{sentence}: {tables}, {size}{duration(values.get('seconds'))}."])
