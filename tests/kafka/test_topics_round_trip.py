@@ -297,8 +297,7 @@ def test_into_a_delta_table(kept: Kept, spark: SparkSession, tmp_path: Path) -> 
     assert spark.read.format("delta").load(str(path)).count() == len(table) + early
 
 
-@pytest.mark.long
-# Each form from a broker's own records, and from a SELECT: Spark computes it, and this process writes the file.
+# The records of a real broker in each form; those of a SELECT come from Spark.
 def test_into_one_file_of_each_form(kept: Kept, tmp_path: Path) -> None:
     contents = truth.contents(kept.lab.bootstrap, kept.name)
     expected = [record for partition in sorted(contents) for record in contents[partition]]
@@ -339,6 +338,7 @@ def file_records(path: Path, form: str) -> list[Record]:
     ]
 
 
+@pytest.mark.long
 def test_a_backup_moved_to_another_place_still_restores_and_verifies(lab: Lab, topic: Make) -> None:
     name, copy = topic("moved"), topic("moved-copy")
     truth.produce(lab.bootstrap, name, mixed(0, 10))

@@ -6,6 +6,7 @@ The file has a temporary name until it is complete. An interrupted restore write
 
 from __future__ import annotations
 
+import io
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -157,13 +158,34 @@ def _write_json(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: Obje
         sink.write(text.encode())
 
 
+class _FileObject(io.RawIOBase):
+    """A writer as the file object that pyarrow expects."""
+
+    def __init__(self, writer: ObjectWriter) -> None:
+        super().__init__()
+        self._writer = writer
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        view = memoryview(data)
+        self._writer.write(view)
+        self._size += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self._size
+
+
 def _write_parquet(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: ObjectWriter) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     group: list[pa.RecordBatch] = []
     with pq.ParquetWriter(
-        pa.PythonFile(sink, mode="w"), schema, compression="zstd", write_page_checksum=True
+        pa.PythonFile(_FileObject(sink), mode="w"), schema, compression="zstd", write_page_checksum=True
     ) as writer:
         for batch in batches:
             group.append(batch)
