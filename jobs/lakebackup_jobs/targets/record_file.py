@@ -49,10 +49,10 @@ class RecordFile(Target):
     def __init__(self, request: RestoreRequest, form: str, path: str, reader: CatalogReader) -> None:
         require_outside(request, path, is_file=True)
         self._form, self._reader = form, reader
+        if path.endswith("/"):
+            raise UsageProblem(f"--to {form}:{path} names a folder.", hint=f"Name a file: {form}:{path}FILE.")
         self._path = full_path(path)
         folder, _, self._name = self._path.rpartition("/")
-        if not self._name:
-            raise UsageProblem(f"--to {form}:{path} names a folder.", hint=f"Name a file: {form}:{path}FILE.")
         self._folder = folder or "/"
         self._storage = open_storage(self._folder, private=False)
         self.place = f"{form}:{self._path}"
@@ -125,9 +125,9 @@ def _rows(content: Records, maker: RowMaker, outcomes: list[RegionOutcome]) -> I
         entries = size = position = 0
         for file in files:
             for block in open_verified(content.roots, file):
-                rows = maker.rows(file.scope, block)
-                entries += rows.num_rows
-                yield rows
+                if (rows := maker.rows(file.scope, block)) is not None:
+                    entries += rows.num_rows
+                    yield rows
             size += file.bytes
             position = file.end_position
             tell(file.entries, file.bytes)

@@ -66,9 +66,12 @@ class RowMaker:
     def schema(self) -> pa.Schema:
         return TYPED_ROWS if self.typed else TEXT_ROWS
 
-    def rows(self, scope: str, block: Columns) -> pa.RecordBatch:
-        """The rows of the records of a block, in order."""
-        records = to_arrow(within(block, self.from_ts, self.to_ts))
+    def rows(self, scope: str, block: Columns) -> pa.RecordBatch | None:
+        """The rows of the records of a block, in order; None when none of them has such a time."""
+        chosen = within(block, self.from_ts, self.to_ts)
+        if not len(chosen.rows):
+            return None
+        records = to_arrow(chosen)
         key, value, headers = (records.column(name) for name in ("key", "value", "headers"))
         decoded = [self._decoded(part, records, scope) for part in ("key", "value")]
         place = [
@@ -128,5 +131,5 @@ def _headers(headers: Any) -> pa.Array:
 
 def _named_by_header(headers: Any, name: str) -> set[int]:
     """The rows whose schema a header names: what their bytes begin with is no id."""
-    rows = headers.value_parent_indices()
-    return set(rows.filter(pc.equal(headers.flatten().field("key"), name)).to_pylist())
+    is_named = pc.equal(headers.flatten().field("key"), name)
+    return set(pc.list_parent_indices(headers).filter(is_named).to_pylist())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +210,8 @@ def test_a_full_disk_is_named_and_leaves_no_half_file(
 
     def write_to_full_disk(writer: local.LocalWriter, data: bytes) -> None:
         if out in writer._temporary.parents:
-            monkeypatch.setattr(writer, "_file", Path("/dev/full").open("wb", buffering=0))  # noqa: SIM115
+            with Path("/dev/full").open("wb") as full:
+                os.dup2(full.fileno(), writer._file.fileno())
         write(writer, data)
 
     monkeypatch.setattr(local.LocalWriter, "write", write_to_full_disk)
