@@ -96,16 +96,18 @@ class RecordFile(Target):
         return outcomes
 
     def _row_maker(self, content: Records) -> RowMaker:
-        from lakebackup_jobs.kafka.format.values import Decoder
         from lakebackup_jobs.targets.record_rows import RowMaker
 
-        plan = content.plan
-        schemas = self._reader.rows("value_schemas", source=plan.source)
+        plan, decoder = content.plan, None
+        if schemas := self._reader.rows("value_schemas", source=plan.source):
+            from lakebackup_jobs.kafka.format.values import Decoder
+
+            decoder = Decoder(schema_ids(schemas))
         return RowMaker(
             targets={t.scope: t.target for t in plan.topics},
             from_ts=plan.from_ts,
             to_ts=plan.to_ts,
-            decoder=Decoder(schema_ids(schemas)) if schemas else None,
+            decoder=decoder,
             typed=self._form == "parquet",
         )
 

@@ -71,8 +71,8 @@ def write(
             sys.stdout.writelines(json_texts(rows, rows.schema.names))
         elif as_csv:
             # A program gets the text as it is; a person's terminal must not obey it.
-            on_screen = {"shown": visible, "hard": NOT_PRINTABLE_ASCII} if screen else {}
-            sys.stdout.writelines(csv_texts(rows, rows.schema.names, **on_screen))
+            shown, hard = (visible, NOT_PRINTABLE_ASCII) if screen else (str, None)
+            sys.stdout.writelines(csv_texts(rows, rows.schema.names, shown=shown, hard=hard))
         elif vertical:
             _vertical(rows.schema.names, _rows(rows), screen)
         elif brief and screen and not wide:
