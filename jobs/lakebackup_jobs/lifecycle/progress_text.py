@@ -67,31 +67,32 @@ class _Phase:
         return self.done_bytes if self.by_bytes else self.done
 
     @property
-    def whole(self) -> int | None:
+    def total_amount(self) -> int | None:
         """The total, as long as it holds: a phase may find more work than was planned."""
         total = self.total_bytes if self.by_bytes else self.total
         return total if total and total >= self.amount else None
 
     def update(self, done: int, done_bytes: int, now: float) -> None:
         self.done, self.done_bytes = done, done_bytes
-        before = [sample for sample in self.samples if sample[0] >= now - RATE_WINDOW_S]
-        self.samples = (*before, (now, self.amount)) if self.amount else ((now, 0),)
+        recent = [sample for sample in self.samples if sample[0] >= now - RATE_WINDOW_S]
+        self.samples = (*recent, (now, self.amount)) if self.amount else ((now, 0),)
 
     def rate(self, now: float) -> float | None:
         """Of the amount a second; None before it is known, and when nothing was done for some time."""
         if not self.samples:
             return None
-        (first, before), (_, latest) = self.samples[0], self.samples[-1]
-        return (latest - before) / (now - first) if now - first >= _LEAST_RATE_S and latest > before else None
+        (first_time, first_amount), (_, latest) = self.samples[0], self.samples[-1]
+        is_known = now - first_time >= _LEAST_RATE_S and latest > first_amount
+        return (latest - first_amount) / (now - first_time) if is_known else None
 
     def parts(self, now: float) -> dict[str, str]:
         """The parts behind the label, by name."""
         parts: dict[str, str] = {}
-        whole, rate = self.whole, self.rate(now)
-        if self.amount or whole:
-            parts["amount"] = self._bytes(whole) if self.by_bytes else self._count(whole)
-        if whole:
-            parts["share"] = f"{100 * self.amount // whole}%"
+        total, rate = self.total_amount, self.rate(now)
+        if self.amount or total:
+            parts["amount"] = self._bytes(total) if self.by_bytes else self._count(total)
+        if total:
+            parts["share"] = f"{100 * self.amount // total}%"
         if self.by_bytes and self.unit and self.done:
             parts["extra"] = self._count(self.total if self.total and self.total >= self.done else None)
         elif not self.by_bytes and self.done_bytes:
@@ -99,8 +100,8 @@ class _Phase:
         if rate:
             parts["rate"] = f"{_size(round(rate))}/s" if self.by_bytes else f"{rate:,.0f} {self.unit}/s"
         parts["elapsed"] = f"{duration(now - self.since)} elapsed"
-        if rate and whole and whole > self.amount:
-            parts["left"] = f"{duration((whole - self.amount) / rate)} left"
+        if rate and total and total > self.amount:
+            parts["left"] = f"{duration((total - self.amount) / rate)} left"
         return parts
 
     def _count(self, total: int | None) -> str:
@@ -111,8 +112,8 @@ class _Phase:
         if total is None:
             return done
         number, _, unit = done.partition(" ")
-        whole = _size(total)
-        return f"{number if whole.endswith(f' {unit}') else done} of {whole}"
+        total_size = _size(total)
+        return f"{number if total_size.endswith(f' {unit}') else done} of {total_size}"
 
 
 class ProgressText:
@@ -162,13 +163,13 @@ class ProgressText:
     def has_total(self) -> bool:
         """Whether it is known how much there is to do; endless runs have no total."""
         phase = self._phase
-        return phase is not None and phase.whole is not None
+        return phase is not None and phase.total_amount is not None
 
     @property
     def share(self) -> float | None:
         """The share that is done, from 0 to 1; None where the total is not known."""
         phase = self._phase
-        return phase.amount / phase.whole if phase is not None and phase.whole else None
+        return phase.amount / phase.total_amount if phase is not None and phase.total_amount else None
 
     def text(self, width: int | None = None) -> str:
         """The line, in at most `width` columns of a terminal."""
@@ -185,8 +186,8 @@ class ProgressText:
         for name in _LOST_FIRST:
             if cell_len(line) <= width:
                 return line
-            order = [other for other in order if other != name]
-            line = _joined(label, [parts[other] for other in order])
+            order = [part for part in order if part != name]
+            line = _joined(label, [parts[part] for part in order])
         return line if cell_len(line) <= width else f"{set_cell_size(line, width - 1).rstrip()}…"
 
     @property
@@ -200,14 +201,14 @@ def _joined(label: str, parts: list[str]) -> str:
 
 def duration(seconds: float) -> str:
     """A time span for people, such as `14 s`, `2 min 5 s` or `3 h 20 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 86_400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60} s"
+    if rounded < 86_400:
+        return f"{rounded // 3600} h {rounded % 3600 // 60} min"
+    return f"{rounded // 86_400} d {rounded % 86_400 // 3600} h"
 
 
 def _size(size: int) -> str:

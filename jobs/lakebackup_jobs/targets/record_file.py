@@ -58,13 +58,14 @@ class RecordFile(Target):
         self.place = f"{form}:{self._path}"
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
-        why, hint = self._misfit() or (None, "")
-        return {"target_file": self._path, "refused_because": why, **({"refused_hint": hint} if hint else {})}
+        reason, hint = self._misfit() or (None, None)
+        refusal = {"refused_hint": hint} if hint else {}
+        return {"target_file": self._path, "refused_because": reason, **refusal}
 
     def prepare(self, plan: RestorePlan, restore_id: str, *, resumed: bool) -> None:
         if misfit := self._misfit():
-            why, hint = misfit
-            raise Refused(f"{why}.", hint=hint)
+            reason, hint = misfit
+            raise Refused(f"{reason}.", hint=hint)
 
     def _misfit(self) -> tuple[str, str] | None:
         """Why the file cannot be written, and what to do; None: it can."""
@@ -122,7 +123,7 @@ def _rows(content: Records, maker: RowMaker, outcomes: list[RegionOutcome]) -> I
     """The rows of all partitions; when one is complete, its outcome is appended to `outcomes`."""
     from lakebackup_jobs.kafka.format.stored import open_verified
 
-    tell = content.splits.task_progress().counter("0")
+    count = content.splits.task_progress().counter("0")
     for first, files in sorted(_partitions(content), key=lambda partition: _order(maker, partition[0])):
         entries = size = position = 0
         for file in files:
@@ -132,7 +133,7 @@ def _rows(content: Records, maker: RowMaker, outcomes: list[RegionOutcome]) -> I
                     yield rows
             size += file.bytes
             position = file.end_position
-            tell(file.entries, file.bytes)
+            count(file.entries, file.bytes)
         outcomes.append(RegionOutcome(first.scope, first.region, entries, size, position))
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.kafka.format.records import Columns
     from lakebackup_jobs.kafka.format.values import Decoder
 
-_PLACE = [
+_IDENTITY = [
     pa.field("topic", pa.string()),
     pa.field("partition", pa.int32()),
     pa.field("offset", pa.int64()),
@@ -32,7 +32,7 @@ _PLACE = [
 _DECODED = [pa.field("key_json", pa.string()), pa.field("value_json", pa.string())]
 TEXT_ROWS = pa.schema(
     [
-        *_PLACE,
+        *_IDENTITY,
         pa.field("key", pa.string()),
         pa.field("key_encoding", pa.string()),
         pa.field("value", pa.string()),
@@ -44,7 +44,7 @@ TEXT_ROWS = pa.schema(
 """Of CSV and JSON. `ts`: ms since 1970 UTC, -1 for none; `…_encoding`: `text` or `base64`, null without a key
 or value; `headers`: JSON."""
 TYPED_ROWS = pa.schema(
-    [*_PLACE, RECORD.field("key"), RECORD.field("value"), *_DECODED, RECORD.field("headers")]
+    [*_IDENTITY, RECORD.field("key"), RECORD.field("value"), *_DECODED, RECORD.field("headers")]
 )
 """Of Parquet."""
 JSON_COLUMNS = ("key_json", "value_json", "headers")
@@ -68,20 +68,20 @@ class RowMaker:
 
     def rows(self, scope: str, block: Columns) -> pa.RecordBatch | None:
         """The rows of the records of a block, in order; None when none of them has such a time."""
-        chosen = within(block, self.from_ts, self.to_ts)
-        if not len(chosen.rows):
+        in_time = within(block, self.from_ts, self.to_ts)
+        if not len(in_time.rows):
             return None
-        records = to_arrow(chosen)
+        records = to_arrow(in_time)
         key, value, headers = (records.column(name) for name in ("key", "value", "headers"))
         decoded = [self._decoded(part, records, scope) for part in ("key", "value")]
-        place = [
+        identity = [
             pa.repeat(pa.scalar(self.targets[scope]), len(records)),
             *(records.column(name) for name in ("partition", "offset", "timestamp")),
         ]
         columns = (
-            [*place, key, value, *decoded, headers]
+            [*identity, key, value, *decoded, headers]
             if self.typed
-            else [*place, *_encoded(key), *_encoded(value), *decoded, _headers(headers)]
+            else [*identity, *_encoded(key), *_encoded(value), *decoded, _headers(headers)]
         )
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -89,9 +89,9 @@ class RowMaker:
         """Keys or values as JSON; null where they carry no id of a schema that decodes them."""
         if self.decoder is None:
             return pa.nulls(len(records), pa.string())
-        named = _named_by_header(records.column("headers"), f"__{part}_schema_id")
+        excluded = _named_by_header(records.column("headers"), f"__{part}_schema_id")
         texts = [
-            None if row in named else self.decoder.decode(data, scope, part)[0]
+            None if row in excluded else self.decoder.decode(data, scope, part)[0]
             for row, data in enumerate(records.column(part).to_pylist())
         ]
         # Between the parts of a JSON text line ends mean nothing; inside them there are none.
@@ -122,10 +122,10 @@ def _headers(headers: Any) -> pa.Array:
         return pa.repeat(pa.scalar("[]"), len(headers))
     texts = []
     for pairs in headers.to_pylist():
-        shown = [
+        json_pairs = [
             [pair["key"], None if pair["value"] is None else text_or_hex(pair["value"])] for pair in pairs
         ]
-        texts.append(json.dumps(shown, ensure_ascii=False))
+        texts.append(json.dumps(json_pairs, ensure_ascii=False))
     return pa.array(texts, pa.string())
 
 
