@@ -99,7 +99,8 @@ class RecordFile(Target):
     def _row_maker(self, content: Records) -> RowMaker:
         from lakebackup_jobs.targets.record_rows import RowMaker
 
-        plan, decoder = content.plan, None
+        plan = content.plan
+        decoder = None
         if schemas := self._reader.rows("value_schemas", source=plan.source):
             from lakebackup_jobs.kafka.format.values import Decoder
 

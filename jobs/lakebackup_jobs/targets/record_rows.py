@@ -73,7 +73,7 @@ class RowMaker:
             return None
         records = to_arrow(in_time)
         key, value, headers = (records.column(name) for name in ("key", "value", "headers"))
-        decoded = [self._decoded(part, records, scope) for part in ("key", "value")]
+        decoded = [self._decoded("key", records, scope), self._decoded("value", records, scope)]
         identity = [
             pa.repeat(pa.scalar(self.targets[scope]), len(records)),
             *(records.column(name) for name in ("partition", "offset", "timestamp")),
