@@ -15,7 +15,7 @@ from tests.support.command_line import Commands
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.rows import filled
 
-from lakebackup.rows.backups import SchemaRecord
+from lakebackup.rows.topics import SchemaRecord
 from lakebackup.storage import local
 
 RECORDS = [
