@@ -105,7 +105,7 @@ def test_a_finished_stage_has_no_remaining_time(clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("width", "text"),
     [
-        (99, "backing up topics: 1.2 of 4.0 GB, 29%, 85.0 MB/s, 14 s elapsed, 33 s left"),
+        (98, "backing up topics: 1.2 of 4.0 GB, 29%, 85.0 MB/s, 14 s elapsed, 33 s left"),
         (72, "backing up topics: 1.2 of 4.0 GB, 29%, 14 s elapsed, 33 s left"),
         (60, "backing up topics: 1.2 of 4.0 GB, 29%, 33 s left"),
         (40, "backing up topics: 29%, 33 s left"),
