@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
@@ -293,6 +295,47 @@ def test_into_a_delta_table(kept: Kept, spark: SparkSession, tmp_path: Path) -> 
     early = sum(row.timestamp <= OLD + 1 for rows in kept.rows.values() for row in rows)
     assert kept.lab.restore(kept.name, to_ts=OLD + 1, **again)["entries"] == early
     assert spark.read.format("delta").load(str(path)).count() == len(table) + early
+
+
+# The records of a real broker in each form; those of a SELECT come from Spark.
+def test_into_one_file_of_each_form(kept: Kept, tmp_path: Path) -> None:
+    contents = truth.contents(kept.lab.bootstrap, kept.name)
+    expected = [record for partition in sorted(contents) for record in contents[partition]]
+    for form in ("csv", "json", "parquet"):
+        path = tmp_path / f"records.{form}"
+        assert kept.lab.restore(kept.name, target=f"{form}:{path}")["entries"] == len(expected)
+        assert file_records(path, form) == expected
+    query = f"SELECT partition, key, upper(value) AS value, headers, ts FROM records('{kept.name}')"
+    path = tmp_path / "selected.parquet"
+    kept.lab.restore(records=query, target=f"parquet:{path}")
+    assert file_records(path, "parquet") == [replace(r, value=r.value and r.value.upper()) for r in expected]
+
+
+def file_records(path: Path, form: str) -> list[Record]:
+    """The records of a file, read by Python's and pyarrow's own readers. None of them is like a formula."""
+    if form == "parquet":
+        return [
+            Record(
+                row["partition"], row["key"], row["value"],
+                tuple((pair["key"], pair["value"]) for pair in row["headers"]), row["ts"],
+            )
+            for row in pq.read_table(path).to_pylist()
+        ]  # fmt: skip
+    with path.open(encoding="utf-8", newline="") as lines:
+        rows = [*csv.DictReader(lines)] if form == "csv" else [json.loads(line) for line in lines]
+    return [
+        Record(
+            int(row["partition"]),
+            row["key"].encode() if row["key_encoding"] else None,
+            row["value"].encode() if row["value_encoding"] else None,
+            tuple(
+                (name, None if value is None else value.encode())
+                for name, value in (json.loads(row["headers"]) if form == "csv" else row["headers"])
+            ),
+            int(row["ts"]),
+        )
+        for row in rows
+    ]
 
 
 @pytest.mark.long

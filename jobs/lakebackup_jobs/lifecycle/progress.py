@@ -1,4 +1,5 @@
-"""How a run reports what it does: a bar for a person, silence for a pipe, JSON lines for a machine.
+"""How a run reports what it does: a line that moves for a person, a line a minute for a log, JSON lines for a
+machine.
 
 Standard output carries results only (with --json: every event); progress, notes and warnings go to
 standard error, so that `lakebackup … > file` never mixes the two.
@@ -12,42 +13,62 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from lakebackup_jobs.lifecycle.progress_text import ProgressText
+from lakebackup_jobs.runtime.java.downloads import heard_by
 from lakebackup_jobs.runtime.terminal_table import is_state, screen_of, table, table_lines, widths_of
 from lakebackup_jobs.runtime.terminal_text import visible, visible_lines
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.console import Console, RenderableType
+    from rich.live import Live
 
+    from lakebackup_jobs.runtime.java.downloads import Download
     from lakebackup_jobs.runtime.terminal_table import Screen
 
     ResultPrinter = Callable[[Mapping[str, Any], TextIO, Screen | None], None]
 
 _JSON_INTERVAL_S = 1.0
 _PATIENCE_S = 2.0
-"""What takes longer than this gets a bar that moves."""
+"""What takes longer than this gets a line that moves."""
+_LINE_INTERVAL_S = 60.0
+"""A log gets a line as often: a short run has none, and one of hours some hundred."""
+_REFRESHES_PER_S = 4
+_LEAST_BAR, _LONGEST_BAR = 10, 40
+"""Columns of a terminal that a bar behind the line takes."""
 JSON_VERSION = 1
 """Of the objects of JSON that are not rows: their `v`. Higher when a key goes or changes its meaning."""
 
 
 class Reporter:
-    """What a run may report, for pipes and logs: results on `out`, warnings on `err`, nothing else.
+    """What a run may report, for pipes and logs: results on `out`, on `err` warnings and, of work that takes
+    long, a line of progress a minute.
 
     Use it in a `with` block; every count is a total so far, not a step. `wide`: results are shown in full.
-    `printer` prints a result for a person; by default, every field of it.
+    `printer` prints a result for a person; by default, every field of it. `clock`: seconds, such as
+    `time.monotonic`.
     """
 
     def __init__(
-        self, out: TextIO, err: TextIO, *, wide: bool = False, printer: ResultPrinter | None = None
+        self,
+        out: TextIO,
+        err: TextIO,
+        *,
+        wide: bool = False,
+        printer: ResultPrinter | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._out, self._err, self._wide = out, err, wide
+        self._out, self._err, self._wide, self._clock = out, err, wide, clock
         self._print_result = printer or print_result
+        self._progress = ProgressText(clock)
+        self._line_due = 0.0
+        self._stack = ExitStack()
 
     def wait(self, what: str) -> None:
         """What a person waits for, until there is progress or output; costs next to nothing."""
@@ -57,9 +78,20 @@ class Reporter:
     ) -> None:
         """A stage of the work begins; `None` where it is not known how much it is. `unit`: what is counted
         beside bytes, in the plural; "" where only bytes are."""
+        self._progress.start(total, total_bytes, what, unit)
+        self._line_due = self._clock() + _LINE_INTERVAL_S
 
     def update(self, done: int, done_bytes: int) -> None:
         """How much of the stage is done."""
+        self._progress.update(done, done_bytes)
+        self._write_due_line()
+
+    def download(self, state: Download | None) -> None:
+        """The state of a download that the run waits for; None: it has ended. Any thread may call it."""
+        if state is not None and not self._progress.is_downloading:
+            self._line_due = self._clock()
+        self._progress.download(state)
+        self._write_due_line()
 
     def clear(self) -> None:
         """Make room for output that does not come through here."""
@@ -78,12 +110,19 @@ class Reporter:
             self._out.flush()
 
     def __enter__(self) -> Self:
+        self._stack.enter_context(heard_by(self.download))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        pass
+        self._stack.close()
+
+    def _write_due_line(self) -> None:
+        """Write a line, if it is time for one. A run without an end, as that of a service, has none."""
+        if self._clock() >= self._line_due and self._progress.has_total:
+            self._line_due = self._clock() + _LINE_INTERVAL_S
+            print(self._progress.text(), file=self._err, flush=True)
 
 
 class JsonReporter(Reporter):
@@ -91,23 +130,27 @@ class JsonReporter(Reporter):
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
         super().__init__(out, err)
-        self._stage: dict[str, Any] = {}
-        self._started = self._last = 0.0
+        self._stage = self._download = _JsonStage({}, 0.0)
 
     def start(
         self, total: int | None, total_bytes: int | None, what: str = "", unit: str = "records"
     ) -> None:
-        self._stage = {"stage": what, "unit": unit, "total": total, "total_bytes": total_bytes}
-        self._started = time.monotonic()
-        self._last = -_JSON_INTERVAL_S
-        self._emit("start", self._stage)
+        stage = {"stage": what, "unit": unit, "total": total, "total_bytes": total_bytes}
+        self._stage = _JsonStage(stage, self._clock())
+        self._emit("start", stage)
 
     def update(self, done: int, done_bytes: int) -> None:
-        now = time.monotonic()
-        if now - self._last >= _JSON_INTERVAL_S:
-            self._last = now
-            so_far = {"done": done, "bytes": done_bytes, "elapsed_s": round(now - self._started, 3)}
-            self._emit("progress", self._stage | so_far)
+        self._emit_due(self._stage, done, done_bytes)
+
+    def download(self, state: Download | None) -> None:
+        if state is not None:
+            if not self._progress.is_downloading:
+                totals = {"total": state.total_files, "total_bytes": state.total_bytes}
+                self._download = _JsonStage({"stage": "download", "unit": "files", **totals}, self._clock())
+                self._emit("start", self._download.values | {"name": state.name})
+            self._download.values["name"] = state.name
+            self._emit_due(self._download, state.files, state.bytes)
+        self._progress.download(state)
 
     def note(self, text: str) -> None:
         self._emit("note", {"message": text})
@@ -118,6 +161,13 @@ class JsonReporter(Reporter):
     def result(self, values: Mapping[str, Any]) -> None:
         self._emit("result", values)
 
+    def _emit_due(self, stage: _JsonStage, done: int, done_bytes: int) -> None:
+        now = self._clock()
+        if now - stage.last >= _JSON_INTERVAL_S:
+            stage.last = now
+            so_far = {"done": done, "bytes": done_bytes, "elapsed_s": round(now - stage.since, 3)}
+            self._emit("progress", stage.values | so_far)
+
     def _emit(self, event: str, values: Mapping[str, Any]) -> None:
         # One write a line: progress comes from a thread of its own.
         with reader_may_leave(self._out):
@@ -125,30 +175,45 @@ class JsonReporter(Reporter):
             self._out.flush()
 
 
+@dataclass(slots=True)
+class _JsonStage:
+    """A stage in events: what all of them say of it, when it began, and when its progress was last told."""
+
+    values: dict[str, Any]
+    since: float
+    last: float = -_JSON_INTERVAL_S
+
+
 class TerminalReporter(Reporter):
-    """A bar with rate and time left on `err` while somebody watches. Rich is loaded for the first bar."""
+    """A line with the progress on `err` while somebody watches, which Rich draws. Rich is loaded for the
+    first stage, download or long wait."""
 
     def __init__(
-        self, out: TextIO, err: TextIO, *, wide: bool = False, printer: ResultPrinter | None = None
+        self,
+        out: TextIO,
+        err: TextIO,
+        *,
+        wide: bool = False,
+        printer: ResultPrinter | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(out, err, wide=wide, printer=printer)
+        super().__init__(out, err, wide=wide, printer=printer, clock=clock)
         self._lock = threading.RLock()
         self._made: Console | None = None
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
-        self._what, self._unit, self._by_bytes = "", "", True
+        self._live: Live | None = None
         self._timer: threading.Timer | None = None
 
     def wait(self, what: str) -> None:
         with self._lock:
-            if self._progress is not None and self._task is not None:
-                self._progress.update(self._task, description=visible(what), refresh=True)
+            self._progress.wait(what)
+            if self._live is not None:
+                self._live.refresh()
                 return
             self._erase()
             if os.environ.get("TERM") != "dumb":
                 self._err.write(f"\x1b[2m{visible(what)} …\x1b[0m")
                 self._err.flush()
-            self._timer = threading.Timer(_PATIENCE_S, self._still_waits, [what])
+            self._timer = threading.Timer(_PATIENCE_S, self._still_waits)
             self._timer.daemon = True
             self._timer.start()
 
@@ -156,32 +221,17 @@ class TerminalReporter(Reporter):
         self, total: int | None, total_bytes: int | None, what: str = "", unit: str = "records"
     ) -> None:
         with self._lock:
-            # Offsets give the number of records but not of bytes: the bar then counts records.
-            self._what, self._unit, self._by_bytes = what, unit, total_bytes is not None
-            bar = self._bar()
-            if self._task is not None:
-                bar.update(self._task, visible=False)
-            whole = total_bytes if self._by_bytes else total
-            self._task = bar.add_task(visible(what), total=whole, rate="", done="")
+            super().start(total, total_bytes, what, unit)
+            self._draw()
 
     def update(self, done: int, done_bytes: int) -> None:
-        # A watching thread may call while the bar is being removed.
-        progress, number = self._progress, self._task
-        if progress is None or number is None or not done:
-            return
-        task = next(task for task in progress.tasks if task.id == number)
-        spent, size = max(task.elapsed or 0.0, 1e-3), human_bytes(done_bytes)
-        rate = (
-            human_bytes(round(done_bytes / spent)) if self._by_bytes else f"{done / spent:,.0f} {self._unit}"
-        )
-        counts = [f"{done:,} {self._unit}"] if self._unit else []
-        progress.update(
-            number,
-            description=visible(self._what),
-            completed=done_bytes if self._by_bytes else done,
-            done=", ".join(counts + [size] * bool(done_bytes or not counts)),
-            rate=f"{rate}/s",
-        )
+        self._progress.update(done, done_bytes)  # drawn several times a second
+
+    def download(self, state: Download | None) -> None:
+        with self._lock:
+            self._progress.download(state)
+            if state is not None:
+                self._draw()
 
     def note(self, text: str) -> None:
         self._console.print(visible_lines(text), style="dim", markup=False, highlight=False)
@@ -196,19 +246,20 @@ class TerminalReporter(Reporter):
     def clear(self) -> None:
         with self._lock:
             self._erase()
-            if self._progress is not None:
-                self._progress.stop()
-                self._progress = self._task = None
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        super().__exit__(kind, error, trace)
         self.clear()
 
-    def _still_waits(self, what: str) -> None:
+    def _still_waits(self) -> None:
         with self._lock:
             if self._timer is threading.current_thread():
-                self.start(None, None, what, "")
+                self._draw()
 
     def _erase(self) -> None:
         """Erase the line that says what a person waits for."""
@@ -229,25 +280,35 @@ class TerminalReporter(Reporter):
             self._made = Console(file=self._err)
         return self._made
 
-    def _bar(self) -> Progress:
-        if self._progress is None:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    def _draw(self) -> None:
+        """Show the line now, and keep it up to date."""
+        if self._live is None:
+            from rich.live import Live
 
-            self._progress = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=None),
-                TextColumn("{task.fields[done]}"),
-                TextColumn("[dim]{task.fields[rate]}"),
-                TimeElapsedColumn(),
-                TextColumn("[dim]left"),
-                TimeRemainingColumn(),
+            self._live = Live(
+                get_renderable=self._line,
                 console=self._console,
                 transient=True,
-                expand=True,
+                refresh_per_second=_REFRESHES_PER_S,
                 redirect_stdout=False,
             )
-            self._progress.start()
-        return self._progress
+            self._live.start()
+        self._live.refresh()
+
+    def _line(self) -> RenderableType:
+        """The line, and behind it a bar where there is room for one."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        width = self._made.width if self._made else _LONGEST_BAR
+        text = Text(self._progress.text(width), no_wrap=True, overflow="crop")
+        room, share = width - text.cell_len - 2, self._progress.share
+        if share is None or room < _LEAST_BAR:
+            return text
+        line = Table.grid(padding=(0, 1, 0, 0))
+        line.add_row(text, ProgressBar(1.0, share, width=min(room, _LONGEST_BAR)))
+        return line
 
 
 def reporter(

@@ -1,4 +1,4 @@
-"""Where restores go, of topics and of logs: topics, a Delta table, or a folder.
+"""Where restores go: topics, a Delta table, a folder, or a file of records.
 
 A target asks the content of a restore for what it takes (rows, files, or records to produce), and knows what
 it holds already. What brings an engine's queues back uses `targets.topics`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.storage.nesting import require_outside
@@ -155,6 +155,8 @@ class Target:
     """
 
     place: str
+    #: Whether this process writes it, without Spark.
+    is_local: ClassVar[bool] = False
 
     def describe(self, plan: RestorePlan) -> dict[str, Any]:
         """For a dry run: what would be created, and what is in the way (`refused_because`)."""

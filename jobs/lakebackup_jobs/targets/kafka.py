@@ -45,8 +45,15 @@ def target_of(request: RestoreRequest, reader: CatalogReader) -> Target:
         "--group-pattern": request.groups,
     }
     idle = [flag for flag, value in asked.items() if value]
-    if idle and request.target.startswith(("delta:", "dir:")):
+    if idle and not request.target.startswith("kafka:"):
         raise UsageProblem(f"{', '.join(idle)}: only where the records go into topics (--to kafka://…).")
+    if request.to_file:
+        from lakebackup_jobs.targets.record_file import RecordFile
+
+        if request.append:
+            raise UsageProblem("--append: only into topics and Delta tables.", hint="Name a new file.")
+        form, _, path = request.target.partition(":")
+        return RecordFile(request, form, path, reader)
     return open_target(
         request, request.target, lambda servers: KafkaTarget(request, servers, reader), append=request.append
     )

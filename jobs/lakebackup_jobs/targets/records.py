@@ -42,14 +42,14 @@ SPARK_COLUMNS = (
 class Records:
     """The records of a planned restore, in `splits`: a Content whose summary is an outcome a partition.
 
-    `roots` maps a destination's id to the URI of its root.
+    `cluster`: None for a target that is local. `roots` maps a destination's id to the URI of its root.
     """
 
     before: ClassVar[None] = None
     after: ClassVar[None] = None
     gone: ClassVar[tuple[int, ...]] = ()
 
-    cluster: Cluster
+    cluster: Cluster | None
     splits: Splits
     plan: RestorePlan
     restore_id: str
@@ -57,6 +57,8 @@ class Records:
 
     @property
     def spark(self) -> SparkSession:
+        if self.cluster is None:
+            raise RuntimeError("A local target uses no Spark.")
         return session_on(self.cluster)
 
     @property

@@ -72,7 +72,10 @@ def run(request: RestoreRequest, *, spark: SparkSession | None = None, reporter:
     """
     work = Workspace(request, "", reporter, spark)
     if not request.dry_run:  # beside the plan
-        work.start_sql() if request.by_sql else work.start_spark()
+        if request.by_sql:
+            work.start_sql()
+        elif not request.to_file:
+            work.start_spark()
     began = micros(datetime.now(UTC))
     reader = work.current()
     kept = saved.read(Path(request.plan)) if request.plan else None
@@ -165,7 +168,8 @@ def _carry_out(
 
     watched = splits.task_progress().watched(reporter.update, reporter.warning)
     with watched, _failure_on_record(log, target, reporter):
-        outcomes = target.write(Records(work.cluster, splits, made, restore_id, roots))
+        cluster = None if target.is_local else work.cluster
+        outcomes = target.write(Records(cluster, splits, made, restore_id, roots))
     reporter.update(made.entries, made.bytes)
     reporter.wait("publishing")
     notes = target.finish(made)

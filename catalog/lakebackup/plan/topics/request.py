@@ -95,6 +95,11 @@ class RestoreRequest(requests.Request):
         return self.records is not None or self.target.startswith("delta:")
 
     @property
+    def to_file(self) -> bool:
+        """Whether the records become the rows of one file, which this process writes without Spark."""
+        return self.target.startswith(("csv:", "json:", "parquet:"))
+
+    @property
     def accepted(self) -> set[str]:
         """The reasons of obstacles that are no reason to refuse the restore."""
         flags = {"gap": self.allow_gaps, "compacted": self.approximate, "empty": self.allow_empty}

@@ -11,7 +11,10 @@ from lakebackup.errors import UsageProblem
 T = TypeVar("T")
 TARGETS = "kafka://HOST:PORT[,HOST:PORT] | delta:PATH | dir:PATH"
 """Help text: the targets of a restore."""
+FILE_TARGETS = "csv:FILE | json:FILE | parquet:FILE"
+"""Help text: the files that a restore of topics can write."""
 _SCHEMES = ("kafka://", "delta:", "dir:")
+_FILE_SCHEMES = ("csv:", "json:", "parquet:")
 
 
 @contextmanager
@@ -72,18 +75,25 @@ def check_folder(flag: str, value: str | None, question: str) -> str:
     hint = f"Give {flag} FOLDER."
     named = required(value, flag, question, hint=hint)
     path = named.removeprefix("dir:")
-    if not path or path.startswith(_SCHEMES):
+    if not path or path.startswith((*_SCHEMES, *_FILE_SCHEMES)):
         raise UsageProblem(f"{flag} {named!r} is not a folder.", hint=hint)
     return path
 
 
-def check_target(to: str | None) -> str:
-    """The value of --to, if a restore can write there. Raises UsageProblem."""
-    target = required(to, "--to", "where do the records go?", hint=f"Give --to {TARGETS}.")
-    scheme = next((scheme for scheme in _SCHEMES if target.startswith(scheme)), None)
+def check_target(to: str | None, *, files: bool = False) -> str:
+    """The value of --to, if a restore can write there; `files`: into one file too. Raises UsageProblem."""
+    targets = f"{TARGETS} | {FILE_TARGETS}" if files else TARGETS
+    target = required(to, "--to", "where do the records go?", hint=f"Give --to {targets}.")
+    file_scheme = next((scheme for scheme in _FILE_SCHEMES if target.startswith(scheme)), None)
+    if file_scheme and not files:
+        raise UsageProblem(
+            f"--to {target!r}: only `restore topics` writes a {file_scheme.rstrip(':')} file.",
+            hint=f"Give {targets}.",
+        )
+    scheme = file_scheme or next((scheme for scheme in _SCHEMES if target.startswith(scheme)), None)
     if scheme is None or len(target) == len(scheme):
         raise UsageProblem(
             f"--to {target!r} is not a target of a restore.",
-            hint=f"Give {TARGETS}. (Where the backups are is --repo.)",
+            hint=f"Give {targets}. (Where the backups are is --repo.)",
         )
     return target

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import math
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal
-from functools import partial, reduce
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import UsageProblem
 from lakebackup.sql_engine.arrow import python_values
-from lakebackup_jobs.cli.output.columns import NOT_PRINTABLE_ASCII, Form, joined, pieces, texts, whole
 from lakebackup_jobs.cli.output.pager import paged
 from lakebackup_jobs.lifecycle.progress import display, reader_may_leave
+from lakebackup_jobs.runtime.column_text import NOT_PRINTABLE_ASCII, Form, joined, pieces, texts, whole
+from lakebackup_jobs.runtime.row_text import cell_text, csv_texts, json_text, json_texts
 from lakebackup_jobs.runtime.terminal_table import (
     FIRST_ROWS,
     GAP,
@@ -37,9 +33,6 @@ from lakebackup_jobs.runtime.terminal_text import visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_FORMULA = r"^[=+\-@\t\r]"
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +68,11 @@ def write(
     screen = screen_of(sys.stdout, wide=wide)
     with paged() if pages else nullcontext(), reader_may_leave(), python_values():
         if as_json:
-            _json(rows)
+            sys.stdout.writelines(json_texts(rows, rows.schema.names))
         elif as_csv:
-            _csv(rows, screen)
+            # A program gets the text as it is; a person's terminal must not obey it.
+            shown, hard = (visible, NOT_PRINTABLE_ASCII) if screen else (str, None)
+            sys.stdout.writelines(csv_texts(rows, rows.schema.names, shown=shown, hard=hard))
         elif vertical:
             _vertical(rows.schema.names, _rows(rows), screen)
         elif brief and screen and not wide:
@@ -92,95 +87,12 @@ def write(
 
 def json_line(row: Mapping[str, Any]) -> str:
     """A row as one line of JSON: instants as ISO 8601, bytes as hex."""
-    return _as_json(row) + "\n"
-
-
-def _plain(value: Any) -> str | int:
-    if isinstance(value, Decimal) and value == value.to_integral_value():
-        return int(value)  # sums of whole numbers
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, datetime):
-        # DuckDB's times have no zone: they are UTC.
-        return value.replace(tzinfo=value.tzinfo or UTC).isoformat().replace("+00:00", "Z")
-    return str(value)
-
-
-_encode = json.JSONEncoder(default=_plain, allow_nan=False).encode
-
-
-def _as_json(value: Any) -> str:
-    try:
-        return _encode(value)
-    except ValueError:  # JSON has no NaN and no infinity
-        return _encode(_finite(value))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json_text(row) + "\n"
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
         yield from batch.to_pylist()
-
-
-def _cell(value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    return _as_json(value).strip('"')
-
-
-def _json(rows: pa.RecordBatchReader) -> None:
-    import pyarrow.compute as pc
-
-    def quoted(text: pa.Array) -> pa.Array:
-        for letter in ("\\", '"'):
-            text = pc.replace_substring(text, letter, f"\\{letter}")
-        return joined('"', text, '"')
-
-    form = Form(_as_json, NOT_PRINTABLE_ASCII, quoted, number=lambda text: text)
-    for batch in pieces(rows):
-        parts, before = [], "{"
-        for name, values in zip(rows.schema.names, batch.columns, strict=True):
-            parts += [f"{before}{_as_json(name)}: ", texts(values, form)]
-            before = ", "
-        sys.stdout.write(whole(joined(*parts, "}\n")))
-
-
-def _csv(rows: pa.RecordBatchReader, screen: Screen | None) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    # A program gets the text as it is; a person's terminal must not obey it.
-    shown, hard = (visible, f"{NOT_PRINTABLE_ASCII}|{_FORMULA}") if screen else (str, _FORMULA)
-
-    def cell(value: Any) -> str:
-        return shown(_no_formula(value) if isinstance(value, str) else _cell(value))
-
-    form = Form(cell, hard, lambda text: text, number=lambda text: text)
-    names = rows.schema.names
-    header = pa.record_batch([[name] for name in names], names)
-    for batch in chain([header], pieces(rows)):
-        cells = [texts(values, form) for values in batch.columns]
-        # To some programs a carriage return is the end of a line.
-        quoted = reduce(pc.or_, (pc.match_substring(text, "\r") for text in cells))
-        if len(cells) == 1:
-            quoted = pc.or_(quoted, pc.equal(cells[0], ""))  # a line without anything is no row
-        cells = [_csv_field(text, pc.or_(quoted, pc.match_substring_regex(text, '[",\n]'))) for text in cells]
-        sys.stdout.write(whole(joined(joined(*cells, between=","), "\n")))
-
-
-def _csv_field(text: pa.Array, quoted: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.if_else(quoted, joined('"', pc.replace_substring(text, '"', '""'), '"'), text)
 
 
 def _vertical(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], screen: Screen | None) -> None:
@@ -189,14 +101,9 @@ def _vertical(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], screen:
     for number, row in enumerate(rows, 1):
         sys.stdout.write(f"-[ row {number} ]-\n")
         for name, value in zip(names, row.values(), strict=True):
-            text = visible(_cell(value))
+            text = visible(cell_text(value))
             shown = screen.state(text) if screen and is_state(name) else text
             sys.stdout.write(f"{name:{width}} | {shown}\n")
-
-
-def _no_formula(text: str) -> str:
-    """A text that a spreadsheet would run gets a quote in front, which makes it text there; numbers stay."""
-    return f"'{text}" if re.match(_FORMULA, text) and not _NUMBER.fullmatch(text) else text
 
 
 def _table(rows: pa.RecordBatchReader, screen: Screen | None) -> None:
@@ -204,7 +111,7 @@ def _table(rows: pa.RecordBatchReader, screen: Screen | None) -> None:
     names = rows.schema.names
     shown = [*map(visible, names)]
     if screen is None:
-        _aligned(rows, names, lambda _, value: visible(_cell(value)), figures=True)
+        _aligned(rows, names, lambda _, value: visible(cell_text(value)), figures=True)
         return
     every = _rows(rows)
     if screen.width is not None:
@@ -218,7 +125,7 @@ def _table(rows: pa.RecordBatchReader, screen: Screen | None) -> None:
 
 
 def _texts(row: Mapping[str, Any]) -> list[str]:
-    return [visible(_cell(value)) for value in row.values()]
+    return [visible(cell_text(value)) for value in row.values()]
 
 
 def _units(rows: pa.RecordBatchReader, names: Sequence[str], screen: Screen | None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
-from lakebackup_jobs.cli.flags.values import TARGETS, check_target, instant
+from lakebackup_jobs.cli.flags.values import FILE_TARGETS, TARGETS, check_target, instant
 from lakebackup_jobs.cli.verb import Call, verb
 
 
@@ -18,7 +18,7 @@ from lakebackup_jobs.cli.verb import Call, verb
 def topics(
     call: Call,
     topics: list[str] | None = argument("TOPIC", "Topics by name.", autocompletion=completion.topics),
-    to: str | None = option("--to TARGET", f"Where the data goes. {TARGETS}."),
+    to: str | None = option("--to TARGET", f"Where the data goes. {TARGETS} | {FILE_TARGETS}."),
     patterns: list[str] | None = options.PATTERN,
     to_ts: int | None = option(
         "--to-time TIME",
@@ -74,12 +74,14 @@ def topics(
     If the restore can't be exact, lakebackup refuses it, says why, and writes nothing. If it is interrupted,
     run the same command again to resume it.
 
-    --repo is where the backups are, --to is where the records go.
+    --repo is where the backups are, --to is where the records go: topics, a table, a folder, or one new file
+    of rows (`csv:`, `parquet:`, or `json:` with one line for each record).
 
     Examples:
         lakebackup restore topics orders --repo ./backups --to kafka://localhost:9092 --to-time 14:05
         lakebackup restore topics orders --to kafka://localhost:9092 --map orders=before --to-time -2h
         lakebackup restore topics orders --to delta:./orders --dry-run
+        lakebackup restore topics orders --to csv:orders.csv --from-time -1d
         lakebackup restore topics --pattern '.*' --group-pattern '.*' --to kafka://localhost:9092
         lakebackup restore topics --to kafka://localhost:9092 --map orders=masked \
             --select-records "SELECT partition, key, replace(value, 'a', '*') AS value FROM records('orders')"
@@ -91,7 +93,7 @@ def topics(
     maps = parse_maps(map_ or ())
     if save_plan and (plan or not call.dry_run):
         raise UsageProblem("--save-plan keeps what --dry-run has planned.", hint="Give --dry-run too.")
-    target = check_target(to) if plan is None else _of_plan(plan, to, call)
+    target = check_target(to, files=True) if plan is None else _of_plan(plan, to, call)
     if from_ts is not None and to_ts is not None and from_ts >= to_ts:
         raise UsageProblem("--from-time is not before --to-time, so nothing lies between them.")
     if backup and (to_ts is not None or select is not None):
@@ -100,7 +102,8 @@ def topics(
             hint="Give one of them: each says up to where to restore.",
         )
     request = call.request(RestoreRequest, maps=maps, target=target)
-    call.start_jvm(sql=request.by_sql)
+    if request.by_sql or not request.to_file:
+        call.start_jvm(sql=request.by_sql)
     from lakebackup_jobs.topics.restore import run
 
     result = call.result_of(run, request)

@@ -265,8 +265,8 @@ class _Rows:
         for count in self._block.rows[:, HEADER_COUNT].tolist():
             pairs = [
                 [
-                    _text_or_hex(bytes(block[key : key + key_length])),
-                    None if length < 0 else _text_or_hex(bytes(block[value : value + length])),
+                    text_or_hex(bytes(block[key : key + key_length])),
+                    None if length < 0 else text_or_hex(bytes(block[value : value + length])),
                 ]
                 for key, key_length, value, length in found[at : at + count].tolist()
             ]
@@ -285,7 +285,8 @@ def _own_json(data: bytes | None) -> str | None:
     return text
 
 
-def _text_or_hex(data: bytes) -> str | dict[str, str]:
+def text_or_hex(data: bytes) -> str | dict[str, str]:
+    """Bytes of a header as JSON has them: a text, or an object with their hex where they are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:

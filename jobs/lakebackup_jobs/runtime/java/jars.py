@@ -14,22 +14,26 @@ import re
 import stat
 import subprocess
 import tempfile
+import threading
 import tomllib
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.storage.private import home_folder
+from lakebackup_jobs.runtime.java import downloads
 from lakebackup_jobs.runtime.java.home import java_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+_IVY_CACHE = "ivy"
+_ANNOUNCE_INTERVAL_S = 0.25
 JarSet = Literal["spark", "kafka", "s3proxy", "debezium", "postgres-x86_64", "postgres-aarch64"]
 
 
@@ -65,12 +69,21 @@ def _sha256(path: Path, _size: int, _mtime_ns: int) -> str:
 
 def pinned(which: JarSet) -> list[Jar]:
     """The libraries of one set, as jars.toml lists them."""
-    listed = tomllib.loads(files(__package__).joinpath("jars.toml").read_text("utf-8"))[which]
     jars = []
-    for coordinates, sha256 in listed.items():
+    for coordinates, sha256 in _listed()[which].items():
         group, name, version, *classifier = coordinates.split(":")
         jars.append(Jar(group, name, version, sha256, *classifier))
     return jars
+
+
+def pinned_bytes(which: JarSet) -> int | None:
+    """The bytes of all libraries of one set; None where jars.toml does not have them."""
+    size: int | None = _listed()["bytes"].get(which)
+    return size
+
+
+def _listed() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(files(__package__).joinpath("jars.toml").read_text("utf-8"))
 
 
 def cache_folder(env: Mapping[str, str] | None = None) -> Path:
@@ -127,7 +140,8 @@ def class_path(which: JarSet) -> str:
         with _alone(folder):  # another process may have finished the work while this one waited
             wanted = [jar for jar in jars if not jar.is_good(folder)]
             if wanted:
-                _fetch(wanted, folder)
+                total_bytes = pinned_bytes(which) if len(wanted) == len(jars) else None
+                _fetch(wanted, folder, total_bytes)
     return os.pathsep.join(str(folder / jar.file) for jar in jars)
 
 
@@ -143,11 +157,12 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(jars: list[Jar], folder: Path) -> None:
+def _fetch(jars: list[Jar], folder: Path, total_bytes: int | None) -> None:
     """Fetches into a folder beside the target and renames file by file, so no torn jar is ever seen."""
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as temporary:
         work = Path(temporary)
-        log = _run_ivy(jars, work)
+        with _announced(work, len(jars), total_bytes):
+            log = _run_ivy(jars, work)
         lost = [jar.file for jar in jars if not (work / jar.file).is_file()]
         if lost:
             raise EnvironmentProblem(
@@ -163,6 +178,41 @@ def _fetch(jars: list[Jar], folder: Path) -> None:
             )
         for jar in jars:
             (work / jar.file).replace(folder / jar.file)
+
+
+@contextmanager
+def _announced(work: Path, total_files: int, total_bytes: int | None) -> Iterator[None]:
+    """While the block runs, announce how much Ivy has downloaded into its cache below `work`."""
+    finished = threading.Event()
+
+    def watch() -> None:
+        while True:
+            downloads.announce(_download_state(work, total_files, total_bytes))
+            if finished.wait(_ANNOUNCE_INTERVAL_S):
+                return
+
+    watcher = threading.Thread(target=watch, name="download", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        watcher.join()
+        downloads.announce(None)
+
+
+def _download_state(work: Path, total_files: int, total_bytes: int | None) -> downloads.Download:
+    """What is in Ivy's cache: `<group>/<name>/jars/….jar`, and `….jar.part` while a file is downloaded."""
+    complete = size = 0
+    name = "JVM libraries"
+    for path in (work / _IVY_CACHE).rglob("*.jar*"):
+        with suppress(FileNotFoundError):  # renamed meanwhile
+            size += path.stat().st_size
+        if path.suffix == ".part":
+            name = f"JVM libraries ({path.parent.parent.name})"
+        else:
+            complete += 1
+    return downloads.Download(name, complete, total_files, size, total_bytes)
 
 
 def _run_ivy(jars: list[Jar], work: Path) -> str:
@@ -190,8 +240,8 @@ def _run_ivy(jars: list[Jar], work: Path) -> str:
     )
     command = [
         str(java_home() / "bin" / "java"), *_proxy(os.environ), "-jar", str(_ivy()),
-        "-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml"), "-cache", str(work / "ivy"),
-        "-retrieve", f"{work}/[artifact].[ext]",
+        "-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml"),
+        "-cache", str(work / _IVY_CACHE), "-retrieve", f"{work}/[artifact].[ext]",
     ]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)

@@ -4,13 +4,14 @@ import io
 import json
 import os
 import threading
-from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from rich.text import Text
 
 from lakebackup_jobs.lifecycle import progress
 from lakebackup_jobs.lifecycle.progress import JsonReporter, Reporter, TerminalReporter, display, reporter
+from lakebackup_jobs.runtime.java.downloads import Download, announce
 from lakebackup_jobs.runtime.terminal_table import Screen
 
 
@@ -51,15 +52,14 @@ def test_a_pipe_gets_the_result_and_the_log_the_warning() -> None:
 
 
 @pytest.mark.parametrize("total_bytes", [4_000_000, None])
-def test_a_terminal_sees_rate_and_what_is_left(total_bytes: int | None) -> None:
+def test_a_terminal_sees_the_line_and_notes_beside_it(total_bytes: int | None) -> None:
     out, err = io.StringIO(), Terminal()
     work(TerminalReporter(out, err), total_bytes)
     shown = err.getvalue()
     for part in (
-        "backup",
-        "1,000 records, 4.0 MB",
-        "/s",
-        "left",
+        "backing up topics: ",
+        "0%",
+        "s elapsed",
         "half of it",
         "warning: topic orders: a gap",
     ):
@@ -85,8 +85,10 @@ def test_what_is_counted_has_its_name_and_no_more_is_said_than_is_known() -> Non
     with TerminalReporter(io.StringIO(), err) as report:
         report.start(10, None, "optimize", "tables")
         report.update(4, 0)
-    assert "4 tables " in err.getvalue()
-    assert "tables/s" in err.getvalue()
+        report.wait("publishing")
+        report.update(5, 0)
+        report.start(1, None, "backup")
+    assert "optimizing tables: 0 of 10 tables" in err.getvalue()
     assert "0 bytes" not in err.getvalue()
 
 
@@ -112,24 +114,25 @@ def test_a_bar_says_what_it_waits_for_until_there_is_progress() -> None:
         report.update(0, 0)
         assert "starting Spark" in err.getvalue()
         report.update(5, 1)
-    assert err.getvalue().rindex("backup") > err.getvalue().rindex("starting Spark")
+        report._draw()
+    assert err.getvalue().rindex("backing up") > err.getvalue().rindex("starting Spark")
 
 
-def test_what_takes_long_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_long_gets_a_line_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_PATIENCE_S", 0.0)
-    bars = threading.Event()
-    start = TerminalReporter.start
+    drawn = threading.Event()
+    draw = TerminalReporter._draw
 
-    def started(report: TerminalReporter, *stage: Any) -> None:
-        start(report, *stage)
-        bars.set()
+    def draw_and_tell(report: TerminalReporter) -> None:
+        draw(report)
+        drawn.set()
 
-    monkeypatch.setattr(TerminalReporter, "start", started)
+    monkeypatch.setattr(TerminalReporter, "_draw", draw_and_tell)
     err = Terminal()
     with TerminalReporter(io.StringIO(), err) as report:
         report.wait("comparing")
-        assert bars.wait(30)
-        assert "0:00:0" in err.getvalue(), "how long it takes already"
+        assert drawn.wait(30)
+        assert "comparing: 0 s elapsed" in err.getvalue()
     assert "\x1b[?25h" in err.getvalue(), "the cursor is shown again"
 
 
@@ -139,6 +142,59 @@ def test_a_dumb_terminal_gets_no_line_that_would_have_to_go(monkeypatch: pytest.
     with TerminalReporter(io.StringIO(), err) as report:
         report.wait("planning")
     assert err.getvalue() == ""
+
+
+@pytest.mark.parametrize("width", [10, 20, 40, 80, 160])
+def test_a_line_never_wraps(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    err = Terminal()
+    with TerminalReporter(io.StringIO(), err) as report:
+        report.start(1000, 4_000_000_000, "backup")
+        report.update(500, 2_000_000_000)
+        report._draw()
+    shown = Text.from_ansi(err.getvalue().replace("\r", "\n")).plain.splitlines()
+    assert shown
+    assert all(cell_len(line) <= width for line in shown)
+    assert ("━" in err.getvalue()) is (width >= 80), "a bar where there is room"
+
+
+def test_a_log_gets_a_line_a_minute_of_work_whose_total_is_known() -> None:
+    now, err = [0.0], io.StringIO()
+    with Reporter(io.StringIO(), err, clock=lambda: now[0]) as report:
+        report.start(None, 60_000_000, "verify", "files")
+        for _ in range(150):
+            now[0] += 1
+            report.update(round(now[0]), round(now[0]) * 100_000)
+        report.start(None, None, "follow")
+        now[0] += 1000
+        report.update(1, 1)
+    assert err.getvalue() == (
+        "verifying files: 6.0 of 60.0 MB, 10%, 60 files, 100.0 kB/s, 1 min 0 s elapsed, 9 min 0 s left\n"
+        "verifying files: 12.0 of 60.0 MB, 20%, 120 files, 100.0 kB/s, 2 min 0 s elapsed, 8 min 0 s left\n"
+    )
+
+
+def test_a_download_is_reported_while_the_reporter_listens() -> None:
+    err = io.StringIO()
+    with Reporter(io.StringIO(), err):
+        announce(Download("JVM libraries", 0, 48, 0, 34_000_000))
+        announce(None)
+    announce(Download("JVM libraries", 0, 48, 0, 34_000_000))
+    assert err.getvalue() == "downloading JVM libraries: 0 bytes of 34.0 MB, 0%, 0 s elapsed\n"
+
+
+def test_a_download_has_events_of_its_own() -> None:
+    out = io.StringIO()
+    with JsonReporter(out, io.StringIO()):
+        announce(Download("JVM libraries", 0, 2, 0, 10))
+        announce(None)
+    start, progress = (json.loads(line) for line in out.getvalue().splitlines())
+    assert start == {
+        "event": "start", "v": 1, "stage": "download", "unit": "files", "name": "JVM libraries", "total": 2,
+        "total_bytes": 10,
+    }  # fmt: skip
+    assert progress.pop("elapsed_s") >= 0
+    assert progress == start | {"event": "progress", "done": 0, "bytes": 0}
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -15,7 +15,8 @@ import pytest
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup_jobs.runtime.java import jars
-from lakebackup_jobs.runtime.java.jars import Jar, cache_folder, class_path, pinned, work_folder
+from lakebackup_jobs.runtime.java.downloads import Download
+from lakebackup_jobs.runtime.java.jars import Jar, cache_folder, class_path, pinned, pinned_bytes, work_folder
 
 SHIPPED = Path(pyspark.__file__).parent / "jars"
 SMALL = next(jar for jar in pinned("spark") if jar.name == "javax.annotation-api")
@@ -61,6 +62,19 @@ def test_every_library_is_pinned_once_with_a_digest(which: jars.JarSet) -> None:
     listed = pinned(which)
     assert len({(jar.group, jar.name) for jar in listed}) == len(listed) > 10
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in listed)
+
+
+@pytest.mark.parametrize("which", ["spark", "kafka"])
+def test_the_bytes_of_a_set_are_those_of_its_libraries(which: jars.JarSet) -> None:
+    assert pinned_bytes(which) == sum(Path(path).stat().st_size for path in class_path(which).split(":"))
+
+
+def test_a_download_has_the_name_and_the_bytes_so_far(tmp_path: Path) -> None:
+    for name, suffix, size in (("delta-spark", "", 300), ("hadoop-aws", ".part", 100)):
+        folder = tmp_path / "ivy/org.example" / name / "jars"
+        folder.mkdir(parents=True)
+        (folder / f"{name}-1-1.jar{suffix}").write_bytes(bytes(size))
+    assert jars._download_state(tmp_path, 5, 1000) == Download("JVM libraries (hadoop-aws)", 1, 5, 400, 1000)
 
 
 def test_cache_folder_prefers_our_variable_then_xdg_then_home(tmp_path: Path) -> None:

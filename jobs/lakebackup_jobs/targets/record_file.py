@@ -1,0 +1,200 @@
+"""Restore records as the rows of one file: CSV, JSON lines or Parquet.
+
+This process writes it, without Spark: the partitions one behind the other, each in the order of its offsets.
+The file has a temporary name until it is complete. An interrupted restore writes it anew.
+"""
+
+from __future__ import annotations
+
+import io
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lakebackup.errors import Refused, UsageProblem
+from lakebackup.rules.schema_ids import schema_ids
+from lakebackup.sql_engine.pace import paced
+from lakebackup.sql_engine.worker import rate_of_one
+from lakebackup.storage import AlreadyExists, open_storage
+from lakebackup.storage.nesting import require_outside
+from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
+from lakebackup_jobs.targets import Target, full_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from lakebackup.plan.topics.request import RestoreRequest
+    from lakebackup.plan.topics.restore import RestorePlan
+    from lakebackup.storage import ObjectWriter
+    from lakebackup.store.reader import CatalogReader
+    from lakebackup_jobs.kafka.format.stored import StoredFile
+    from lakebackup_jobs.targets.record_rows import RowMaker
+    from lakebackup_jobs.targets.records import Records
+
+_GROUP_BYTES, _GROUP_ROWS = 64 << 20, 1 << 20
+"""Of a row group of Parquet, which is held in memory until it is written."""
+
+
+class _RowWriter(Protocol):
+    def __call__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: ObjectWriter) -> None: ...
+
+
+class RecordFile(Target):
+    """A file that is not there yet, at a path or URI whose folder is there. `form`: csv, json or parquet."""
+
+    is_local = True
+
+    def __init__(self, request: RestoreRequest, form: str, path: str, reader: CatalogReader) -> None:
+        require_outside(request, path, is_file=True)
+        self._form, self._reader = form, reader
+        if path.endswith("/"):
+            raise UsageProblem(f"--to {form}:{path} names a folder.", hint=f"Name a file: {form}:{path}FILE.")
+        self._path = full_path(path)
+        folder, _, self._name = self._path.rpartition("/")
+        self._folder = folder or "/"
+        self._storage = open_storage(self._folder, private=False)
+        self.place = f"{form}:{self._path}"
+
+    def describe(self, plan: RestorePlan) -> dict[str, Any]:
+        reason, hint = self._misfit() or (None, None)
+        refusal = {"refused_hint": hint} if hint else {}
+        return {"target_file": self._path, "refused_because": reason, **refusal}
+
+    def prepare(self, plan: RestorePlan, restore_id: str, *, resumed: bool) -> None:
+        if misfit := self._misfit():
+            reason, hint = misfit
+            raise Refused(f"{reason}.", hint=hint)
+
+    def _misfit(self) -> tuple[str, str] | None:
+        """Why the file cannot be written, and what to do; None: it can."""
+        if "://" not in self._path:
+            if not Path(self._folder).is_dir():
+                return f"{self._path} lies in a folder that does not exist", "Create the folder first."
+            if Path(self._path).is_dir():
+                return f"{self._path} is a folder", "Name a file in it."
+        if self._storage.exists(self._name):
+            return f"{self._path} exists already", "Name another file, or delete this one first."
+        return None
+
+    def write(self, content: Records) -> list[RegionOutcome]:
+        """Write the file, and name it at the end. Raises Damaged, EnvironmentProblem (a full disk)."""
+        writers: dict[str, _RowWriter] = {"csv": _write_csv, "json": _write_json, "parquet": _write_parquet}
+        outcomes: list[RegionOutcome] = []
+        maker = self._row_maker(content)
+        try:
+            with self._storage.writer() as sink, paced(rate_of_one(1)):
+                writers[self._form](_rows(content, maker, outcomes), maker.schema, sink)
+                sink.commit(self._name)
+        except AlreadyExists:
+            raise Refused(
+                f"The file {self._path} was created by somebody else meanwhile.",
+                hint="Nothing of it was changed. Name another file.",
+            ) from None
+        finally:
+            self._remove_empty_folder()
+        return outcomes
+
+    def _row_maker(self, content: Records) -> RowMaker:
+        from lakebackup_jobs.targets.record_rows import RowMaker
+
+        plan = content.plan
+        decoder = None
+        if schemas := self._reader.rows("value_schemas", source=plan.source):
+            from lakebackup_jobs.kafka.format.values import Decoder
+
+            decoder = Decoder(schema_ids(schemas))
+        return RowMaker(
+            targets={t.scope: t.target for t in plan.topics},
+            from_ts=plan.from_ts,
+            to_ts=plan.to_ts,
+            decoder=decoder,
+            typed=self._form == "parquet",
+        )
+
+    def _remove_empty_folder(self) -> None:
+        """Remove the storage's folder of temporary files beside the file, unless another run uses it."""
+        if "://" not in self._folder:
+            with suppress(OSError):
+                Path(self._folder, ".tmp").rmdir()
+
+
+def _rows(content: Records, maker: RowMaker, outcomes: list[RegionOutcome]) -> Iterator[pa.RecordBatch]:
+    """The rows of all partitions; when one is complete, its outcome is appended to `outcomes`."""
+    from lakebackup_jobs.kafka.format.stored import open_verified
+
+    count = content.splits.task_progress().counter("0")
+    for first, files in sorted(_partitions(content), key=lambda partition: _order(maker, partition[0])):
+        entries = size = position = 0
+        for file in files:
+            for block in open_verified(content.roots, file):
+                if (rows := maker.rows(file.scope, block)) is not None:
+                    entries += rows.num_rows
+                    yield rows
+            size += file.bytes
+            position = file.end_position
+            count(file.entries, file.bytes)
+        outcomes.append(RegionOutcome(first.scope, first.region, entries, size, position))
+
+
+def _partitions(content: Records) -> Iterator[tuple[StoredFile, Iterable[StoredFile]]]:
+    for number in content.splits.numbers:
+        yield from content.splits.partition_files(number)
+
+
+def _order(maker: RowMaker, first: StoredFile) -> tuple[str, int]:
+    return maker.targets[first.scope], int(first.region)
+
+
+def _write_csv(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: ObjectWriter) -> None:
+    from lakebackup_jobs.runtime.row_text import csv_texts
+
+    for text in csv_texts(batches, schema.names):
+        sink.write(text.encode())
+
+
+def _write_json(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: ObjectWriter) -> None:
+    from lakebackup_jobs.runtime.row_text import json_texts
+    from lakebackup_jobs.targets.record_rows import JSON_COLUMNS
+
+    for text in json_texts(batches, schema.names, raw=JSON_COLUMNS):
+        sink.write(text.encode())
+
+
+class _FileObject(io.RawIOBase):
+    """A writer as the file object that pyarrow expects."""
+
+    def __init__(self, writer: ObjectWriter) -> None:
+        super().__init__()
+        self._writer = writer
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        view = memoryview(data)
+        self._writer.write(view)
+        self._size += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self._size
+
+
+def _write_parquet(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: ObjectWriter) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    group: list[pa.RecordBatch] = []
+    with pq.ParquetWriter(
+        pa.PythonFile(_FileObject(sink), mode="w"), schema, compression="zstd", write_page_checksum=True
+    ) as writer:
+        for batch in batches:
+            group.append(batch)
+            full = sum(part.nbytes for part in group) >= _GROUP_BYTES
+            if full or sum(part.num_rows for part in group) >= _GROUP_ROWS:
+                writer.write_table(pa.Table.from_batches(group, schema))
+                group = []
+        writer.write_table(pa.Table.from_batches(group, schema))

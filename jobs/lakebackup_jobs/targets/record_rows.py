@@ -1,0 +1,135 @@
+"""The records of a restore as rows of a file.
+
+Rows of text have the bytes of keys and values as text where they are UTF-8, else in base64, and say which.
+Typed rows have the bytes themselves. What a schema of the registry decodes is there a second time, as JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebackup_jobs.kafka.format.arrow import RECORD, to_arrow
+from lakebackup_jobs.kafka.format.read_records import text_or_hex
+from lakebackup_jobs.kafka.format.records import within
+
+if TYPE_CHECKING:
+    from lakebackup.rules.schema_ids import Part
+    from lakebackup_jobs.kafka.format.records import Columns
+    from lakebackup_jobs.kafka.format.values import Decoder
+
+_IDENTITY = [
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("ts", pa.int64()),
+]
+_DECODED = [pa.field("key_json", pa.string()), pa.field("value_json", pa.string())]
+TEXT_ROWS = pa.schema(
+    [
+        *_IDENTITY,
+        pa.field("key", pa.string()),
+        pa.field("key_encoding", pa.string()),
+        pa.field("value", pa.string()),
+        pa.field("value_encoding", pa.string()),
+        *_DECODED,
+        pa.field("headers", pa.string()),
+    ]
+)
+"""Of CSV and JSON. `ts`: ms since 1970 UTC, -1 for none; `…_encoding`: `text` or `base64`, null without a key
+or value; `headers`: JSON."""
+TYPED_ROWS = pa.schema(
+    [*_IDENTITY, RECORD.field("key"), RECORD.field("value"), *_DECODED, RECORD.field("headers")]
+)
+"""Of Parquet."""
+JSON_COLUMNS = ("key_json", "value_json", "headers")
+"""The columns of TEXT_ROWS that are JSON, each on one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowMaker:
+    """Makes rows of the records of data files. `targets`: a source topic's name in the restore. Records are
+    those with a time in `(from_ts, to_ts]`. `decoder`: None where the backups hold no schemas."""
+
+    targets: dict[str, str]
+    from_ts: int | None
+    to_ts: int | None
+    decoder: Decoder | None
+    typed: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        return TYPED_ROWS if self.typed else TEXT_ROWS
+
+    def rows(self, scope: str, block: Columns) -> pa.RecordBatch | None:
+        """The rows of the records of a block, in order; None when none of them has such a time."""
+        in_time = within(block, self.from_ts, self.to_ts)
+        if not len(in_time.rows):
+            return None
+        records = to_arrow(in_time)
+        key, value, headers = (records.column(name) for name in ("key", "value", "headers"))
+        decoded = [self._decoded("key", records, scope), self._decoded("value", records, scope)]
+        identity = [
+            pa.repeat(pa.scalar(self.targets[scope]), len(records)),
+            *(records.column(name) for name in ("partition", "offset", "timestamp")),
+        ]
+        columns = (
+            [*identity, key, value, *decoded, headers]
+            if self.typed
+            else [*identity, *_encoded(key), *_encoded(value), *decoded, _headers(headers)]
+        )
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _decoded(self, part: Part, records: pa.RecordBatch, scope: str) -> pa.Array:
+        """Keys or values as JSON; null where they carry no id of a schema that decodes them."""
+        if self.decoder is None:
+            return pa.nulls(len(records), pa.string())
+        excluded = _named_by_header(records.column("headers"), f"__{part}_schema_id")
+        texts = [
+            None if row in excluded else self.decoder.decode(data, scope, part)[0]
+            for row, data in enumerate(records.column(part).to_pylist())
+        ]
+        # Between the parts of a JSON text line ends mean nothing; inside them there are none.
+        return pa.array([text and text.replace("\n", " ").replace("\r", " ") for text in texts], pa.string())
+
+
+def _encoded(data: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Bytes as text or base64, and which of these each is."""
+    try:
+        texts = data.cast(pa.string())
+    except pa.ArrowInvalid:
+        pairs = [(None, None) if piece is None else _text_or_base64(piece) for piece in data.to_pylist()]
+        texts, encodings = zip(*pairs, strict=True)
+        return pa.array(texts, pa.string()), pa.array(encodings, pa.string())
+    return texts, pc.if_else(texts.is_valid(), pa.scalar("text"), pa.scalar(None, pa.string()))
+
+
+def _text_or_base64(data: bytes) -> tuple[str, str]:
+    try:
+        return data.decode(), "text"
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode(), "base64"
+
+
+def _headers(headers: Any) -> pa.Array:
+    """Headers as JSON: a list of pairs, in which bytes that are not UTF-8 are an object with their hex."""
+    if not len(headers.flatten()):
+        return pa.repeat(pa.scalar("[]"), len(headers))
+    texts = []
+    for pairs in headers.to_pylist():
+        json_pairs = [
+            [pair["key"], None if pair["value"] is None else text_or_hex(pair["value"])] for pair in pairs
+        ]
+        texts.append(json.dumps(json_pairs, ensure_ascii=False))
+    return pa.array(texts, pa.string())
+
+
+def _named_by_header(headers: Any, name: str) -> set[int]:
+    """The rows whose schema a header names: what their bytes begin with is no id."""
+    is_named = pc.equal(headers.flatten().field("key"), name)
+    return set(pc.list_parent_indices(headers).filter(is_named).to_pylist())
