@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import typer
 
 from lakebackup.errors import LakebackupError
+from lakebackup.rules.times import LocalTime
 from lakebackup_jobs.cli import audit
 from lakebackup_jobs.cli.flags import options
-from lakebackup_jobs.cli.flags.values import instant, naming, required
+from lakebackup_jobs.cli.flags.values import in_policy_zone, instant, naming, required
 from lakebackup_jobs.cli.output.explain import explain
 from lakebackup_jobs.cli.output.help import PlainCommand
 
@@ -255,9 +256,11 @@ class Call:
     @cached_property
     def as_of(self) -> int | None:
         """--as-of in us since 1970 UTC; None: now."""
+        if self.flags.get("as_of") is None:
+            return None
         with naming("--as-of"):
-            then = instant(self.flags.get("as_of"))
-        return None if then is None else then * 1000
+            then = instant(self.flags["as_of"])
+        return 1000 * (in_policy_zone(self, "--as-of", then) if isinstance(then, LocalTime) else then)
 
     @property
     def screen(self) -> Screen | None:
@@ -331,6 +334,15 @@ class Call:
 
             text = event_line("warning", {"message": text})
         print(text if self.json else f"warning: {text}", file=sys.stderr)
+
+    def note(self, text: str) -> None:
+        """A remark on standard error, where with --json all is JSON."""
+        self.report.clear()
+        if self.json:
+            from lakebackup_jobs.lifecycle.progress import event_line
+
+            text = event_line("note", {"message": text})
+        print(text, file=sys.stderr)
 
     def explained(self, plan: Callable[[], Any]) -> None:
         """Run `plan`, which changes nothing, and print what it asked the catalog."""
@@ -437,6 +449,9 @@ class Verb:
             ]
             with ExitStack() as stack:
                 call = Call(self.taken, shared, values, given, context.obj, stack)
+                for name, value in values.items():
+                    if isinstance(value, LocalTime):
+                        values[name] = in_policy_zone(call, f"--{spelled[name]}", value)
                 if self.waits:
                     call.report.wait(self.waits)
                 return self._notified(call, context.command_path.partition(" ")[2], values)

@@ -213,7 +213,11 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
         (("hold", "2026", "--reason", "x"), 2, "Missing --until, --forever or --release"),
         (("hold", backup_id(1), "--until", "-2h", "--reason", "x"), 2, "is past"),
         (("hold", backup_id(1), "--release", "--reason", "x"), 3, "is not held"),
-        (("catalog", "break-lease", "source-prod", "--reason", "x"), 3, "is not held"),
+        (
+            ("catalog", "break-lease", "source-prod", "--reason", "x"),
+            3,
+            "No run holds the lease 'source-prod'",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_reported(
