@@ -23,6 +23,7 @@ import typer
 
 from lakebackup.errors import LakebackupError
 from lakebackup.rules.times import LocalTime
+from lakebackup.storage.uris import require_folder
 from lakebackup_jobs.cli import audit
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.values import in_policy_zone, instant, naming, required
@@ -84,6 +85,7 @@ class Call:
     def settings(self) -> Settings:
         """The settings in force. Raises UsageProblem, NotFound."""
         from lakebackup.config import is_secret, load, parse_properties, read_properties
+        from lakebackup.rules.kafka_properties import check_servers
         from lakebackup.storage.private import require_own
 
         flags = self.flags
@@ -93,7 +95,7 @@ class Call:
             require_own(file, "The file of --kafka-config", secret=any(map(is_secret, kafka)))
         kafka |= parse_properties(flags.get("kafka_property") or ())
         if flags.get("bootstrap_server"):
-            kafka["bootstrap.servers"] = flags["bootstrap_server"]
+            kafka["bootstrap.servers"] = check_servers(flags["bootstrap_server"], "--bootstrap-server")
         spark = parse_properties(flags.get("spark_conf") or (), "--spark-conf")
         given = {flag.setting: flags[flag.name] for flag in self._taken if flag.setting}
         given |= {**self._overrides, "kafka": kafka or None, "spark": spark or None}
@@ -105,13 +107,17 @@ class Call:
 
     @property
     def where(self) -> str:
-        """The repository, where backups are kept. Raises UsageProblem without one."""
-        return required(
+        """The repository, where backups are kept. Raises UsageProblem without one, or for a file."""
+        repository = required(
             self.settings.destination,
             "--repo",
             "where is the repository of the backups?",
             hint="Give --repo URI, set LAKEBACKUP_DESTINATION, or destination in lakebackup.toml.",
         )
+        require_folder("--repo", repository)
+        if self.settings.catalog:
+            require_folder("--catalog", self.settings.catalog)
+        return repository
 
     @property
     def places(self) -> tuple[str, str | None]:
