@@ -63,8 +63,11 @@ def require_folder(flag: str, uri: str) -> None:
     """UsageProblem where a flag's URI is a path that can be no folder of backups: a file, something below a
     file, or a part of the kernel's own file systems. A folder need not exist yet."""
     scheme, separator, rest = uri.partition("://")
-    if separator and scheme != "file":
+    if separator and scheme in ("s3", "s3a"):
         return
+    if separator and scheme != "file":  # the rest of the URI may hold a secret
+        problem = unknown_scheme(scheme)
+        raise UsageProblem(f"{flag}: {problem.message}", hint=problem.hint)
     folder = folder_of(rest) if separator else Path(uri)
     hint = "Give a folder, or s3://bucket/prefix."
     path = folder.absolute()

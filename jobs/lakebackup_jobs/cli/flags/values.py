@@ -89,7 +89,8 @@ def one_of(flags: Mapping[str, bool], otherwise: str) -> str:
     """The name of the flag that is set, or `otherwise`. Raises UsageProblem if several are."""
     given = [name for name, is_set in flags.items() if is_set]
     if len(given) > 1:
-        raise UsageProblem(f"{' and '.join(f'--{name}' for name in given)} exclude each other.")
+        names = " and ".join(f"--{name}" for name in given)
+        raise UsageProblem(f"{names} exclude each other.", hint="Give one of them.")
     return given[0] if given else otherwise
 
 

@@ -61,7 +61,7 @@ def _described(error: typer.TyperException, command: str, context: Any) -> tuple
 def _bad_value(name: str, reason: str) -> tuple[str, str]:
     choice = _NOT_A_CHOICE.search(reason)
     if choice is None:
-        return f"{name} {plain_reason(reason)}", ""
+        return f"{name[:1].upper()}{name[1:]} {plain_reason(reason)}", ""
     choices = re.findall(r"'([^']*)'", choice["choices"])
     message = f"{name} {choice['value']!r} is none of {', '.join(choices)}."
     return message, suggestion(similar_names(choice["value"], choices)[:1])

@@ -196,7 +196,7 @@ def test_a_catalog_without_the_newer_tables_is_read_and_brought_up_to_date(
         (("policy", "set", "../x", "--command", "snapshot /x"), 2, "'../x' cannot be the name of a source"),
         (("policy", "set", "new", "--command", "topics a"), 2, "does not begin with queue or snapshot"),
         (("policy", "set", "new", "--command", "snapshot '/x"), 2, "cannot be read: No closing quotation"),
-        (("policy", "set", "new", "--command", "snapshot /x --mdoe full"), 2, "No such option: --mdoe"),
+        (("policy", "set", "new", "--command", "snapshot /x --mdoe full"), 2, "has no flag --mdoe"),
         (("policy", "set", "new", "--command", "snapshot /x --mode full"), 2, "has --mode, which a due run"),
         (("policy", "set", "new", "--command", "snapshot /x --source y"), 2, "has --source, which a due run"),
         (("policy", "set", "new", "--command", "queue other --pattern q"), 2, "the policy is of new"),
