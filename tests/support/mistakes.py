@@ -70,7 +70,7 @@ def run(mistake: Mistake, folder: Path) -> tuple[int, str]:
         (folder / name).write_text(text, "utf-8")
         (folder / name).chmod(0o600)
     words = shlex.split(mistake.command)
-    variables = {}
+    variables: dict[str, str] = {}
     while _VARIABLE.fullmatch(words[0]):
         name, _, variables[name] = words.pop(0).partition("=")
     if words.pop(0) != "lakebackup":

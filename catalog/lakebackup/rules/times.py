@@ -52,13 +52,13 @@ class LocalTime:
 
     text: str
     days: int
-    time: time
+    clock: time
 
     def at(self, zone: tzinfo, now: int) -> int:
         """The instant in a time zone, in ms since 1970 UTC, where it is `now` (ms). Of an hour that comes
         twice it is the first."""
         today = (_EPOCH + now * _MILLISECOND).astimezone(zone).date()
-        moment = datetime.combine(today + timedelta(days=self.days), self.time, zone)
+        moment = datetime.combine(today + timedelta(days=self.days), self.clock, zone)
         return _not_negative(_to_ms(moment), self.text)
 
 
@@ -84,7 +84,7 @@ def read_time(text: str, now: int) -> int | LocalTime:
     zone = time_zone(named["zone"]) if named else None
     local = _on_the_wall(named["time"] if named else wanted, text)
     if local is not None:
-        zone = zone or local.time.tzinfo
+        zone = zone or local.clock.tzinfo
         return local.at(zone, now) if zone else local
     return _not_negative(_to_ms(_from_iso(named["time"] if named else wanted, text, zone)), text)
 

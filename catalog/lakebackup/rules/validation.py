@@ -7,14 +7,14 @@ import re
 _PLAIN = (
     ("Value error, ", ""),
     ("Input should be ", "must be "),
-    (re.compile(r", unable to .*"), ""),
+    (r", unable to .*", ""),
     ("a valid integer", "a whole number"),
     ("a valid number", "a number"),
     ("a valid boolean", "true or false"),
     ("a valid string", "text"),
     ("a valid tuple", "a list"),
     ("a valid list", "a list"),
-    (re.compile(r"a valid dictionary.*"), "a table"),
+    ("a valid dictionary.*", "a table"),
     ("less than or equal to", "at most"),
     ("greater than or equal to", "at least"),
     ("greater than", "more than"),
@@ -23,9 +23,6 @@ _PLAIN = (
 
 def plain_reason(reason: str) -> str:
     """Why a value is refused, to follow the name of its flag or setting: `must be at most 65535.`"""
-    for unfriendly, plain in _PLAIN:
-        if isinstance(unfriendly, str):
-            reason = reason.replace(unfriendly, plain)
-        else:
-            reason = unfriendly.sub(plain, reason)
+    for pattern, plain in _PLAIN:
+        reason = re.sub(pattern, plain, reason)
     return f"{reason[:1].lower()}{reason[1:]}".rstrip(".") + "."
