@@ -103,7 +103,6 @@ def _written(mistakes: Mapping[str, list[Mistake]]) -> Iterator[str]:
                 for path in Path(scratch).iterdir():
                     if path.is_file():
                         path.unlink()
-                print(mistake.command, flush=True)
                 code, said = run(mistake, Path(scratch))
                 yield f"\n- command: {_quoted(mistake.command)}\n"
                 if mistake.files:
