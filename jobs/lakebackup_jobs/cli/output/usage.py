@@ -71,7 +71,8 @@ def _similar_flags(flag: str, context: Any) -> str:
     if context is None or not flag.startswith("--"):
         return ""
     known = [name for param in context.command.params for name in (*param.opts, *param.secondary_opts)]
-    return did_you_mean(flag, sorted(name for name in known if name.startswith("--")))
+    long_names = sorted(name.removeprefix("--") for name in known if name.startswith("--"))
+    return suggestion([f"--{name}" for name in similar_names(flag.removeprefix("--"), long_names)])
 
 
 def _name(param: Any) -> str:
