@@ -10,7 +10,6 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import chain
 from os import PathLike, environ
 from pathlib import Path
@@ -29,6 +28,13 @@ from pydantic import (
     ValidationError,
 )
 
+from lakebackup.config_problems import (
+    PREFIX,
+    check_variables,
+    explained,
+    unknown_setting,
+    unreadable_variable,
+)
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.requests import LOCAL_BELOW
 from lakebackup.rules.kafka_properties import translate
@@ -350,9 +356,6 @@ class Settings(BaseModel):
         return self.model_dump(mode="json")
 
 
-_PREFIX = "LAKEBACKUP_"
-
-
 def load(flags: Mapping[str, Any], config: str | PathLike[str] | None = None) -> Settings:
     """The settings in force. `flags` win where they are not None; `config` names a TOML file.
 
@@ -362,7 +365,9 @@ def load(flags: Mapping[str, Any], config: str | PathLike[str] | None = None) ->
     named = config or environ.get("LAKEBACKUP_CONFIG")
     path = Path(named or FILE_NAME)
     if named and not path.is_file():
-        raise NotFound(f"There is no configuration file {path}.", hint="Check --config or LAKEBACKUP_CONFIG.")
+        missing = f"There is no configuration file {path}"
+        what = f"{path} is a folder, not a configuration file" if path.is_dir() else missing
+        raise NotFound(f"{what}.", hint="Check --config or LAKEBACKUP_CONFIG.")
     if not named:
         require_own(path, "The configuration file of this folder")
     table = _read_toml(path) if path.is_file() else {}
@@ -370,20 +375,21 @@ def load(flags: Mapping[str, Any], config: str | PathLike[str] | None = None) ->
     try:
         return Settings(**_merged(table, _from_environment(), given))
     except ValidationError as error:
-        raise UsageProblem(_explain(error, given, table, path)) from None
+        raise explained(error, given, table, path, Settings.model_fields) from None
     except ValueError as error:
-        raise UsageProblem(f"An environment variable LAKEBACKUP_… is not readable: {error}.") from None
+        raise unreadable_variable(error) from None
 
 
 def _from_environment() -> dict[str, Any]:
     """What variables set. LAKEBACKUP_KAFKA__SASL_PASSWORD is the property `sasl.password`: no client property
     has underscores."""
-    if not any(name.upper().startswith(_PREFIX) for name in environ):
+    if not any(name.upper().startswith(PREFIX) for name in environ):
         return {}
+    check_variables(Settings.model_fields)
     from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict  # slow to load
 
     class FromEnvironment(BaseSettings, Settings):
-        model_config = SettingsConfigDict(env_prefix=_PREFIX, env_nested_delimiter="__")
+        model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__")
 
     found = EnvSettingsSource(FromEnvironment)()
     for name in found.keys() & {"kafka", "spark"}:
@@ -402,6 +408,9 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+_ONE_A_LINE = "Write each property once, on a line of its own: security.protocol=SASL_SSL"
+
+
 def read_properties(path: str | PathLike[str]) -> dict[str, str]:
     """Properties of a `key=value` file, as Kafka's own tools and kcat read. Raises NotFound, UsageProblem."""
     # Interpolation would eat '%' in passwords; a section is what configparser wants and such files lack.
@@ -411,17 +420,19 @@ def read_properties(path: str | PathLike[str]) -> dict[str, str]:
         with Path(path).open(encoding="utf-8") as lines:
             parser.read_file(chain(["[properties]\n"], lines))
     except OSError as error:
-        raise NotFound(f"The properties file {path} cannot be read: {error.strerror}.") from None
+        raise NotFound(
+            f"The properties file {path} cannot be read: {error.strerror}.", hint="Check --kafka-config."
+        ) from None
     except configparser.DuplicateOptionError as error:
         line = (error.lineno or 1) - 1
-        raise UsageProblem(f"{path}, line {line}: {error.option} is there twice.") from None
+        raise UsageProblem(f"{path}, line {line}: {error.option} is there twice.", hint=_ONE_A_LINE) from None
     except configparser.ParsingError as error:
         line = error.errors[0][0] - 1
-        raise UsageProblem(f"{path}, line {line} is not of the form key=value.") from None
+        raise UsageProblem(f"{path}, line {line} is not of the form key=value.", hint=_ONE_A_LINE) from None
     except (configparser.Error, UnicodeDecodeError):
-        raise UsageProblem(f"{path} is not a file of key=value lines.") from None
+        raise UsageProblem(f"{path} is not a file of key=value lines.", hint=_ONE_A_LINE) from None
     if parser.sections() != ["properties"]:
-        raise UsageProblem(f"{path} has [sections]; a properties file is key=value lines alone.")
+        raise UsageProblem(f"{path} has [sections], which a properties file has not.", hint=_ONE_A_LINE)
     return dict(parser["properties"])
 
 
@@ -434,7 +445,8 @@ def parse_properties(pairs: Sequence[str], option: str = "-X") -> dict[str, str]
         if not equals or not name:
             raise UsageProblem(
                 f"{option} {name!r} is not of the form key=value.",
-                hint=f"Example: {option} client.id=nightly",
+                hint=f"Example: {option} "
+                f"{'client.id=nightly' if option == '-X' else 'spark.driver.memory=4g'}",
             )
         if is_secret(name):
             variable = f"LAKEBACKUP_KAFKA__{name.upper().replace('.', '_')}"
@@ -452,39 +464,20 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
-        raise UsageProblem(f"{path} is not valid TOML: {error}.") from None
+        raise UsageProblem(
+            f"{path} is not valid TOML: {error}.",
+            hint='Text is in quotes (destination = "/backups"), and a table begins with its name ([kafka]).',
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageProblem(f"{path} cannot be read: {reason}.") from None
+        raise UsageProblem(f"{path} cannot be read: {reason}.", hint="Check --config.") from None
     for key in table:
         if key not in Settings.model_fields:
-            near = get_close_matches(key, Settings.model_fields, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(Settings.model_fields)}."
-            raise UsageProblem(f"{path}: there is no setting {key!r}.", hint=hint)
+            raise unknown_setting(key, path, Settings.model_fields)
     for name in ("kafka", "spark"):
         if isinstance(table.get(name), dict):
             try:
                 table[name] = _flat(table[name])
             except ValueError as error:
-                raise UsageProblem(f"{path}, [{name}]: {error}.") from None
+                raise UsageProblem(f"{path}, [{name}]: {error}.", hint=f"Correct {path}.") from None
     return table
-
-
-def _explain(error: ValidationError, given: Mapping[str, Any], table: Mapping[str, Any], path: Path) -> str:
-    problems = []
-    for item in error.errors(include_input=False, include_url=False):
-        path_to = [str(part) for part in item["loc"]] or ["settings"]
-        top, name = path_to[0], ".".join(path_to)
-        variable = f"LAKEBACKUP_{'__'.join(path_to).upper()}"
-        if top in given:
-            origin = f"--{name.replace('_', '-')}"
-        elif any(key.upper().startswith(variable) for key in environ):
-            origin = f"The variable {variable}"
-        else:
-            origin = f"{name} in {path}" if top in table else name
-        reason = item["msg"].removeprefix("Value error, ")
-        if item["type"].startswith("byte_size"):
-            reason = "this is not a size" if item["type"] == "byte_size" else reason
-            reason += "; write 500MB, 128MiB, 10GiB"
-        problems.append(f"{origin}: {reason[:1].lower()}{reason[1:].rstrip('.')}.")
-    return "\n".join(problems)

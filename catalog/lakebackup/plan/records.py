@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.rows.base import QUEUES
+from lakebackup.rules.suggestions import did_you_mean
 from lakebackup.rules.times import format_ts, parse_time
 
 if TYPE_CHECKING:
@@ -298,7 +298,6 @@ def _topic(reader: CatalogReader, name: str) -> tuple[str, int, str]:
             hint=f"Write records('{found[0]['source']}/{scope}').",
         )
     if not found:
-        near = get_close_matches(scope, {row["scope"] for row in known}, 1)
         # A backup after a full has messages of before it again, and an abandoned history has its own.
         queue = next((r for r in every if r["scope"] == scope and source in ("", r["source"])), None)
         if queue:
@@ -309,8 +308,10 @@ def _topic(reader: CatalogReader, name: str) -> tuple[str, int, str]:
             )
         raise NotFound(
             f"No restorable backup holds topic {name!r}.",
-            hint=f"Did you mean {near[0]}?"
-            if near
-            else "`lakebackup sql 'SELECT DISTINCT source, scope FROM restore_points'` lists what there is.",
+            hint=did_you_mean(
+                scope,
+                (row["scope"] for row in known),
+                "`lakebackup sql 'SELECT DISTINCT source, scope FROM restore_points'` lists the topics.",
+            ),
         )
     return found[0]["source"], found[0]["end_ts"], scope

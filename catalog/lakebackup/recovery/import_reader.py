@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache, cached_property, partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.rows.tables import ARROW_SCHEMAS, Column, columns
+from lakebackup.rules.suggestions import similar_names
 from lakebackup.sql_engine.worker import PerNumber, in_batches
 from lakebackup.storage import Storage, open_storage
 
@@ -159,8 +159,9 @@ class ImportRows(PerNumber):
         for name, value in row.items():
             column = self._types.get(name)
             if column is None:
-                near = get_close_matches(name, self._types, 1)
-                return f"there is no column {name[:60]}" + (f"; did you mean {near[0]}?" if near else "")
+                similar = similar_names(name, self._types)
+                meant = f"; did you mean {similar[0]}?" if similar else ""
+                return f"there is no column {name[:60]}{meant}"
             if value is None:
                 continue
             if type(value) is not _PYTHON[column.type]:

@@ -27,6 +27,12 @@ _RENAMED = {
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
 }
+# librdkafka takes a protocol before the host, and the port 9092 without one.
+_SERVER = re.compile(
+    r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:\[[0-9a-fA-F:.%\w]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?",
+    re.ASCII,
+)
+_LAST_PORT = 65_535
 _OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
 _OF_LOGIN = {
     "PlainLoginModule": {"username": "sasl.username", "password": "sasl.password"},
@@ -56,12 +62,30 @@ def translate(properties: Mapping[str, str]) -> dict[str, str]:
     for name, change in _STORES.items():
         if name in properties:
             change(properties, translated)
+    if "bootstrap.servers" in translated:
+        translated["bootstrap.servers"] = check_servers(translated["bootstrap.servers"])
     if "security.protocol" in translated:
         translated["security.protocol"] = translated["security.protocol"].upper()
     if "ssl.endpoint.identification.algorithm" in translated:
         value = translated["ssl.endpoint.identification.algorithm"].strip().lower()
         translated["ssl.endpoint.identification.algorithm"] = value or "none"
     return translated
+
+
+def check_servers(text: str, name: str = "bootstrap.servers") -> str:
+    """A list of brokers as librdkafka has it; `kafka://`, as restores name their target, is left out.
+
+    Raises UsageProblem, which begins with `name`, the property or the flag.
+    """
+    servers = [server.strip() for server in text.strip().removeprefix("kafka://").rstrip("/").split(",")]
+    for server in servers:
+        named = _SERVER.fullmatch(server)
+        if named is None or not 0 < int(named["port"] or 1) <= _LAST_PORT:
+            raise UsageProblem(
+                f"{name} {text!r} is not a list of HOST:PORT.",
+                hint="Write --bootstrap-server localhost:9092, several with commas: kafka1:9092,kafka2:9092",
+            )
+    return ",".join(servers)
 
 
 def _of_jaas(text: str) -> dict[str, str]:

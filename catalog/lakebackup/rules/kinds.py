@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.rows.base import ARCHIVE, CHANGES, QUEUES, SNAPSHOT, TOPICS
+from lakebackup.rules.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+
+#: Sources that an error names.
+_MOST_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +117,16 @@ def require_kind_of(catalog: Rows, source: str, wanted: str, *, hint: str | None
     return bool(found)
 
 
-def no_source(source: str) -> NotFound:
-    """The error for a source that the catalog does not know."""
-    return NotFound(f"There is no source {source!r}.", hint="`lakebackup status` lists all.")
+def no_source(catalog: Rows, source: str) -> NotFound:
+    """The error for a source that the catalog does not know, with the names that are like it."""
+    sources = sorted({str(row["source"]) for row in catalog.rows("sources_known")})
+    listing = (
+        f"There are: {', '.join(sources[:_MOST_LISTED])}." if sources else "The catalog has no sources yet."
+    )
+    return NotFound(f"There is no source {source!r}.", hint=did_you_mean(source, sources, listing))
 
 
 def require_known(catalog: Rows, source: str) -> None:
     """NotFound for a source that has no backups and, as in `status`, nothing else."""
     if not catalog.rows("source_kinds", source=source) and not catalog.rows("list_status", source=source):
-        raise no_source(source)
+        raise no_source(catalog, source)

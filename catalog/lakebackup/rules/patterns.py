@@ -6,12 +6,12 @@ Patterns never match internal topics.
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.rules.stored_json import texts_of
+from lakebackup.rules.suggestions import similar_names, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -149,8 +149,8 @@ def _refuse_collisions(names: Mapping[str, str], kind: Kind) -> None:
 
 def _nearest(wanted: Iterable[str], there: Iterable[str], kind: Kind = TOPIC) -> str:
     known = sorted(there)
-    near = dict.fromkeys(match for name in wanted for match in get_close_matches(name, known, n=3))
-    return f"Did you mean {' or '.join(map(repr, near))}?" if near else _some(known, kind)
+    similar = dict.fromkeys(match for name in wanted for match in similar_names(name, known))
+    return suggestion([*similar]) or _some(known, kind)
 
 
 def _some(there: Iterable[str], kind: Kind) -> str:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count, dropwhile, islice, pairwise, takewhile
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+from zoneinfo import available_timezones
 
 from cronsim import CronSim, CronSimError
 
 from lakebackup.errors import UsageProblem
-from lakebackup.rules.times import parse_duration
+from lakebackup.rules.times import no_time_zone, parse_duration, time_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,25 +111,11 @@ def parse(text: str, zone: str | None = None) -> Schedule:
     return Schedule(text, cron, where)
 
 
-def time_zone(name: str | None) -> tzinfo:
-    """A time zone by its name in the IANA database; UTC for None. Raises UsageProblem."""
-    try:
-        return ZoneInfo(name) if name else UTC
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise _no_zone(name) from None
-
-
 def require_time_zone(name: str | None) -> None:
     """Raises UsageProblem unless SQL knows it too: this machine's files have names of their own (`localtime`,
     `posix/…`). It reads the folder of the database."""
     if name and (name == "localtime" or name not in available_timezones()):
-        raise _no_zone(name)
-
-
-def _no_zone(name: str | None) -> UsageProblem:
-    return UsageProblem(
-        f"{name!r} is not a time zone.", hint="Name one of the IANA database, such as Europe/Berlin or UTC."
-    )
+        raise no_time_zone(name)
 
 
 def _ms(instant: datetime) -> int:

@@ -1,18 +1,27 @@
 """Instants and spans as people type them: text in, milliseconds since 1970 UTC out, and back.
 
-A time without a zone is UTC, so that the same command means the same on every machine.
+A date without a zone is UTC, as in all that the program prints. A day such as `yesterday` and a time of day
+alone are those of a clock on the wall, whose zone the caller knows. This machine's own zone never counts, so
+the same command means the same on every machine.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, time, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from lakebackup.errors import UsageProblem
+from lakebackup.rules.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
 
 EXAMPLES = (
-    "Examples: 2026-11-21T14:05:00Z, '2026-11-21 14:05' (UTC), 2026-11-21T15:05+01:00, 14:05 (today, UTC), "
-    "-2h, '90 min ago', now, 1795269900000 (ms since 1970)."
+    "Examples: 2026-11-21T14:05Z, '2026-11-21 14:05' (UTC), '2026-11-21 14:05 Europe/Berlin', "
+    "'yesterday 14:05', 14:05 (today), -2h, '90 min ago', now, 1795269900000 (ms since 1970)."
 )
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,13 +38,36 @@ MAX_SKEW_MS = 300_000
 _PART = re.compile(rf"(?P<count>\d+(?:\.\d+)?)\s*{_UNIT}(?![a-z])\s*", re.ASCII)
 _SPANS = "Write a number and a unit: 30s, 15m, 2h, 7d, 1d12h."
 _DIGITS = re.compile(r"\d+", re.ASCII)
+_DAYS_FROM_TODAY = {"yesterday": -1, "today": 0, "tomorrow": 1}
+_ON_THE_WALL = re.compile(
+    rf"(?:(?P<day>{'|'.join(_DAYS_FROM_TODAY)})(?:\s+at)?(?:\s+|$))?(?P<time>\d?\d:\d\d\S*)?",
+    re.ASCII | re.IGNORECASE,
+)
+_WITH_ZONE = re.compile(r"(?P<time>.*\S)\s+(?P<zone>UTC|[A-Za-z_]+/[\w/+-]+)", re.ASCII)
 
 
-def parse_time(text: str, now: int) -> int:
-    """The instant that `text` names, in ms since 1970 UTC; `now` (ms) anchors `-2h`, `14:05` and `now`.
+@dataclass(frozen=True, slots=True)
+class LocalTime:
+    """A day and a time of day as a clock on the wall shows them: `yesterday 14:05`. `days`: from today."""
 
-    Takes ISO 8601 (RFC 3339 included) with or without a zone, a time of today, a span before now, and
-    a number of milliseconds. Raises UsageProblem with examples.
+    text: str
+    days: int
+    clock: time
+
+    def at(self, zone: tzinfo, now: int) -> int:
+        """The instant in a time zone, in ms since 1970 UTC, where it is `now` (ms). Of an hour that comes
+        twice it is the first."""
+        today = (_EPOCH + now * _MILLISECOND).astimezone(zone).date()
+        moment = datetime.combine(today + timedelta(days=self.days), self.clock, zone)
+        return _not_negative(_to_ms(moment), self.text)
+
+
+def read_time(text: str, now: int) -> int | LocalTime:
+    """The instant that `text` names, in ms since 1970 UTC, or a LocalTime whose zone it does not say.
+
+    Takes ISO 8601 (RFC 3339 included) with or without a zone, a day or a time of day (`yesterday 14:05`,
+    `today`, `14:05`), a span before or after `now` (`-2h`, `90 min ago`, `in 30d`), and a number of
+    milliseconds. The name of a zone may follow: `14:05 Europe/Berlin`. Raises UsageProblem with examples.
     """
     wanted = text.strip()
     lower = wanted.lower()
@@ -46,7 +78,36 @@ def parse_time(text: str, now: int) -> int:
     if lower.startswith("-") or lower.endswith("ago"):
         span = lower.removeprefix("-").removesuffix("ago").strip()
         return _not_negative(now - parse_duration(span, of=text), text)
-    return _not_negative(_to_ms(_from_iso(wanted, now)), text)
+    if lower.startswith(("+", "in ")):
+        return now + parse_duration(lower.removeprefix("+").removeprefix("in "), of=text)
+    named = _WITH_ZONE.fullmatch(wanted)
+    zone = time_zone(named["zone"]) if named else None
+    local = _on_the_wall(named["time"] if named else wanted, text)
+    if local is not None:
+        zone = zone or local.clock.tzinfo
+        return local.at(zone, now) if zone else local
+    return _not_negative(_to_ms(_from_iso(named["time"] if named else wanted, text, zone)), text)
+
+
+def parse_time(text: str, now: int, zone: tzinfo = UTC) -> int:
+    """As `read_time`; a day or a time of day is in `zone`."""
+    moment = read_time(text, now)
+    return moment.at(zone, now) if isinstance(moment, LocalTime) else moment
+
+
+def time_zone(name: str | None) -> tzinfo:
+    """A time zone by its name in the IANA database; UTC for None. Raises UsageProblem."""
+    try:
+        return ZoneInfo(name) if name else UTC
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise no_time_zone(name) from None
+
+
+def no_time_zone(name: str | None) -> UsageProblem:
+    """The error for a name that is no time zone's."""
+    example = "Name one of the IANA database, such as Europe/Berlin or UTC."
+    hint = did_you_mean(name or "", sorted(available_timezones()), example)
+    return UsageProblem(f"{name!r} is not a time zone.", hint=hint)
 
 
 def parse_duration(text: str, *, of: str | None = None) -> int:
@@ -114,14 +175,29 @@ def _from_digits(digits: str) -> int:
     return int(digits)
 
 
-def _from_iso(text: str, now: int) -> datetime:
+def _on_the_wall(wanted: str, text: str) -> LocalTime | None:
+    """The day or time of day that `wanted` is, None if it is neither. A UsageProblem quotes `text`."""
+    parts = _ON_THE_WALL.fullmatch(wanted)
+    if parts is None or not wanted:
+        return None
+    days = _DAYS_FROM_TODAY[parts["day"].lower()] if parts["day"] else 0
+    clock = parts["time"] or "00:00"
     try:
-        if text[2:3] == ":":
-            today: date = (_EPOCH + now * _MILLISECOND).date()
-            return datetime.combine(today, time.fromisoformat(text))
-        return datetime.fromisoformat(text)
+        return LocalTime(text, days, time.fromisoformat(clock if clock[2] == ":" else f"0{clock}"))
+    except ValueError:
+        raise UsageProblem(f"{text!r} is not a time.", hint=EXAMPLES) from None
+
+
+def _from_iso(wanted: str, text: str, zone: tzinfo | None) -> datetime:
+    try:
+        moment = datetime.fromisoformat(wanted)
     except (ValueError, OverflowError):
         raise UsageProblem(f"{text!r} is not a time.", hint=EXAMPLES) from None
+    if zone is None:
+        return moment
+    if moment.tzinfo is not None:
+        raise UsageProblem(f"{text!r} has two time zones.", hint="Leave one of them out.")
+    return moment.replace(tzinfo=zone)
 
 
 def _to_ms(moment: datetime) -> int:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from lakebackup.errors import UsageProblem
 
+_NO_STORAGE = ("/proc", "/sys", "/dev")
+
 
 def normalized(uri: str) -> str:
     """The URI that the storage at `uri` has. Raises UsageProblem as `open_storage` does."""
@@ -51,8 +53,31 @@ def split_s3(uri: str) -> tuple[str, str]:
             hint="Credentials come from AWS's own variables and files: AWS_ACCESS_KEY_ID, AWS_PROFILE.",
         )
     if not bucket or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
-        raise UsageProblem(f"{uri!r} is not of the form s3://bucket/prefix.")
+        raise UsageProblem(
+            f"{uri!r} is not of the form s3://bucket/prefix.", hint="Example: s3://my-bucket/backups"
+        )
     return bucket, f"{prefix}/" if prefix else ""
+
+
+def require_folder(flag: str, uri: str) -> None:
+    """UsageProblem where a flag's URI is a path that can be no folder of backups: a file, something below a
+    file, or a part of the kernel's own file systems. A folder need not exist yet."""
+    scheme, separator, rest = uri.partition("://")
+    if separator and scheme in ("s3", "s3a"):
+        return
+    if separator and scheme != "file":  # the rest of the URI may hold a secret
+        problem = unknown_scheme(scheme)
+        raise UsageProblem(f"{flag}: {problem.message}", hint=problem.hint)
+    folder = folder_of(rest) if separator else Path(uri)
+    hint = "Give a folder, or s3://bucket/prefix."
+    path = folder.absolute()
+    top = next((top for top in _NO_STORAGE if path.is_relative_to(top)), None)
+    if top and not path.is_relative_to("/dev/shm"):  # noqa: S108 - memory, which is a file system
+        raise UsageProblem(f"{flag} {uri!r} is in {top}, where no files can be kept.", hint=hint)
+    file = next((each for each in (path, *path.parents) if each.exists()), path)
+    if not file.is_dir():
+        what = "is a file, not a folder" if file == path else f"is below {file}, which is a file"
+        raise UsageProblem(f"{flag} {uri!r} {what}.", hint=hint)
 
 
 def unknown_scheme(scheme: str) -> UsageProblem:

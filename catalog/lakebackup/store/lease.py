@@ -253,7 +253,11 @@ def break_lease(storage: Storage, name: str, reason: str) -> Record:
     while True:
         current = _current(storage, name)
         if current is None or current[1].state != "held":
-            raise NotFound(f"The lease on {name} is not held.")
+            raise NotFound(
+                f"No run holds the lease {name!r}.",
+                hint="Nothing has to be broken. The message of a run that is refused names its lease, "
+                "such as source-prod.",
+            )
         newest, record = current
         now_ms = int(time.time() * 1000)
         broken = Record(record.holder, uuid.uuid4().hex, "broken", now_ms, now_ms, reason)

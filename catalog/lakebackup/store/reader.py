@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.rows.tables import TABLES
 from lakebackup.rules import layout
+from lakebackup.rules.suggestions import did_you_mean
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import Storage, open_storage
 from lakebackup.store.roots import Roots, destination_id
@@ -205,13 +206,19 @@ class CatalogReader(Catalog):
         if beginning in found:
             return beginning
         if not found:
-            raise NotFound(f"There is no backup {beginning!r}.", hint="`lakebackup list` shows all.")
+            raise NotFound(f"There is no backup {beginning!r}.", hint=self._similar_backups(beginning))
         if len(found) > 1:
             raise UsageProblem(
                 f"{beginning!r} is the beginning of several ids: {', '.join(found[:5])}.",
                 hint="Type more of it.",
             )
         return found[0]
+
+    def _similar_backups(self, wrong_id: str) -> str:
+        if any(row["source"] == wrong_id for row in self.rows("sources_known")):
+            return f"{wrong_id} is a source. `lakebackup list --source {quote(wrong_id)}` lists its backups."
+        ids = (str(row["backup_id"]) for row in self.rows("backup_ids"))
+        return did_you_mean(wrong_id, [LATEST, *ids], "`lakebackup list` shows all backups.")
 
     def relations(self) -> Mapping[str, Sequence[str]]:
         """What a person's SELECT may read: the views and their columns."""

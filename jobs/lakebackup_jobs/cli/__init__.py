@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import LakebackupError, UsageProblem
+from lakebackup.errors import LakebackupError
 from lakebackup.store.caller import calling
 from lakebackup_jobs.cli.extras import missing
 from lakebackup_jobs.cli.interrupt import EXIT_CODES, end_spark, interruptible
@@ -134,9 +134,9 @@ def _run(arguments: list[str], spark: SparkSession | None) -> int:
         with calling(words):
             code = _commands()(words, prog_name="lakebackup", obj=spark, standalone_mode=False)
     except typer.TyperException as error:
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context is not None else "lakebackup"
-        raise UsageProblem(error.format_message(), hint=f"See: {command} --help") from None
+        from lakebackup_jobs.cli.output.usage import usage_problem
+
+        raise usage_problem(error) from None
     return code if isinstance(code, int) else 0
 
 

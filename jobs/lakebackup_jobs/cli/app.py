@@ -66,6 +66,16 @@ class Group(PlainHelp, TyperGroup):
             raise typer.Exit(UsageProblem.exit_code)
         return super().parse_args(ctx, args)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        word = args[0]
+        if word in self.made or word.startswith("-"):
+            return super().resolve_command(ctx, args)
+        from lakebackup_jobs.cli.output.usage import unknown_command
+
+        names = [name for panel in self.panels.values() for name in panel]
+        groups = {name: group.made for name in names if isinstance(group := self.made.find(name), Group)}
+        raise unknown_command(word, ctx.command_path, names, groups)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)

@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 import typer
 
 from lakebackup.errors import LakebackupError
+from lakebackup.rules.times import LocalTime
+from lakebackup.storage.uris import require_folder
 from lakebackup_jobs.cli import audit
 from lakebackup_jobs.cli.flags import options
-from lakebackup_jobs.cli.flags.values import instant, naming, required
+from lakebackup_jobs.cli.flags.values import in_policy_zone, instant, naming, required
 from lakebackup_jobs.cli.output.explain import explain
 from lakebackup_jobs.cli.output.help import PlainCommand
 from lakebackup_jobs.runtime.terminal_text import visible_lines
@@ -87,6 +89,7 @@ class Call:
     def settings(self) -> Settings:
         """The settings in force. Raises UsageProblem, NotFound."""
         from lakebackup.config import is_secret, load, parse_properties, read_properties
+        from lakebackup.rules.kafka_properties import check_servers
         from lakebackup.storage.private import require_own
 
         flags = self.flags
@@ -96,7 +99,7 @@ class Call:
             require_own(file, "The file of --kafka-config", secret=any(map(is_secret, kafka)))
         kafka |= parse_properties(flags.get("kafka_property") or ())
         if flags.get("bootstrap_server"):
-            kafka["bootstrap.servers"] = flags["bootstrap_server"]
+            kafka["bootstrap.servers"] = check_servers(flags["bootstrap_server"], "--bootstrap-server")
         spark = parse_properties(flags.get("spark_conf") or (), "--spark-conf")
         given = {flag.setting: flags[flag.name] for flag in self._taken if flag.setting}
         given |= {**self._overrides, "kafka": kafka or None, "spark": spark or None}
@@ -108,13 +111,17 @@ class Call:
 
     @property
     def where(self) -> str:
-        """The repository, where backups are kept. Raises UsageProblem without one."""
-        return required(
+        """The repository, where backups are kept. Raises UsageProblem without one, or for a file."""
+        repository = required(
             self.settings.destination,
             "--repo",
             "where is the repository of the backups?",
             hint="Give --repo URI, set LAKEBACKUP_DESTINATION, or destination in lakebackup.toml.",
         )
+        require_folder("--repo", repository)
+        if self.settings.catalog:
+            require_folder("--catalog", self.settings.catalog)
+        return repository
 
     @property
     def places(self) -> tuple[str, str | None]:
@@ -265,9 +272,11 @@ class Call:
     @cached_property
     def as_of(self) -> int | None:
         """--as-of in us since 1970 UTC; None: now."""
+        if self.flags.get("as_of") is None:
+            return None
         with naming("--as-of"):
-            then = instant(self.flags.get("as_of"))
-        return None if then is None else then * 1000
+            then = instant(self.flags["as_of"])
+        return 1000 * (in_policy_zone(self, "--as-of", then) if isinstance(then, LocalTime) else then)
 
     @property
     def screen(self) -> Screen | None:
@@ -336,6 +345,15 @@ class Call:
 
             text = event_line("warning", {"message": text})
         print(text if self.json else f"warning: {visible_lines(text)}", file=sys.stderr)
+
+    def note(self, text: str) -> None:
+        """A remark on standard error, where with --json all is JSON."""
+        self.report.clear()
+        if self.json:
+            from lakebackup_jobs.lifecycle.progress import event_line
+
+            text = event_line("note", {"message": text})
+        print(text if self.json else visible_lines(text), file=sys.stderr)
 
     def explained(self, plan: Callable[[], Any]) -> None:
         """Run `plan`, which changes nothing, and print what it asked the catalog."""
@@ -448,6 +466,9 @@ class Verb:
             with ExitStack() as stack:
                 path = context.command_path.partition(" ")[2]
                 call = Call(self.taken, shared, values, given, context.obj, stack, path)
+                for name, value in values.items():
+                    if isinstance(value, LocalTime):
+                        values[name] = in_policy_zone(call, f"--{spelled[name]}", value)
                 if self.waits:
                     call.report.wait(self.waits)
                 return self._notified(call, path, values)

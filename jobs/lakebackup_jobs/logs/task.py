@@ -12,6 +12,7 @@ from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.rows.logs import LogTask
 from lakebackup.rules import layout
+from lakebackup.rules.suggestions import did_you_mean
 from lakebackup.store import trust
 from lakebackup.store.lease import held_generation
 from lakebackup.store.reader import CatalogReader
@@ -176,7 +177,11 @@ def require(reader: CatalogReader | None, name: str) -> Task:
     if task is None:
         raise NotFound(
             f"There is no log task {name!r}.",
-            hint="`lakebackup log status` lists them; `lakebackup log start` creates one.",
+            hint=did_you_mean(
+                name,
+                (str(row["source"]) for row in reader.rows("log_status", source=None)) if reader else (),
+                "`lakebackup log status` lists the tasks; `lakebackup log start` creates one.",
+            ),
         )
     return task
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from lakebackup.errors import UsageProblem
+from lakebackup.rules.suggestions import did_you_mean
 from lakebackup.rules.times import format_ts, parse_time
 
 if TYPE_CHECKING:
@@ -126,13 +126,12 @@ class Read:
     def of(cls, options: Mapping[str, str]) -> Read:
         """The read that options ask for. Raises UsageProblem, which names the option."""
         given = {name: value for name, value in options.items() if value}
-        names = {name.lower(): name for name in OPTIONS}
+        names = {name.lower() for name in OPTIONS}
         for name in given:
             if name not in names:
-                near = get_close_matches(name, names, 1)
                 raise UsageProblem(
                     f"There is no option {name}.",
-                    hint=f"Did you mean {names[near[0]]}?" if near else f"Options are: {', '.join(OPTIONS)}.",
+                    hint=did_you_mean(name, OPTIONS, f"Options are: {', '.join(OPTIONS)}."),
                 )
         if "path" not in given:
             raise UsageProblem(
@@ -271,10 +270,9 @@ def _columns(view: str | None) -> Mapping[str, str]:
     if view is None:
         return COLUMNS
     if view not in shown_views():
-        near = get_close_matches(view, shown_views(), 1)
         raise UsageProblem(
             f"Option view: there is no view {view!r}.",
-            hint=f"Did you mean {near[0]}?" if near else '`lakebackup sql "SHOW TABLES"` lists them.',
+            hint=did_you_mean(view, shown_views(), '`lakebackup sql "SHOW TABLES"` lists them.'),
         )
     return {name: SPARK_NAMES.get(kind, kind) for name, kind in view_types(view).items()}
 
@@ -286,10 +284,9 @@ def _chosen(columns: str | None, known: Mapping[str, str]) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(name.strip().lower() for name in columns.split(",")))
     for name in chosen:
         if name not in known:
-            near = get_close_matches(name, known, 1)
             raise UsageProblem(
                 f"Option columns: there is no column {name!r}.",
-                hint=f"Did you mean {near[0]}?" if near else f"Columns are: {', '.join(known)}.",
+                hint=did_you_mean(name, known, f"Columns are: {', '.join(known)}."),
             )
     return chosen
 

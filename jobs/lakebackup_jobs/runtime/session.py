@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import shlex
 import tempfile
 import threading
@@ -142,14 +143,20 @@ def _start_context(app: str, extra: Mapping[str, str]) -> None:
         server: Any = context._accumulatorServer  # noqa: SLF001
         server.handle_error = _connection_broke
     except Exception as cause:
-        log = jvm.log_file()
-        raise EnvironmentProblem(
-            f"Spark did not start: {str(cause).splitlines()[0]}. End of {log}:\n{tail(log)}",
-            hint="`make setup` checks Java and the jars.",
-        ) from cause
+        complaint = _sentence_of(cause) if jvm.lost() is None else jvm.complaint(started)
+        raise EnvironmentProblem(f"Spark did not start: {complaint}", hint=jvm.HINT) from cause
     if settings["spark.master"].startswith("local"):
         # At the end, so that it does not run beside the command.
         atexit.register(class_data.make_later, jvm.class_path(settings))
+
+
+def _sentence_of(cause: Exception) -> str:
+    """What an error of Spark or Java says, without its stack and the names of classes."""
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    # Py4J begins with the call that failed; the line behind it has `: package.Class: message`.
+    told = next((line[2:] for line in lines if line.startswith(": ")), lines[0] if lines else "")
+    message = re.sub(r"^(?:[a-zA-Z_$][\w$]*\.)+[\w$]+(?:: |$)", "", told) or told or type(cause).__name__
+    return f"{message.rstrip('.')}."
 
 
 def _know_numpy() -> None:

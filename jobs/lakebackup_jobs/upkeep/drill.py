@@ -216,7 +216,7 @@ def _targets(request: DrillRequest, reader: CatalogReader, seed: int | None) -> 
     known = {row["source"] for row in reader.rows("sources_known")}
     for source in request.sources:
         if source not in known:
-            raise no_source(source)
+            raise no_source(reader, source)
     one = request.sources[0] if len(request.sources) == 1 else None
     rows = reader.rows(
         "drill_targets",

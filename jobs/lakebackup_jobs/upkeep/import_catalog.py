@@ -100,7 +100,9 @@ def _files(request: ImportRequest) -> dict[str, tuple[ImportFile, ...]]:
     if "backups" not in request.given:
         raise UsageProblem("Files belong to backups.", hint="Name their rows with --backups FILE.")
     if "files" in request.given and MANIFESTS in request.given:
-        raise UsageProblem("--files and --manifests exclude each other: both list the files.")
+        raise UsageProblem(
+            "--files and --manifests exclude each other: both list the files.", hint="Give one of them."
+        )
     return {table: tuple(import_files(table, path)) for table, path in request.given.items()}
 
 

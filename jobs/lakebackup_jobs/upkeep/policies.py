@@ -18,7 +18,8 @@ from lakebackup.rules.kinds import KINDS, kind_of, require_known
 from lakebackup.rules.layout import check_source
 from lakebackup.rules.patterns import compile_pattern, is_internal, owned_patterns, patterns_of
 from lakebackup.rules.stored_json import texts_of
-from lakebackup.rules.times import format_ts
+from lakebackup.rules.suggestions import did_you_mean
+from lakebackup.rules.times import format_ts, time_zone
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones, trust
 from lakebackup.store.lease import Lease
@@ -379,7 +380,7 @@ def _unreadable(row: Mapping[str, Any]) -> UsageProblem:
     except UsageProblem as problem:
         wrong = problem.message
     try:
-        schedule.time_zone(row["time_zone"])
+        time_zone(row["time_zone"])
     except UsageProblem as problem:
         wrong, again = f"--time-zone {problem.message}", "--time-zone ZONE"
     return UsageProblem(
@@ -443,7 +444,9 @@ def _source(reader: CatalogReader, name: str, *, new: bool = False) -> str:
             hint="A backup is kept or deleted whole: name the source.",
         )
     if not having:
-        raise NotFound(f"There is no source or topic {name!r}.", hint="`lakebackup list` shows the sources.")
+        names = {str(name) for row in known for name in (row["source"], row["scope"]) if name}
+        hint = did_you_mean(name, sorted(names), "`lakebackup list` shows the sources.")
+        raise NotFound(f"There is no source or topic {name!r}.", hint=hint)
     return str(having[0])
 
 

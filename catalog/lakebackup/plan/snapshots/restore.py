@@ -15,7 +15,7 @@ from lakebackup.formats.snapshots.names import require_safe
 from lakebackup.formats.snapshots.tree import WHOLE
 from lakebackup.requests import Request
 from lakebackup.rows.base import SNAPSHOT
-from lakebackup.rules.kinds import only_one, require_kind_of, require_source
+from lakebackup.rules.kinds import no_source, only_one, require_kind_of, require_source
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.guard.check import check_select
 from lakebackup.store.reader import LATEST
@@ -260,7 +260,7 @@ def _find_source(reader: CatalogReader, asked: str | None) -> str:
     """The source `asked`, or else the only one that has backups of snapshots."""
     if asked:
         if not require_kind_of(reader, asked, SNAPSHOT):
-            raise NotFound(f"There is no backup of {asked}.", hint="`lakebackup list` shows what there is.")
+            raise no_source(reader, asked)
         return asked
     found = [str(row["source"]) for row in reader.rows("restore_snapshot_sources")]
     return only_one(found, "backup of a snapshot")

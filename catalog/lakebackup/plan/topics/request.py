@@ -31,7 +31,7 @@ from lakebackup.plan.topics.restore import (
 from lakebackup.rows.base import TOPICS, pick
 from lakebackup.rows.topics import IN_PART
 from lakebackup.rules import patterns, topic_settings
-from lakebackup.rules.kinds import only_one, require_kind, require_kind_of, require_source
+from lakebackup.rules.kinds import only_one, require_kind, require_kind_of, require_known, require_source
 from lakebackup.rules.stored_json import object_of
 from lakebackup.rules.times import format_ts
 from lakebackup.sql_engine.guard.check import check_select
@@ -326,10 +326,12 @@ def _hole(detail: str) -> Obstacle:
 def only_source(reader: CatalogReader, asked: str | None = None) -> str:
     """The source that was asked for, or the one that has restorable backups of topics.
 
-    Raises NotFound, UsageProblem for several, Refused for one whose backups another program made.
+    Raises NotFound, also for one that the catalog does not know; UsageProblem for several; Refused for one
+    whose backups another program made.
     """
     if asked:
-        require_kind_of(reader, asked, TOPICS)
+        if not require_kind_of(reader, asked, TOPICS):
+            require_known(reader, asked)
         return asked
     kinds: dict[str, str] = {row["source"]: row["source_kind"] for row in reader.rows("list_sources")}
     sources = [source for source, kind in kinds.items() if kind == TOPICS]

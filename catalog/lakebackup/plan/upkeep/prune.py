@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lakebackup.errors import NotFound, Refused
 from lakebackup.rows.backups import Floor
 from lakebackup.rules import patterns, topic_settings
+from lakebackup.rules.kinds import no_source, require_known
 from lakebackup.rules.retention import AS_SET, History, Limits, Rule, rule
 
 if TYPE_CHECKING:
@@ -265,6 +266,7 @@ def plan_prune(
     newest = {(row["scope"], row["epoch"]) for row in questions.rows("newest_topics", source=source)}
     histories = [_history(row, newest) for row in questions.rows("prune_topics", source=source)]
     if not histories and not backups:
+        require_known(questions, source)
         raise NotFound(
             f"There is no restorable backup of {source}.", hint="`lakebackup list` shows what there is."
         )
@@ -341,7 +343,7 @@ def plan_chains(questions: Questions, source: str, backups: Sequence[Leaving]) -
     Writes nothing. Raises NotFound (it has no backup).
     """
     if not questions.rows("source_kinds", source=source):
-        raise NotFound(f"There is no backup of {source}.", hint="`lakebackup list` shows what there is.")
+        raise no_source(questions, source)
     questions.give("leaving", leaving((b.backup_id, b.reason) for b in backups))
     going = _weighed(questions, backups)
     return QueuesPrune(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, runtime_checkable
 
 from lakebackup.errors import NeedsSpark, UsageProblem
+from lakebackup.rules.suggestions import did_you_mean
 from lakebackup.sql_engine.guard.allowed import (
     JOIN_KINDS,
     MOST,
@@ -27,7 +28,7 @@ from lakebackup.sql_engine.guard.allowed import (
     UNITS,
 )
 from lakebackup.sql_engine.guard.characters import NAME, check_characters
-from lakebackup.sql_engine.guard.place import ON_SPARK, nearest, place_of, span_of, whole, word, wrong
+from lakebackup.sql_engine.guard.place import ON_SPARK, place_of, span_of, whole, word, wrong
 from lakebackup.sql_engine.guard.records import COLUMNS, USAGE, arguments, is_call, take_calls
 from lakebackup.sql_engine.guard.texts import texts
 
@@ -150,7 +151,9 @@ def _described(sql: str, name: str, relations: Mapping[str, Sequence[str]], *, r
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    return nearest(name, (one.lower() for one in known), f"There are: {', '.join(sorted(known))}."[:600])
+    return did_you_mean(
+        name, sorted(one.lower() for one in known), f"There are: {', '.join(sorted(known))}."[:600]
+    )
 
 
 def _unreadable(text: str, sql: str, error: SqlglotError) -> UsageProblem:

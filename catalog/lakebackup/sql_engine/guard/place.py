@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -11,8 +10,6 @@ from lakebackup.errors import NeedsSpark, UsageProblem
 from lakebackup.sql_engine.guard.macros import FOR_SPARK, OTHER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from sqlglot import exp
 
 #: What to do about a SELECT that DuckDB cannot answer.
@@ -93,12 +90,6 @@ def word(sql: str, name: str) -> tuple[int, int] | None:
     """The place of a name."""
     found = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, re.IGNORECASE)
     return (found.start(), found.end() - 1) if found else None
-
-
-def nearest(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """A hint with the known names that are most like a wrong one."""
-    near = get_close_matches(name.lower(), sorted(known), 3)
-    return f"Did you mean {' or '.join(near)}?" if near else otherwise
 
 
 def runs_on_spark(message: str) -> bool:

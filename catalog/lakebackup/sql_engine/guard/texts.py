@@ -6,9 +6,10 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from lakebackup.rules.suggestions import did_you_mean
 from lakebackup.sql_engine.guard.allowed import BARE, ONLY_SPARK, SPARK, WORDS, refused
 from lakebackup.sql_engine.guard.characters import NAME
-from lakebackup.sql_engine.guard.place import nearest, span_of, word, wrong
+from lakebackup.sql_engine.guard.place import span_of, word, wrong
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +124,7 @@ def _of_duckdb() -> frozenset[str]:
 
 
 def _near_function(name: str) -> str:
-    return nearest(
+    return did_you_mean(
         name,
         SPARK,
         "Those of Spark's SQL and of DuckDB can be called that read no file, no setting and no network.",

@@ -99,7 +99,8 @@ def topics(
         lakebackup backup topics orders --repo ./backups --mode incr-accu --level 1
     """
     if follow and call.dry_run:
-        raise UsageProblem(f"--follow and --{'explain' if call.explain else 'dry-run'} exclude each other.")
+        preview = "--explain" if call.explain else "--dry-run"
+        raise UsageProblem(f"--follow and {preview} exclude each other.", hint="Give one of them.")
     found = call.override(
         groups=groups, isolation=isolation, mode=_MODES.get(mode or "", mode), level=level, roll=roll
     )

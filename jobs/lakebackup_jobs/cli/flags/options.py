@@ -22,7 +22,10 @@ from lakebackup_jobs.cli.flags.values import naming
 
 SETTINGS, KAFKA, SPARK, OUTPUT = "Settings", "Kafka", "Spark", "Output"
 COPYING, STORED = "Copying", "Data files"
-TIMES = "2026-11-21T14:05Z, '14:05' (today), -2h, '90 min ago', ms since 1970; UTC without a zone."
+TIMES = (
+    "2026-11-21T14:05Z, 'yesterday 14:05', '14:05' (today), -2h, '90 min ago', ms since 1970. A date without "
+    "a zone is UTC; a day or a time alone is in the time zone of the source's policy, or UTC."
+)
 """Help text: the forms of a time."""
 
 RunnerName = Literal["auto", "spark", "local"]

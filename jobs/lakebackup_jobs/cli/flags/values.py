@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lakebackup.errors import UsageProblem
+from lakebackup.rules.times import LocalTime, format_ts, read_time, time_zone
+
+if TYPE_CHECKING:
+    from lakebackup_jobs.cli.verb import Call
 
 T = TypeVar("T")
 TARGETS = "kafka://HOST:PORT[,HOST:PORT] | delta:PATH | dir:PATH"
@@ -26,15 +31,43 @@ def naming(flag: str) -> Iterator[None]:
         raise UsageProblem(f"{flag} {problem.message}", hint=problem.hint) from None
 
 
-def instant(text: str | None) -> int | None:
-    """A time in ms since 1970 UTC; None for None."""
-    if text is None:
-        return None
-    import time
+def instant(text: str) -> int | LocalTime:
+    """A time in ms since 1970 UTC; a day or a time of day alone as it is, for `in_policy_zone`."""
+    return read_time(text, now_ms())
 
-    from lakebackup.rules.times import parse_time
 
-    return parse_time(text, now=time.time_ns() // 1_000_000)
+def in_policy_zone(call: Call, flag: str, moment: LocalTime) -> int:
+    """The instant in ms since 1970 UTC of a time that a flag gives without a date and a zone.
+
+    It is in the time zone of the source's policy, or UTC, which is said on standard error.
+    """
+    zone, whose = _policy_zone(call)
+    instant_ms = moment.at(time_zone(zone), now_ms())
+    call.note(f"{flag} {moment.text!r} is {format_ts(instant_ms)}: read in {zone or 'UTC'}{whose}.")
+    return instant_ms
+
+
+def _policy_zone(call: Call) -> tuple[str | None, str]:
+    """The time zone of the policy of the source that a call names, and whose it is, in words. A call that
+    names none has the zone in which all policies agree."""
+    from lakebackup.store.reader import CatalogReader
+
+    reader = CatalogReader.open(*call.places) if call.settings.destination else None
+    rows = reader.rows("list_policies", source=None) if reader else []
+    zones = {str(row["source"]): row["time_zone"] for row in rows}
+    own = (call.own.get(name) for name in ("name", "source", "graph"))
+    named = [call.flags.get("source"), *own, call.settings.source]
+    for source in named:
+        if zone := zones.get(source):
+            return zone, f", the time zone of the policy of {source}"
+    if not any(named) and len(agreed := set(zones.values())) == 1 and (zone := agreed.pop()):
+        return zone, ", the time zone of all policies"
+    return None, ""
+
+
+def now_ms() -> int:
+    """The present, in ms since 1970 UTC."""
+    return time.time_ns() // 1_000_000
 
 
 def span(flag: str, text: str | None) -> int | None:
@@ -59,7 +92,8 @@ def one_of(flags: Mapping[str, bool], otherwise: str) -> str:
     """The name of the flag that is set, or `otherwise`. Raises UsageProblem if several are."""
     given = [name for name, is_set in flags.items() if is_set]
     if len(given) > 1:
-        raise UsageProblem(f"{' and '.join(f'--{name}' for name in given)} exclude each other.")
+        names = " and ".join(f"--{name}" for name in given)
+        raise UsageProblem(f"{names} exclude each other.", hint="Give one of them.")
     return given[0] if given else otherwise
 
 

@@ -79,4 +79,8 @@ def _text(file: Path | None) -> str | None:
     try:
         return file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise NotFound(f"--check {file} cannot be read: {error}.") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise NotFound(
+            f"--check {file} cannot be read: {reason}.",
+            hint="Give a file with one SELECT over the relation `restored`.",
+        ) from None

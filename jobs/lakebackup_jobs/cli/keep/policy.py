@@ -273,9 +273,10 @@ def _arguments(text: str) -> tuple[str, ...]:
             f"lakebackup backup {verb_}", list(rest), **(app.info.context_settings or {})
         )
     except typer.TyperException as error:
-        raise UsageProblem(
-            f"--command {text!r}: {error.format_message()}", hint=f"See: lakebackup backup {verb_} --help"
-        ) from None
+        from lakebackup_jobs.cli.output.usage import usage_problem
+
+        problem = usage_problem(error)
+        raise UsageProblem(f"--command {text!r}: {problem.message}", hint=problem.hint) from None
     own = _ITS_OWN if verb_ == KINDS[QUEUES].scheduled else (*_ITS_OWN, "source")
     for name in own:
         given = context.get_parameter_source(name)

@@ -106,7 +106,7 @@ def _shell(call: Call, connection: Connection, timeout: str) -> None:
     from lakebackup_jobs.cli.shell.shell import Mode, Shell
 
     if call.json and call.flags["csv"]:
-        raise UsageProblem("--json and --csv exclude each other.")
+        raise UsageProblem("--json and --csv exclude each other.", hint="Give one of them.")
     mode: Mode = "json" if call.json else "csv" if call.flags["csv"] else "wide" if call.wide else "table"
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     connection.catalog()  # says at once that there is none

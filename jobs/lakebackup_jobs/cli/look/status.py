@@ -52,7 +52,7 @@ def status(
     found = reader.query("list_status", source=source).read_all()
     rows = found.to_pylist()
     if not rows and source:
-        raise no_source(source)
+        raise no_source(reader, source)
     call.write(found.to_reader(), COLUMNS, Brief(_TERMINAL, FIRST_OUT))
     if metrics:
         from lakebackup_jobs.query.source_metrics import write_file

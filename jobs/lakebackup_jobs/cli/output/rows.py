@@ -64,7 +64,7 @@ def write(
     both forms are asked for.
     """
     if as_json and as_csv:
-        raise UsageProblem("--json and --csv exclude each other.")
+        raise UsageProblem("--json and --csv exclude each other.", hint="Give one of them.")
     screen = screen_of(sys.stdout, wide=wide)
     with paged() if pages else nullcontext(), reader_may_leave(), python_values():
         if as_json:

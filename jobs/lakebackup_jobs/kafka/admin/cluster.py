@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -515,12 +516,14 @@ class Cluster:
         if down and waited > ALL_DOWN_S:
             if wrong := tls_problem(self._config):
                 raise EnvironmentProblem(f"Kafka could not {doing}: {wrong}.", hint=_TLS)
-            raise Unanswered(
-                f"No broker answers at {self._servers}: could not {doing} ({self._events[0].str()})",
-                hint=_CHECK,
-            )
+            raise self._unanswered(doing, self._events[0])
         if waited > ADMIN_TIMEOUT_S * 2:
             raise Unanswered(f"Kafka at {self._servers} did not answer: could not {doing}.")
+
+    def _unanswered(self, doing: str, event: KafkaError) -> Unanswered:
+        # librdkafka adds in which state the connection was, and for how long.
+        reason = re.sub(r" \(after \d+ms in state \w+.*\)$", "", event.str())
+        return Unanswered(f"No broker answers at {self._servers}: could not {doing} ({reason}).", hint=_CHECK)
 
     def _unreachable(self, doing: str, error: KafkaException) -> EnvironmentProblem | NotFound | Refused:
         reason: KafkaError = error.args[0]
@@ -543,8 +546,7 @@ class Cluster:
             return EnvironmentProblem(f"Kafka could not {doing}: {wrong}.", hint=_TLS)
         what = f"Kafka at {self._servers} could not {doing}: {reason.str()}"
         if reason.code() in _NO_ANSWER:
-            what = f"No broker answers at {self._servers}: could not {doing} ({reason.str()})"
-            return Unanswered(what, hint=_CHECK)
+            return self._unanswered(doing, reason)
         return EnvironmentProblem(what, hint=_CHECK)
 
 

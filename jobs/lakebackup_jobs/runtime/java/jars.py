@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 from lakebackup.errors import EnvironmentProblem
 from lakebackup.storage.private import home_folder
+from lakebackup_jobs.runtime import IS_CLONE
 from lakebackup_jobs.runtime.java import downloads
 from lakebackup_jobs.runtime.java.home import java_home
 
@@ -257,7 +258,10 @@ def _ivy() -> Path:
     found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
     if not found:
         raise EnvironmentProblem(
-            "PySpark is not installed whole: its Ivy jar is missing.", hint="Run `make setup`."
+            "PySpark is not installed completely: its Ivy jar is missing.",
+            hint="Run `make setup`."
+            if IS_CLONE
+            else "Install it again: pip install --force-reinstall 'lakebackup[spark]'",
         )
     return found[-1]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -21,7 +22,7 @@ from typing import IO, TYPE_CHECKING
 
 from lakebackup.config import is_secret
 from lakebackup.errors import EnvironmentProblem
-from lakebackup_jobs.runtime import AHEAD, DAEMON
+from lakebackup_jobs.runtime import AHEAD, DAEMON, IS_CLONE
 from lakebackup_jobs.runtime.child import tail
 from lakebackup_jobs.runtime.file_handles import too_many_files
 from lakebackup_jobs.runtime.java import class_data
@@ -48,6 +49,18 @@ _FOR_SPARK = (
     "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
     "-Djdk.reflect.useDirectMethodHandle=false",
     "-Dio.netty.tryReflectionSetAccessible=true",
+)
+
+# How Java and Spark begin the line that says what is wrong with an option or a setting.
+_COMPLAINT = re.compile(
+    r"(?:Error: (?!Could not create|A fatal)|Exception in thread \S+ |Caused by: "
+    r"|(?:\w+\.)+\w+(?:Exception|Error): )(?:(?:\w+\.)+[\w$]+: )?(?P<told>\S.*)"
+    r"|(?P<jvm>Invalid \S.*|Unrecognized .*)"
+)
+HINT = (
+    "Check --master, --spark-conf and [spark] of lakebackup.toml. `make setup` checks Java and the jars."
+    if IS_CLONE
+    else "Check --master, --spark-conf, [spark] of lakebackup.toml, and that JAVA_HOME is a JDK 17 or 21."
 )
 
 # The fast compiler alone: tasks without SQL keep the JVM busy for moments.
@@ -193,9 +206,7 @@ class Jvm:
                     self._daemon = _start_daemon(listener, variables, output)
             except OSError as cause:
                 self._forget()
-                raise EnvironmentProblem(
-                    f"Java does not start: {cause}", hint="`make setup` checks Java and the jars."
-                ) from cause
+                raise EnvironmentProblem(f"Java does not start: {cause}", hint=HINT) from cause
         atexit.register(self._end_unused)
 
     def address(self) -> tuple[int, str]:
@@ -205,8 +216,7 @@ class Jvm:
                 self.end(1)
                 log_end = tail(self._log, since=self.log_start)
                 raise too_many_files(log_end) or EnvironmentProblem(
-                    f"Spark did not start: its JVM ended. End of {self._log}:\n{log_end}",
-                    hint="`make setup` checks Java and the jars.",
+                    f"Spark did not start: {complaint(self)}", hint=HINT
                 )
             if self._answer.exists():
                 self._address = read_address(self._answer)
@@ -240,6 +250,14 @@ class Jvm:
 
     def _forget(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def complaint(jvm: Jvm) -> str:
+    """What a JVM that did not start says against its settings; else that it ended, and where its log is."""
+    log = log_file()
+    lines = map(str.strip, tail(log, since=jvm.log_start).splitlines())
+    told = next((match["told"] or match["jvm"] for match in map(_COMPLAINT.match, lines) if match), "")
+    return f"{told.rstrip('.')}." if told else f"its JVM ended. Its log is {log}."
 
 
 def _listens(listener: socket.socket, path: Path) -> bool:

@@ -35,7 +35,7 @@ def test_selection(names: list[str], patterns: list[str], chosen: list[str] | No
 def test_a_missing_topic_brings_up_its_neighbours() -> None:
     with pytest.raises(NotFound, match="'ordres' does not exist") as missing:
         select(["ordres"], [".*"], EXISTING)
-    assert "'orders'" in missing.value.hint
+    assert missing.value.hint.startswith("Did you mean orders")
     with pytest.raises(NotFound, match="'x', 'y' do not exist") as missing:
         select(["y", "x", "orders"], [], EXISTING)
     assert "__consumer_offsets" not in missing.value.hint

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebackup.errors import UsageProblem
-from lakebackup.rules.times import format_age, format_ts, parse_duration, parse_time
+from lakebackup.rules.times import format_age, format_ts, parse_duration, parse_time, time_zone
 
 NOW = 1795269900123  # 2026-11-21T14:05:00.123Z
 AT = 1795269900000
@@ -30,6 +30,15 @@ LAST = 253402300799999  # 9999-12-31T23:59:59.999Z
         ("14:05", AT),
         ("14:05:00.5", AT + 500),
         ("14:05+01:00", AT - HOUR),
+        ("yesterday", AT - 38 * HOUR - 5 * 60_000),
+        ("yesterday 14:05", AT - 24 * HOUR),
+        ("Yesterday at 9:05", AT - 29 * HOUR),
+        ("today 09:00", AT - 5 * HOUR - 5 * 60_000),
+        ("tomorrow 14:05", AT + 24 * HOUR),
+        ("yesterday 14:05 Europe/Berlin", AT - 25 * HOUR),
+        ("2026-11-21 15:05 Europe/Berlin", AT),
+        ("in 30d", NOW + 720 * HOUR),
+        ("+2h", NOW + 2 * HOUR),
         ("now", NOW),
         ("-2h", NOW - 2 * HOUR),
         ("2h ago", NOW - 2 * HOUR),
@@ -57,7 +66,10 @@ def test_what_people_type(text: str, ms: int | None) -> None:
     ("text", "complaint"),
     [
         ("", "not a time"),
-        ("yesterday", "not a time"),
+        ("yesterday 25:00", "not a time"),
+        ("yesterdays", "not a time"),
+        ("14:05 Europe/Berln", "is not a time zone"),
+        ("2026-11-21T14:05Z Europe/Berlin", "two time zones"),
         ("2026-11-31", "not a time"),
         ("2026-11-21 25:00", "not a time"),
         ("2026-11-21T14:05 CET", "not a time"),
@@ -145,3 +157,11 @@ def test_an_age_reads_back(spent: int, shown: str) -> None:
 )
 def test_durations(text: str, ms: int) -> None:
     assert parse_duration(text) == ms
+
+
+def test_a_day_and_a_time_of_day_are_in_the_zone_of_the_caller() -> None:
+    berlin = time_zone("Europe/Berlin")
+    assert parse_time("yesterday 14:05", NOW, berlin) == AT - 25 * HOUR
+    late = NOW + 9 * HOUR + 30 * 60_000  # 23:35 in UTC, after midnight in Berlin
+    assert parse_time("today", late, berlin) == AT + 9 * HOUR - 5 * 60_000
+    assert parse_time("2026-11-21 14:05", NOW, berlin) == AT  # a date without a zone is UTC all the same

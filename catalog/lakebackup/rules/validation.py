@@ -1,0 +1,28 @@
+"""What pydantic has against a value, in plain words. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_PLAIN = (
+    ("Value error, ", ""),
+    ("Input should be ", "must be "),
+    (r", unable to .*", ""),
+    ("a valid integer", "a whole number"),
+    ("a valid number", "a number"),
+    ("a valid boolean", "true or false"),
+    ("a valid string", "text"),
+    ("a valid tuple", "a list"),
+    ("a valid list", "a list"),
+    ("a valid dictionary.*", "a table"),
+    ("less than or equal to", "at most"),
+    ("greater than or equal to", "at least"),
+    ("greater than", "more than"),
+)
+
+
+def plain_reason(reason: str) -> str:
+    """Why a value is refused, to follow the name of its flag or setting: `must be at most 65535.`"""
+    for pattern, plain in _PLAIN:
+        reason = re.sub(pattern, plain, reason)
+    return f"{reason[:1].lower()}{reason[1:]}".rstrip(".") + "."
