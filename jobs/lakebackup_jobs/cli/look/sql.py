@@ -44,7 +44,7 @@ def sql(
     On a terminal, texts are cut so that a table fits it; where it has too many columns for that, each has a
     line of its own. --wide shows the table in full.
 
-    Without a SELECT it is a shell with history and completion; .help shows its commands. Where standard input
+    Without a SELECT it is a shell with history and completion; help shows its commands. Where standard input
     is no terminal, it runs the statements there, up to the first error.
 
     Examples:
