@@ -71,6 +71,7 @@ def test_variables_are_parameters(shell: InteractiveShell) -> None:
     answer(shell, "key, topic = \"it's\", 'orders'")
     cell = "%%sql\nSELECT count(*) AS n FROM records(:topic) WHERE key = :key"
     assert answer(shell, cell).rows() == [{"n": 0}]
+    assert answer(shell, "%sql SELECT '{key} $key' AS text").rows() == [{"text": "{key} $key"}]
     with pytest.raises(UsageProblem, match=":nothing has no value"):
         answer(shell, "%sql SELECT :nothing")
 

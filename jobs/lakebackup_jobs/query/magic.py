@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import lakebackup
@@ -67,7 +68,16 @@ class SqlMagic:
 
 def register(shell: Any) -> None:
     """Add the magic to a shell of IPython, which then shows expected errors without a traceback."""
-    shell.register_magic_function(SqlMagic(shell).sql, "line_cell", "sql")
+    from IPython.core.magic import no_var_expand
+
+    magic = SqlMagic(shell)
+
+    @no_var_expand  # IPython would write `{name}` and `$name` into the SELECT as they are
+    @wraps(magic.sql)
+    def sql(line: str, cell: str | None = None) -> Answer | None:
+        return magic.sql(line, cell)
+
+    shell.register_magic_function(sql, "line_cell", "sql")
     shell.set_custom_exc((LakebackupError,), _show_error)
 
 
