@@ -51,10 +51,8 @@ SWITCHES = {
     "--zero-timestamps-as-one": "zero_as_one",
 }
 _COMMAND = re.compile(r"`[^`]*\blakebackup [a-z][^`]*`|\blakebackup [a-z][a-z -]*--[^\n]*")
-_FLAG = re.compile(
-    r"`?(?<![\w-])(?P<flag>--[a-z][a-z-]*)"
-    r"(?P<value> (?:kafka://…|[A-Za-z0-9_{}.-]+=[A-Za-z0-9_.-]+|[A-Z]{2,}\b|\d[\w:-]*|(?:spark|duckdb|saved|suspended)\b))?`?"
-)
+_VALUE = r"kafka://…|[\w{}.-]+=[\w.-]+|[A-Z]{2,}\b|\d[\w:-]*|(?:spark|duckdb|saved|suspended)\b"
+_FLAG = re.compile(rf"`(--[a-z][a-z-]*)(?: ([^`]+))?`|(?<![\w-])(--[a-z][a-z-]*)(?: ({_VALUE}))?")
 
 
 @contextmanager
@@ -93,10 +91,10 @@ def require_known(arguments: Collection[str], known: Collection[str]) -> None:
 
 
 def _argument(match: re.Match[str]) -> str:
-    flag, value = match["flag"], (match["value"] or "").strip()
+    flag, value = match[1] or match[3], match[2] or match[4] or ""
     if flag in SWITCHES:
         return f"`{SWITCHES[flag]}=True`" + (f" {value}" if value else "")
-    if flag not in ARGUMENTS:
+    if flag not in ARGUMENTS or "--" in value:
         return match[0]
     name = ARGUMENTS[flag]
     if not value:
