@@ -59,7 +59,9 @@ class _Preview:
     def count(self) -> str:
         """How many rows are shown."""
         rows = counted(len(self.cells), "row")
-        return f"The first {rows}; there are more." if self.more else rows
+        if self.more:
+            return f"The first {'row' if len(self.cells) == 1 else rows}; there are more."
+        return rows
 
     def lines(self, screen: Screen | None) -> Iterator[str]:
         """The table, and below it the number of rows."""

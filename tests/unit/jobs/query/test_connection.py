@@ -54,7 +54,7 @@ def test_every_form_has_the_same_rows(made: MadeBackups, capsys: pytest.CaptureF
         assert [(one.topic, one.opened) for one in answer.readings] == [("orders", 2)]
         answer.show(1)
         first = ["partition  key", "        0  k7"]
-        assert capsys.readouterr().out.splitlines() == [*first, "(The first 1 row; there are more.)"]
+        assert capsys.readouterr().out.splitlines() == [*first, "(The first row; there are more.)"]
         with pytest.raises(UsageProblem, match="DuckDB's, not Spark's"):
             answer.spark()
 
