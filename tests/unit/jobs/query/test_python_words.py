@@ -33,7 +33,7 @@ CLI = Path(__file__).parents[4] / "docs" / "cli.md"
         ),
         ("Run `lakebackup prune --source prod --delete`.", "Run `lakebackup prune --source prod --delete`."),
         ("Give --lease-ttl 60.", "Give --lease-ttl 60."),
-        ("`--backup 2026Z-1` restores it, `--to-time` too.", '`backup="2026Z-1"` restores it, `to_time` too.'),
+        ("`--backup 2026Z-1` restores it, `--to-time` too", '`backup="2026Z-1"` restores it, `to_time` too'),
         ("a -- b", "a -- b"),
     ],
 )
