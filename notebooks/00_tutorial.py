@@ -48,18 +48,17 @@ con = lakebackup.connect(work / "backups")
 # ORDER BY number
 
 # %% [markdown]
-# A variable of the notebook is a parameter, `:number` here. `second <<` keeps the answer in a variable instead of showing it.
+# `snapshot_files` has every file with the first backup that has it. A variable of the notebook is a parameter, `:number` here.
+# `second <<` keeps the answer in a variable instead of showing it.
 
 # %%
 number = 2
 
 # %% magic_args="second <<" language="sql"
-# SELECT f.path, f.bytes
-# FROM files AS f
-# JOIN backups AS b
-#   ON f.backup_id = b.backup_id
-# WHERE b.number = :number
-# ORDER BY f.path
+# SELECT name, bytes, added_in, gone_in
+# FROM snapshot_files
+# WHERE added_in = :number
+# ORDER BY name
 
 # %% [markdown]
 # An answer prints as a table. `.df()` is a pandas DataFrame, `.arrow()` a pyarrow table.
