@@ -5,18 +5,23 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
-from os import PathLike, environ
+from os import PathLike, environ, fspath
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
 from lakebackup.errors import EnvironmentProblem, NeedsSpark, UsageProblem
 from lakebackup.rules.kafka_properties import translate
 from lakebackup_jobs.query.answer import Answer, Result
+from lakebackup_jobs.query.parameters import bind
+from lakebackup_jobs.query.plan import Plan
+from lakebackup_jobs.query.python_words import in_python_words, require_known, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Self
 
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from lakebackup.plan.topics.request import RestoreRequest
     from lakebackup.sql_engine.limits import Limits
     from lakebackup.store.reader import CatalogReader
+    from lakebackup_jobs.query.chart import Chart, ChartName
 
     MakeSession = Callable[[], SparkSession]
 
@@ -35,7 +41,7 @@ Moment = str | datetime
 
 
 class RestoreOptions(TypedDict, total=False):
-    """What a restore of topics can be asked beside topics and target: the flags of `lakebackup restore
+    """The arguments of a restore of topics beside topics and target: the flags of `lakebackup restore
     topics`.
 
     Times are texts as on the command line, or datetimes, in UTC without a zone.
@@ -64,28 +70,15 @@ class RestoreOptions(TypedDict, total=False):
     kafka: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a restore would read and bring back. `refused` and `hint`: why it would be refused and what to do
-    then, None and "" where it would not be. `details`: what `restore topics --dry-run --json` says.
-    """
-
-    files: int
-    bytes: int
-    entries: int
-    refused: str | None
-    hint: str
-    details: Mapping[str, Any]
-
-
 class Connection:
-    """A destination and its catalog. Every question sees the catalog as it is then, or as it was at `as_of`
-    (us since 1970). For one thread at a time.
+    """The backups at a destination, to query them and to restore from them. `lakebackup.connect` opens one.
 
-    `spark`: what answers instead of DuckDB, and runs restores. `fallback`: makes, once, the session for
-    questions that DuckDB cannot answer as Spark would, and hears why the first needs it; without it such a
-    question is refused. `bounded`: a question may not make the process grow by more than 2 GiB. `give_up`:
-    see `Limits`. `warn` hears, once, that the catalog is behind.
+        with lakebackup.connect("s3://backups/prod") as con:
+            print(con.sql("SELECT scope, restorable_time FROM rpo ORDER BY lag_ms DESC"))
+            con.restore("orders", to="delta:./orders", to_time="-2h")
+
+    Every query sees the catalog as it is then, or as it was at `as_of`. A connection is for one thread at a
+    time; only `interrupt` may be called from another.
     """
 
     def __init__(
@@ -98,13 +91,21 @@ class Connection:
         bounded: bool = False,
         give_up: Callable[[TimedOut], None] | None = None,
         warn: Callable[[str], object] = warnings.warn,
+        python_words: bool = False,
     ) -> None:
+        """`spark`: what answers instead of DuckDB, and runs restores. `fallback`: makes, once, the session
+        for questions that DuckDB cannot answer as Spark would, and hears why the first needs it; without it
+        such a question is refused. `as_of`: us since 1970. `bounded`: a question may not make the process
+        grow by more than 2 GiB. `give_up`: see `Limits`. `warn` hears, once, that the catalog is behind.
+        `python_words`: errors name arguments instead of flags.
+        """
         self.settings = settings
         self._spark, self._fallback, self._as_of = spark, fallback, as_of
         self._fallback_session: SparkSession | None = None
         self._bounded, self._give_up = bounded, give_up
         self._warn: Callable[[str], object] | None = warn
         self._stop: Callable[[], object] | None = None
+        self._python_words = python_words
 
     def __enter__(self) -> Self:
         return self
@@ -115,18 +116,18 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Stop what still runs; a Spark session stays the caller's."""
+        """Stop the query that still runs. A Spark session stays open: it is the caller's."""
         self.interrupt()
         self._stop = None
 
     def interrupt(self) -> None:
-        """Stop the question that runs now, from another thread; it raises an error."""
+        """Stop the query that runs now, from another thread; the query raises an error."""
         if self._stop is not None:
             self._stop()
 
     @property
     def destination(self) -> str:
-        """Where the backups are. Raises UsageProblem where nothing says so."""
+        """The folder or URI that has the backups. Raises UsageProblem where no setting names it."""
         if self.settings.destination is None:
             raise UsageProblem(
                 "No destination: where are the backups stored?",
@@ -135,8 +136,10 @@ class Connection:
         return self.settings.destination
 
     def catalog(self) -> CatalogReader:
-        """The catalog's own queries, by DuckDB, on one state of its tables. Raises NotFound without a
-        catalog."""
+        """Return the catalog's own queries by name, run by DuckDB on one state of its tables.
+
+        Raises NotFound without a catalog.
+        """
         from lakebackup.store.behind import HINT, what_is_lost
         from lakebackup.store.reader import CatalogReader
 
@@ -147,11 +150,16 @@ class Connection:
             warn(f"{lost}\n{HINT}")
         return reader
 
-    def sql(self, select: str, *, timeout: str = "5m") -> Answer:
-        """The rows of one SELECT over the catalog's views and records('topic').
+    def sql(self, select: str, *, args: Mapping[str, Any] | None = None, timeout: str = "5m") -> Answer:
+        """Run one SELECT over the catalog's views and records('topic'); return its rows.
 
-        Raises UsageProblem (the SELECT is wrong, or not only that), NotFound (topic, backup), Refused (a time
-        that is not covered). Taking the rows raises Damaged, TimedOut, TooLarge.
+            con.sql("SELECT source, count(*) AS backups FROM backups GROUP BY source").df()
+            con.sql("SELECT time, value FROM records('orders') WHERE key = :key", args={"key": "customer-7"})
+
+        The value of `args` for each `:name` is written as a literal, which no text can break out of.
+
+        Raises UsageProblem (the SELECT is wrong, or is more than one SELECT), NotFound (topic, backup),
+        Refused (a time that no backup covers). Taking the rows raises Damaged, TimedOut, TooLarge.
         """
         from lakebackup_jobs.query import record_query
 
@@ -164,8 +172,6 @@ class Connection:
             frame = record_query.select_on_spark(spark, reader, select, as_of=self._as_of)
             return Result(streamed(frame, select), frame=frame)
 
-        seconds = _seconds(timeout)
-
         def on_either() -> Result:
             try:
                 return _with_first_batch(self._on_duckdb(on_duckdb, seconds))
@@ -173,15 +179,23 @@ class Connection:
                 self._start_fallback(error)
                 return self._on_spark(on_spark, seconds)
 
-        if self._spark is not None:
-            return Answer(lambda: self._on_spark(on_spark, seconds))
-        if self._fallback is not None:
-            return Answer(on_either)
-        return Answer(lambda: self._on_duckdb(on_duckdb, seconds))
+        with self._words():
+            if args is not None:
+                select = bind(select, args)
+            seconds = _seconds(timeout)
+            if self._spark is not None:
+                return Answer(lambda: self._on_spark(on_spark, seconds))
+            if self._fallback is not None:
+                return Answer(on_either)
+            return Answer(lambda: self._on_duckdb(on_duckdb, seconds))
 
     def backups(self, source: str | None = None) -> Answer:
-        """The backups, newest first; of one source where it is named. Taking the rows raises NotFound for one
-        that does not exist."""
+        """Return the backups, newest first, as `lakebackup list` shows them; of one source where it is named.
+
+            con.backups("prod").df()
+
+        Raises NotFound for a source that does not exist.
+        """
         from lakebackup.rules.kinds import require_known
 
         def listed(reader: CatalogReader) -> Result:
@@ -189,41 +203,91 @@ class Connection:
                 require_known(reader, source)
             return Result(reader.query("list_backups", source=source or self.settings.source))
 
-        return Answer(lambda: self._on_duckdb(listed, _seconds("5m")))
+        with self._words():
+            return Answer(lambda: self._on_duckdb(listed, _seconds("5m")))
+
+    def chart(self, name: ChartName) -> Chart:
+        """Return a chart of the catalog, which a notebook shows and `save` writes as a page.
+
+            con.chart("coverage").save("coverage.html")
+
+        `calendar`: what became of the runs of each day. `coverage`: which times can be restored, a line a
+        topic, those with gaps first. `growth`: what is stored, and what each day added and removed.
+
+        Raises UsageProblem for another name.
+        """
+        from lakebackup_jobs.query.chart import draw
+
+        with self._words():
+            return draw(self.catalog(), name)
 
     def register(self, *relations: str) -> None:
-        """Make views of the catalog, all unless named, temporary views of the Spark session. Raises
-        UsageProblem on DuckDB."""
+        """Make views of the catalog, all unless named, temporary views of the Spark session.
+
+            con.register("backups", "files")
+            spark.sql("SELECT count(*) FROM files").show()
+
+        Raises UsageProblem on DuckDB.
+        """
         from lakebackup.sql_engine.spark import SparkEngine
 
         if self._spark is None:
             raise UsageProblem("DuckDB has no session to register in.", hint="Connect with engine=spark.")
-        engine = SparkEngine(self._given(), self.catalog().catalog_uri, as_of=self._as_of)
-        engine.register(relations or None)
+        with self._words():
+            engine = SparkEngine(self._given(), self.catalog().catalog_uri, as_of=self._as_of)
+            engine.register(relations or None)
 
     def plan_restore(self, *topics: str, to: str, **options: Unpack[RestoreOptions]) -> Plan:
-        """What a restore of topics into the target `to` (kafka://, delta:, dir:) would do. Writes nothing.
+        """Plan a restore of topics into the target `to`, without writing anything. The arguments are those of
+        `restore`.
+
+            print(con.plan_restore("orders", to="delta:./orders", to_time="-2h"))
 
         Raises NotFound (no such topic), Refused (a time after the last backup), UsageProblem.
         """
-        details = self._restore(self._request(topics, to, options, dry_run=True))
+        with self._words():
+            details = self._restore(self._request(topics, to, options, dry_run=True))
         refused, hint = details.pop("refused", None), details.pop("hint", "")
-        return Plan(details["files"], details["bytes"], details["entries_in_files"], refused, hint, details)
+        if self._python_words:
+            refused, hint = refused and translated(refused), translated(hint)
+        totals = (details["files"], details["bytes"], details["entries_in_files"])
+        return Plan(to, *totals, refused, hint, details)
 
     def restore(self, *topics: str, to: str, **options: Unpack[RestoreOptions]) -> dict[str, Any]:
-        """Restore topics into the target `to`, all or none; returns what `restore topics --json` says in the
-        end.
+        """Restore topics into the target `to`, all or none. The same call resumes a restore that was
+        interrupted.
 
-        The same call resumes a restore that was interrupted. Raises Refused (gaps, damaged files, a target
-        that is not empty), Damaged, EnvironmentProblem, Busy, and what `plan_restore` raises.
+            con.restore("orders", to="kafka://localhost:9092", to_time="2026-11-21T14:05Z")
+            con.restore("orders", to="delta:./orders", maps={"orders": "orders_then"})
+
+        `topics` are names. `to` is `kafka://HOST:PORT`, `delta:PATH` or `dir:PATH`. The options are:
+
+        - which records: `patterns` (regular expressions of whole names), `source`, `to_time` (up to and
+          including), `from_time`, `backup` (up to its end), `select` (a SELECT that chooses files),
+          `records` (a SELECT over records('topic') that returns them)
+        - into what: `maps` (topic -> its new name), `append`, `continued`, `repartition`, `partitions`,
+          `groups` (expressions of consumer groups), `settings` ("auto", "saved", "suspended"), `kafka`
+          (properties of the client)
+        - accept: `partial`, `allow_gaps`, `approximate`, `allow_empty`, `zero_as_one`
+        - refuse: `strict_schemas`
+
+        Times are texts as on the command line, or datetimes, in UTC without a zone.
+
+        Returns what `lakebackup restore topics --json` prints in the end. Raises Refused (gaps, damaged
+        files, a target that is not empty), Damaged, EnvironmentProblem, Busy, and what `plan_restore` raises.
         """
-        return self._restore(self._request(topics, to, options, dry_run=False))
+        with self._words():
+            return self._restore(self._request(topics, to, options, dry_run=False))
+
+    def _words(self) -> AbstractContextManager[None]:
+        return in_python_words() if self._python_words else nullcontext()
 
     def _request(
         self, topics: Sequence[str], to: str, options: RestoreOptions, *, dry_run: bool
     ) -> RestoreRequest:
         from lakebackup.plan.topics.request import RestoreRequest
 
+        require_known(options, RestoreOptions.__annotations__)
         if self._as_of is not None:
             raise UsageProblem(
                 "A catalog as of another time is only for questions.",
@@ -286,7 +350,7 @@ class Connection:
         limits = Limits(reader.interrupt, seconds=seconds, give_up=self._give_up, memory=self._bounded)
         with limits.running():
             result = begin(reader)
-        return Result(_within(limits, result.rows), result.readings)
+        return Result(self._within(limits, result.rows), result.readings)
 
     def _on_spark(self, begin: Callable[[CatalogReader, SparkSession], Result], seconds: float) -> Result:
         from lakebackup.sql_engine.limits import Limits
@@ -296,7 +360,21 @@ class Connection:
         limits = Limits(spark.interruptAll, seconds=seconds, give_up=self._give_up, memory=False)
         with limits.running():
             result = begin(reader, spark)
-        return Result(_within(limits, result.rows), frame=result.frame)
+        return Result(self._within(limits, result.rows), frame=result.frame)
+
+    def _within(self, limits: Limits, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """The same rows, each batch read within the limits."""
+        import pyarrow as pa
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            while True:
+                with self._words(), limits.running():
+                    batch = next(rows, None)
+                if batch is None:
+                    return
+                yield batch
+
+        return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
     def _start_fallback(self, why: NeedsSpark) -> None:
         """Raises EnvironmentProblem, which says what needs Spark, where there is none."""
@@ -323,7 +401,7 @@ class Connection:
 
 
 def connect(
-    destination: str | None,
+    destination: str | PathLike[str] | None,
     *,
     catalog: str | None,
     engine: Literal["duckdb"] | SparkSession,
@@ -337,11 +415,14 @@ def connect(
         )
     from lakebackup.config import load
 
-    settings = load({"destination": destination, "catalog": catalog}, config)
-    use(settings)
-    then = None if as_of is None else milliseconds(as_of) * 1000
-    connection = Connection(settings, spark=None if isinstance(engine, str) else engine, as_of=then)
-    connection.catalog()  # says at once that there is none
+    with in_python_words():
+        uri = None if destination is None else fspath(destination)
+        settings = load({"destination": uri, "catalog": catalog}, config)
+        use(settings)
+        then = None if as_of is None else milliseconds(as_of) * 1000
+        spark = None if isinstance(engine, str) else engine
+        connection = Connection(settings, spark=spark, as_of=then, python_words=True)
+        connection.catalog()  # says at once that there is none
     return connection
 
 
@@ -389,18 +470,3 @@ def _with_first_batch(result: Result) -> Result:
     first = next(result.rows, None)
     rows = result.rows if first is None else chain([first], result.rows)
     return replace(result, rows=pa.RecordBatchReader.from_batches(result.rows.schema, rows))
-
-
-def _within(limits: Limits, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """The same rows, each batch read within the limits."""
-    import pyarrow as pa
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        while True:
-            with limits.running():
-                batch = next(rows, None)
-            if batch is None:
-                return
-            yield batch
-
-    return pa.RecordBatchReader.from_batches(rows.schema, batches())

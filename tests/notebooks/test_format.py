@@ -1,4 +1,4 @@
-"""The notebooks are such as Databricks takes, and name no machine."""
+"""The notebooks are files that Jupyter opens, use the public API alone, and name no machine."""
 
 from __future__ import annotations
 
@@ -6,21 +6,47 @@ import ast
 import re
 from pathlib import Path
 
+import jupytext
+import nbformat
 import pytest
-from tests.support.notebooks import cells
+from tests.support.notebooks import FOLDER, SOURCES, as_ipynb
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.py"))
-
-
-def test_they_are_all_there() -> None:
-    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06", "07"]
+EACH = pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_they_are_notebooks_of_databricks_and_of_no_machine(path: Path) -> None:
-    found = cells(path)
-    assert {word for word, _ in found} == {"%md", "%pip", "%restart_python", "%python"}
-    for word, text in found:
-        if word == "%python":
-            ast.parse(text)
-    assert not re.search(r"/tmp|/home|/root|file:|localhost|127\.0\.0\.1", path.read_text("utf-8"))
+def test_every_source_has_an_ipynb() -> None:
+    assert [path.stem[:2] for path in SOURCES] == ["00", "01", "02", "03", "04", "05"]
+    assert {path.stem for path in FOLDER.glob("*.ipynb")} == {path.stem for path in SOURCES}
+
+
+@EACH
+def test_the_ipynb_agrees_with_its_source(source: Path) -> None:
+    """`python -m tests.support.notebooks` writes it again."""
+    file = source.with_suffix(".ipynb")
+    assert file.read_text("utf-8") == as_ipynb(source)
+    nbformat.validate(nbformat.read(file, as_version=4))
+
+
+@EACH
+def test_only_the_public_package_is_imported(source: Path) -> None:
+    imported = {
+        module
+        for node in ast.walk(ast.parse(source.read_text("utf-8")))
+        for module in _modules(node)
+        if module.startswith(("lakebackup", "pyspark_lakebackup"))
+    }
+    assert imported == {"lakebackup"}
+
+
+@EACH
+def test_cells_are_written_and_of_no_machine(source: Path) -> None:
+    first, *cells = jupytext.read(source, fmt="py:percent").cells
+    assert first.source.startswith("# ")
+    assert all(cell.source.strip() for cell in cells)
+    assert not re.search(r"/tmp|/home|/root|file:|localhost|127\.0\.0\.1", source.read_text("utf-8"))
+
+
+def _modules(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []

@@ -1,92 +1,100 @@
-"""Runs a notebook in Databricks' source format, with what the place gives it: on Databricks `spark`,
-`dbutils` and IPython, in Jupyter IPython alone.
+"""The notebooks: makes the .ipynb of each from its source, and runs them in IPython.
 
-Format: Databricks documentation, "Export and import Databricks notebooks" (source files).
+The source is Python in the percent format (jupytext). `python -m tests.support.notebooks` writes the .ipynb
+files beside the sources.
 """
 
 from __future__ import annotations
 
-import re
-import sys
-from contextlib import contextmanager
+import json
 from dataclasses import dataclass, field
-from types import ModuleType, SimpleNamespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
-import pytest
+import jupytext
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from traitlets.config import Config
+
+from lakebackup_jobs.query.answer import Answer
+from lakebackup_jobs.query.chart import Chart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
-HEADER, BREAK, MAGIC = "# Databricks notebook source", "# COMMAND ----------", "# MAGIC"
-_IGNORED = ("%md", "%pip", "%restart_python")
+FOLDER = Path(__file__).parents[2] / "notebooks"
+SOURCES = sorted(FOLDER.glob("*.py"))
+_KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
 @dataclass(slots=True)
 class Shown:
-    """What a notebook showed: tables, pages of HTML, the widgets' values, and its variables at the end."""
+    """What a notebook showed: the rows of its tables, its charts, the HTML of both; and its variables."""
 
     tables: list[list[dict[str, Any]]] = field(default_factory=list)
+    charts: list[Chart] = field(default_factory=list)
     pages: list[str] = field(default_factory=list)
-    widgets: dict[str, str] = field(default_factory=dict)
     names: dict[str, Any] = field(default_factory=dict)
 
 
-def cells(path: Path) -> list[tuple[str, str]]:
-    """The cells of a notebook: its magic word (`%python` where there is none), and its text."""
-    first, _, text = path.read_text("utf-8").partition("\n")
-    assert first == HEADER, f"{path.name} lacks the first line that Databricks looks for"
-    found = []
-    for cell in re.split(rf"^{BREAK}$", text, flags=re.MULTILINE):
-        lines = cell.strip().splitlines()
-        magic = [line.removeprefix(MAGIC).removeprefix(" ") for line in lines if line.startswith(MAGIC)]
-        assert len(magic) in (0, len(lines)), f"{path.name} mixes magic and Python in one cell: {cell}"
-        word, _, rest = magic[0].partition(" ") if magic else ("%python", "", cell)
-        found.append((word, "\n".join([rest, *magic[1:]])))
-    return found
+def as_ipynb(source: Path) -> str:
+    """The .ipynb of a source: the same text each time, without outputs."""
+    notebook = jupytext.read(source, fmt="py:percent")
+    cells = [
+        {
+            "cell_type": cell.cell_type,
+            "id": f"cell-{number}",
+            "metadata": dict(cell.metadata),
+            **({"execution_count": None, "outputs": []} if cell.cell_type == "code" else {}),
+            "source": cell.source.splitlines(keepends=True),
+        }
+        for number, cell in enumerate(notebook.cells, 1)
+    ]
+    metadata = {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
+    written = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(written, indent=1, ensure_ascii=False) + "\n"
 
 
-def run(path: Path, spark: SparkSession | None = None, **given: str) -> Shown:
-    """Run all cells in order. On Databricks where there is a session, and `given` are typed into the widgets;
-    else in Jupyter, and they are words of `%run`."""
+def run(source: Path, *, spark: SparkSession | None = None, **parameters: Any) -> Shown:
+    """Run all cells in order, as Jupyter's kernel does. The parameters follow the cell that is tagged with
+    that word, as papermill puts them. `spark`: the session of a kernel that has one. Raises what a cell
+    raises."""
+    names = {} if spark is None else {"spark": spark}
+    shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}), user_ns=names)
+    shell.system = shell.system_raw
     shown = Shown()
-
-    def widget(name: str, value: str) -> None:
-        shown.widgets[name] = given.get(name, value)
-
-    shown.names = {"__name__": "__main__"}
-    if spark is not None:
-        widgets = SimpleNamespace(text=widget, get=shown.widgets.__getitem__)
-        shown.names |= {"spark": spark, "dbutils": SimpleNamespace(widgets=widgets)}
-    words = [] if spark else [f"{name}={value}" for name, value in given.items()]
-    with mock.patch.object(sys, "argv", [path.name, *words]), _ipython(shown):
-        for number, (word, text) in enumerate(cells(path), 1):
-            if word == "%python":
-                exec(compile(text, f"{path.name}, cell {number}", "exec"), shown.names)
-            else:
-                assert word in _IGNORED, f"{path.name}, cell {number}: {word} is not known"
+    try:
+        for cell in jupytext.read(source, fmt="py:percent").cells:
+            if cell.cell_type != "code":
+                continue
+            with capture_output():
+                result = shell.run_cell(cell.source)
+            result.raise_error()
+            assert not shell.user_ns.get("_exit_code"), cell.source
+            _keep(shown, result.result)
+            if "parameters" in cell.metadata.get("tags", ()):
+                shell.user_ns.update(parameters)
+        shown.names = dict(shell.user_ns)
+    finally:
+        shell.restore_sys_module_state()
+        InteractiveShell.clear_instance()
     return shown
 
 
-@contextmanager
-def _ipython(shown: Shown) -> Iterator[None]:
-    """The little of IPython that a notebook uses; IPython is no dependency."""
+def _keep(shown: Shown, value: Any) -> None:
+    if isinstance(value, Answer | Chart):
+        shown.pages.append(value._repr_html_())
+    if isinstance(value, Answer):
+        shown.tables.append(value.rows())
+    elif isinstance(value, Chart):
+        shown.charts.append(value)
 
-    def display(what: Any) -> None:
-        if isinstance(what, str):
-            shown.pages.append(what)
-        else:
-            assert "<table" in what._repr_html_()
-            shown.tables.append(what.rows())
 
-    ipython, displays = ModuleType("IPython"), ModuleType("IPython.display")
-    ipython.__dict__.update(get_ipython=lambda: shown, display=displays)
-    displays.__dict__.update(HTML=str, display=display)
-    with pytest.MonkeyPatch.context() as patch:  # of these two alone: a notebook imports others
-        patch.setitem(sys.modules, "IPython", ipython)
-        patch.setitem(sys.modules, "IPython.display", displays)
-        yield
+def main() -> None:
+    """Write the .ipynb of each source beside it."""
+    for source in SOURCES:
+        source.with_suffix(".ipynb").write_text(as_ipynb(source), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -139,6 +139,9 @@ def _shell(width: int, out: Terminal) -> Text:
 
     def person(keys: PipeInput) -> Iterator[None]:
         """Types when she sees what she waits for; goes on after each rendering."""
+        shown.append_text(Text.from_ansi(out.getvalue() + "\n"))
+        out.seek(0)
+        out.truncate()
         keys.send_text(FIRST)
         while get_app().current_buffer.text != FIRST:
             yield

@@ -87,7 +87,7 @@ class Limits:
     def _timed_out(self) -> TimedOut:
         return TimedOut(
             f"The query did not end within {self._seconds:g} s.",
-            hint="Ask for less; `lakebackup sql --timeout 30m` allows more.",
+            hint="Ask for less, or allow more time with --timeout 30m.",
         )
 
 

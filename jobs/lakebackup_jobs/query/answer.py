@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, replace
+from html import escape
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup.sql_engine.arrow import python_values
-from lakebackup_jobs.runtime.terminal_table import table
+from lakebackup_jobs.query.words import counted
+from lakebackup_jobs.runtime.terminal_table import Screen, cut, screen_of, table
 from lakebackup_jobs.runtime.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -22,7 +26,14 @@ if TYPE_CHECKING:
 
     from lakebackup_jobs.query.record_query import Reading
 
-_SHOWN = 100
+_ROWS_OF_REPR = 20
+_ROWS_OF_TABLE = 100
+"""Of a printed table and of a notebook's."""
+_WIDTH = 120
+"""Columns of text for a table where there is no terminal."""
+_LONGEST_CELL = 200
+"""Characters of a notebook's cell; the rest is cut."""
+_STYLE = re.compile(r"\x1b\[\d*m")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +46,46 @@ class Result:
     frame: DataFrame | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Preview:
+    """The first rows of an answer as texts, and whether there are more."""
+
+    names: list[str]
+    cells: list[list[str]]
+    numbers: list[bool]
+    more: bool
+
+    @property
+    def count(self) -> str:
+        """How many rows are shown."""
+        rows = counted(len(self.cells), "row")
+        if self.more:
+            return f"The first {'row' if len(self.cells) == 1 else rows}; there are more."
+        return rows
+
+    def lines(self, screen: Screen | None) -> Iterator[str]:
+        """The table, and below it the number of rows."""
+        yield from table(
+            self.names, self.cells, numbers=self.numbers, screen=screen, all_columns=".df() has all"
+        )
+        yield f"({self.count})\n"
+
+
 class Answer:
-    """The rows of a SELECT. Its first use takes the run that found no mistake in it; each later one runs it
-    again, on the catalog as it is by then."""
+    """The rows of a SELECT.
+
+    Printed, or as the last line of a notebook's cell, an answer is a table of its first rows. Take all rows
+    in the form that you work with:
+
+        answer = con.sql("SELECT scope, restorable_time FROM rpo")
+        answer.df()             # a pandas DataFrame
+        answer.arrow()          # a pyarrow Table
+        for row in answer: ...  # dicts, read while they are taken
+
+    The first use takes the rows of the run that checked the SELECT. Each later use runs it again, on the
+    catalog as it is by then: keep the DataFrame to use the same rows twice. Looking at the first rows is no
+    use in this sense.
+    """
 
     def __init__(self, begin: Callable[[], Result]) -> None:
         self._begin = begin
@@ -46,46 +94,54 @@ class Answer:
         self.readings: tuple[Reading, ...] = ()
 
     def batches(self) -> pa.RecordBatchReader:
-        """The rows in Arrow batches that are read while they are taken: for any number of them. Of columns
-        of one name, the second is `name_1`."""
+        """Return the rows in Arrow batches that are read while they are taken, for any number of rows.
+
+        Of two columns with one name, the second is `name_1`.
+        """
         result, self._result = self._result or self._begin(), None
         self.readings = result.readings
         return _with_distinct_names(result.rows)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The rows, column name -> value, read while they are taken."""
+        """Yield each row as a dict, column name -> value, read while they are taken."""
         for batch in self.batches():
             with python_values():
                 rows = batch.to_pylist()
             yield from rows
 
     def rows(self) -> list[dict[str, Any]]:
-        """All rows, column name -> value."""
+        """Return all rows as a list of dicts, column name -> value."""
         return list(self)
 
     def arrow(self) -> pa.Table:
-        """All rows as an Arrow table."""
+        """Return all rows as an Arrow table."""
         return self.batches().read_all()
 
     def df(self) -> pd.DataFrame:
-        """All rows as a pandas DataFrame."""
+        """Return all rows as a pandas DataFrame."""
         with python_values():
-            found: pd.DataFrame = self.arrow().to_pandas()
-        return found
+            frame: pd.DataFrame = self.arrow().to_pandas()
+        return frame
 
     def pl(self) -> pl.DataFrame:
-        """All rows as a Polars DataFrame. Raises EnvironmentProblem where Polars is not installed."""
+        """Return all rows as a Polars DataFrame.
+
+        Raises EnvironmentProblem where Polars is not installed.
+        """
         try:
             import polars
         except ModuleNotFoundError:
             raise EnvironmentProblem(
                 "Polars is not installed.", hint="Run `pip install polars`, or take .df() or .arrow()."
             ) from None
-        found: pl.DataFrame = polars.from_arrow(self.arrow())
-        return found
+        frame: pl.DataFrame = polars.from_arrow(self.arrow())
+        return frame
 
     def spark(self) -> DataFrame:
-        """The rows as a Spark DataFrame, which no limit of time holds for. Raises UsageProblem on DuckDB."""
+        """Return the rows as a Spark DataFrame, which no limit of time holds for.
+
+        Raises UsageProblem where DuckDB answered.
+        """
         result = self._result or self._begin()
         if result.frame is None:
             raise UsageProblem(
@@ -94,27 +150,57 @@ class Answer:
             )
         return result.frame
 
-    def show(self, rows: int = _SHOWN) -> None:
-        """Print the first rows as a table, and how many there are where that is more."""
-        import pyarrow as pa
+    def show(self, rows: int = _ROWS_OF_TABLE) -> None:
+        """Print the first rows as a table, and how many there are. Elsewhere than on a terminal it is as wide
+        as its texts."""
+        sys.stdout.writelines(self._preview(rows).lines(screen_of(sys.stdout)))
 
-        found = self.arrow()
-        numbers = [
-            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-            for kind in found.schema.types
-        ]
-        with python_values():
-            first = found.slice(0, rows).to_pylist()
-        lines = [["" if value is None else visible(str(value)) for value in row.values()] for row in first]
-        names = [*map(visible, found.schema.names)]
-        sys.stdout.writelines(table(names, lines, numbers=numbers))
-        if found.num_rows > rows:
-            sys.stdout.write(f"… {rows} of {found.num_rows} rows\n")
+    def __repr__(self) -> str:
+        """The first rows as a table that fits the terminal."""
+        screen = Screen(shutil.get_terminal_size((_WIDTH, 0)).columns, colours=False)
+        text = "".join(self._preview(_ROWS_OF_REPR).lines(screen))
+        return _STYLE.sub("", text).rstrip()
 
     def _repr_html_(self) -> str:
-        """A notebook's table."""
-        found: str = self.df()._repr_html_()
-        return found
+        """The first rows as a notebook's table."""
+        preview = self._preview(_ROWS_OF_TABLE)
+        header = "".join(f"<th>{escape(name)}</th>" for name in preview.names)
+        sides = ["right" if number else "left" for number in preview.numbers]
+
+        def line(row: list[str]) -> str:
+            cells = zip(sides, (escape(cut(text, _LONGEST_CELL)) for text in row), strict=True)
+            return "".join(f'<td style="text-align: {side}">{text}</td>' for side, text in cells)
+
+        body = "\n".join(f"<tr>{line(row)}</tr>" for row in preview.cells)
+        return (
+            f'<table class="dataframe">\n<thead><tr>{header}</tr></thead>\n<tbody>\n{body}\n</tbody>\n'
+            f"</table>\n<p>{preview.count}</p>"
+        )
+
+    def _preview(self, rows: int) -> _Preview:
+        """The first rows. They are not taken: the next use begins with them."""
+        import pyarrow as pa
+
+        result, self._result = self._result or self._begin(), None
+        self.readings = result.readings
+        source = _with_distinct_names(result.rows)
+        batches: list[pa.RecordBatch] = []
+        while sum(batch.num_rows for batch in batches) <= rows and (batch := next(source, None)) is not None:
+            batches.append(batch)
+        again = pa.RecordBatchReader.from_batches(source.schema, chain(batches, source))
+        self._result = replace(result, rows=again)
+        first = pa.Table.from_batches(batches, source.schema)
+        with python_values():
+            values = [row.values() for row in first.slice(0, rows).to_pylist()]
+        return _Preview(
+            names=[*map(visible, first.schema.names)],
+            cells=[["" if value is None else visible(str(value)) for value in row] for row in values],
+            numbers=[
+                pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+                for kind in first.schema.types
+            ],
+            more=first.num_rows > rows,
+        )
 
 
 def _with_distinct_names(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:

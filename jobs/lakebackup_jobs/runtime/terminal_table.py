@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import textwrap
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, TextIO
@@ -90,8 +91,10 @@ def table(
     numbers: Sequence[bool] = (),
     screen: Screen | None = None,
     first_out: Sequence[str] = (),
+    all_columns: str = "--wide shows all",
 ) -> Iterator[str]:
-    """The lines of a table of visible texts; columns of `numbers` are flush right.
+    """The lines of a table of visible texts; columns of `numbers` are flush right. `all_columns` says how to
+    see those that are left out.
 
     On a screen with a width, what has no room is left out: first texts that are the same throughout, then
     `first_out`, then from the right; never the first column.
@@ -123,8 +126,29 @@ def table(
     for row in chain(first, rest):
         yield (" " * GAP).join(cell(row[place], place) for place in shown).rstrip() + "\n"
     if out := [name for place, name in enumerate(names) if place not in shown]:
-        note = f"Left out (--wide shows all): {', '.join(out)}"
+        note = f"Left out ({all_columns}): {', '.join(out)}"
         yield screen.dim(cut(note, screen.width or len(note))) + "\n"
+
+
+def wrapped_table(names: Sequence[str], rows: Sequence[Sequence[str]], screen: Screen) -> Iterator[str]:
+    """The lines of a table of visible texts whose last column, such as an explanation, wraps to fit the
+    screen. The other columns are shown in full."""
+    *widths, _ = widths_of([names, *rows])
+    indent = sum(widths) + GAP * len(widths)
+    header, *_ = table_lines([names], [*widths, 0])
+    yield screen.bold(header.rstrip()) + "\n"
+    for *cells, text in rows:
+        first, *more = wrap(text, indent, screen.width) or [""]
+        yield from table_lines([[*cells, first]], [*widths, 0])
+        yield from (f"{' ' * indent}{line}\n" for line in more)
+
+
+def wrap(text: str, indent: int, width: int | None) -> list[str]:
+    """A visible text in lines that fit between an indent and a width, None: any; words stay whole where they
+    can."""
+    if width is None:
+        return [text]
+    return textwrap.wrap(text, max(width - indent, _LEAST), break_on_hyphens=False)
 
 
 def is_state(name: str) -> bool:

@@ -85,7 +85,7 @@ class Checked:
             what = f"The function {name}" if NAME.fullmatch(name) else name
             if engine == "spark":
                 message = f"{what} runs on DuckDB only."
-                raise wrong(self.given, place, message, "Ask with --engine duckdb.")
+                raise wrong(self.given, place, message, "Use --engine duckdb.")
             raise wrong(self.given, place, f"{what} runs on Spark only.", ON_SPARK, kind=NeedsSpark)
         return self.spark if engine == "spark" else self.duckdb
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 #: What to do about a SELECT that DuckDB cannot answer.
-ON_SPARK = "Ask with --engine spark; in Python, connect with engine=spark, a Spark session."
+ON_SPARK = "Use --engine spark."
 _AROUND = 60
 # What engines add to their messages: their own text of the statement, plans, other functions.
 _TAIL = re.compile(

@@ -46,7 +46,7 @@ def sql(
     On a terminal, long texts are shortened to fit. If a table has too many columns, each column gets a line.
     --wide shows the table in full.
 
-    Without a SELECT, a shell starts, with history and completion; .help shows its commands. If standard input
+    Without a SELECT, a shell starts, with history and completion; help shows its commands. If standard input
     is not a terminal, its statements run up to the first error.
 
     Examples:

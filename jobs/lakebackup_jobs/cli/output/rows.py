@@ -28,6 +28,7 @@ from lakebackup_jobs.runtime.terminal_table import (
     table,
     table_lines,
     widths_of,
+    wrap,
 )
 from lakebackup_jobs.runtime.terminal_text import visible
 
@@ -102,8 +103,10 @@ def _vertical(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], screen:
         sys.stdout.write(f"-[ row {number} ]-\n")
         for name, value in zip(names, row.values(), strict=True):
             text = visible(cell_text(value))
-            shown = screen.state(text) if screen and is_state(name) else text
+            first, *more = [text] if screen is None else wrap(text, width + 3, screen.width) or [""]
+            shown = screen.state(first) if screen and is_state(name) else first
             sys.stdout.write(f"{name:{width}} | {shown}\n")
+            sys.stdout.writelines(f"{'':{width}} | {line}\n" for line in more)
 
 
 def _table(rows: pa.RecordBatchReader, screen: Screen | None) -> None:

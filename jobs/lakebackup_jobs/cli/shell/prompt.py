@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import typer
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
-from prompt_toolkit.completion import Completer, Completion
+from prompt_toolkit.completion import Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.lexers import PygmentsLexer
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from prompt_toolkit.completion import CompleteEvent
-    from prompt_toolkit.document import Document
 
     from lakebackup_jobs.cli.shell.shell import Shell
     from lakebackup_jobs.connection import Connection
@@ -43,6 +43,7 @@ _RELATION = re.compile(r"\b(?:from|join|describe)\s+\w*$", re.IGNORECASE)
 _TOPIC = re.compile(r"records\(\s*'([^']*)$", re.IGNORECASE)
 _TEXT = re.compile(r"'([^']*)$")
 _WORD = re.compile(r"\w*$")
+_FILE = re.compile(r"\s*\.(?:read|output)\s+(.*)")
 
 
 def interact(shell: Shell) -> None:
@@ -57,6 +58,7 @@ def interact(shell: Shell) -> None:
         multiline=Condition(lambda: not is_whole(get_app().current_buffer.text)),
         prompt_continuation="        ... ",
     )
+    typer.echo(shell.greeting)
     with _every_interrupt_raises():
         while True:
             try:
@@ -78,9 +80,13 @@ class Names(Completer):
     def get_completions(
         self,
         document: Document,
-        complete_event: CompleteEvent,  # noqa: ARG002
+        complete_event: CompleteEvent,
     ) -> Iterable[Completion]:
         before = document.text_before_cursor
+        if file := _FILE.fullmatch(before):
+            path = Document(file[1], len(file[1]))
+            yield from PathCompleter(expanduser=True).get_completions(path, complete_event)
+            return
         word, names = self._names(before, document.text)
         for name in names:
             if name.lower().startswith(word.lower()):

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, cast, get_args
 
 import typer
 
-from lakebackup.errors import UsageProblem
+from lakebackup.errors import EnvironmentProblem, LakebackupError, NotFound, UsageProblem
+from lakebackup_jobs.cli.output.pager import paged
 from lakebackup_jobs.cli.output.rows import write
-from lakebackup_jobs.cli.shell.statements import is_command, split
+from lakebackup_jobs.cli.shell.statements import bare_command, is_command, split
+from lakebackup_jobs.runtime.terminal_table import screen_of, wrapped_table
+from lakebackup_jobs.runtime.terminal_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import Self
+    from typing import Self, TextIO
 
     import pyarrow as pa
 
@@ -30,12 +36,14 @@ A statement ends with a semicolon, and may have several lines. Commands:
   .tables            the relations, and what their rows are
   .schema [TABLE]    the columns of a relation, or of all
   .mode MODE         table (fits the screen), wide (in full), vertical (a line a column), csv or json
+  .read FILE         run the statements and commands in a file
+  .output [FILE]     write results to a file; without FILE, to the terminal again
   .timing on|off     say after each answer how many rows it has and how long it took
   .pager on|off      show long answers page by page, with $PAGER
-  .help              this text
-  .quit              leave, as Ctrl-D does
+  .help, help        this text
+  .quit, quit, exit  leave, as Ctrl-D does
 Ctrl-C stops the statement that runs. Tab completes names, functions and ids of backups."""
-COMMANDS = tuple(line.split()[0] for line in HELP.splitlines() if line.startswith("  ."))
+COMMANDS = tuple(line.split()[0].rstrip(",") for line in HELP.splitlines() if line.startswith("  ."))
 
 
 class Left(Exception):
@@ -59,36 +67,49 @@ class Shell:
         self._timeout, self._said = timeout, said
         self.timing = self.pager = interactive
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="statement")
+        self._output: TextIO | None = None
+        self._files: list[Path] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        with suppress(EnvironmentProblem):  # a statement before it has said so
+            self._to()
         self.connection.close()
         self._thread.shutdown(wait=False)
+
+    @property
+    def greeting(self) -> str:
+        """What a person sees first."""
+        place = visible(self.connection.destination)
+        return f"SQL on the backups at {place}. help lists the commands, quit leaves."
 
     def read(self, lines: Iterable[str]) -> None:
         """Run what is on some lines, such as those of standard input; the last statement needs no semicolon.
 
         Ends at the first error, which it raises.
         """
-        waiting = ""
         with suppress(Left):
-            for line in lines:
-                if not waiting.strip() and is_command(line):
-                    self.run(line)
-                    continue
-                waiting += line
-                if any(sign in line for sign in (";", "--", "*/")):  # a comment alone is no statement
-                    statements, waiting = split(waiting)
-                    for statement in statements:
-                        self._answer(statement)
-            self.run(waiting)
+            self._read(lines)
+
+    def _read(self, lines: Iterable[str]) -> None:
+        waiting = ""
+        for line in lines:
+            if not waiting.strip() and is_command(line):
+                self.run(line)
+                continue
+            waiting += line
+            if any(sign in line for sign in (";", "--", "*/")):  # a comment alone is no statement
+                statements, waiting = split(waiting)
+                for statement in statements:
+                    self._answer(statement)
+        self.run(waiting)
 
     def run(self, text: str) -> None:
         """Run a command, or statements. Raises what they raise, and Left when somebody leaves."""
         if is_command(text):
-            self._command(*text.split())
+            self._command(*_words(bare_command(text) or text))
             return
         statements, rest = split(text)
         for statement in [*statements, *([rest] if rest else [])]:
@@ -115,16 +136,32 @@ class Shell:
                 count += batch.num_rows
                 yield batch
 
-        found = pa.RecordBatchReader.from_batches(rows.schema, counted())
-        write(
-            found,
-            as_json=self.mode == "json",
-            as_csv=self.mode == "csv",
-            vertical=self.mode == "vertical",
-            wide=self.mode == "wide",
-            pages=self.pager,
-        )
+        with redirect_stdout(self._output) if self._output else nullcontext(), self._disk_errors():
+            write(
+                pa.RecordBatchReader.from_batches(rows.schema, counted()),
+                as_json=self.mode == "json",
+                as_csv=self.mode == "csv",
+                vertical=self.mode == "vertical",
+                wide=self.mode == "wide",
+                pages=self.pager,
+            )
         return count
+
+    @contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        """A file of `.output` that takes no more is a problem of the disk."""
+        try:
+            yield
+        except OSError as error:
+            output, self._output = self._output, None
+            if output is None:
+                raise
+            with suppress(OSError):
+                output.close()  # it tries once more to write what it has
+            raise EnvironmentProblem(
+                f"{output.name}: {error.strerror or error}.",
+                hint="Results go to the terminal again. Name another file with .output FILE.",
+            ) from error
 
     def _stoppable(self, work: Callable[[], T]) -> T:
         """What `work` returns. It runs in a thread: the engine's own code would not see Ctrl-C."""
@@ -141,7 +178,7 @@ class Shell:
         taken = {
             ".tables": (self._tables, 0), ".schema": (self._schema, 1), ".mode": (self._mode, 1),
             ".timing": (self._timing, 1), ".pager": (self._pager, 1), ".help": (self._help, 0),
-            ".quit": (self._quit, 0),
+            ".quit": (self._quit, 0), ".read": (self._run_file, 1), ".output": (self._to, 1),
         }  # fmt: skip
         method, most = taken.get(name, (None, 0))
         if method is None:
@@ -180,9 +217,55 @@ class Shell:
         )
 
     def _list(self, rows: list[dict[str, str]]) -> None:
+        """Write names and, last, what they mean, which wraps where a terminal has no room for it."""
         import pyarrow as pa
 
-        self._write(pa.Table.from_pylist(rows).to_reader())
+        screen = screen_of(sys.stdout)
+        if screen and screen.width and self.mode == "table" and self._output is None:
+            with paged() if self.pager else nullcontext():
+                texts = [[*map(visible, row.values())] for row in rows]
+                sys.stdout.writelines(wrapped_table([*rows[0]], texts, screen))
+        else:
+            self._write(pa.Table.from_pylist(rows).to_reader())
+
+    def _run_file(self, name: str = "") -> None:
+        if not name:
+            raise UsageProblem(".read: which file?", hint="Example: .read questions.sql")
+        path = Path(name).expanduser().resolve()
+        if path in self._files:
+            raise UsageProblem(f"{name} reads itself.", hint=f"Remove `.read {name}` from it.")
+        number = 0
+
+        def numbered(lines: Iterable[str]) -> Iterator[str]:
+            nonlocal number
+            for number, line in enumerate(lines, 1):  # noqa: B007
+                yield line
+
+        self._files.append(path)
+        try:
+            with path.open(encoding="utf-8") as file:
+                self._read(numbered(file))
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
+            raise NotFound(f"{name} cannot be read: {why}.", hint="Name a file of SQL statements.") from error
+        except LakebackupError as error:
+            error.message = f"{name}, line {number}: {error.message}"
+            raise
+        finally:
+            self._files.pop()
+
+    def _to(self, name: str = "") -> None:
+        if self._output:
+            with self._disk_errors():
+                self._output.close()
+            self._output = None
+        if name:
+            try:
+                self._output = Path(name).expanduser().open("w", encoding="utf-8", newline="")
+            except OSError as error:
+                raise EnvironmentProblem(
+                    f"{name} cannot be written: {error.strerror or error}.", hint="Name another file."
+                ) from error
 
     def _mode(self, mode: str = "") -> None:
         if mode not in get_args(Mode):
@@ -201,6 +284,14 @@ class Shell:
 
     def _quit(self) -> None:
         raise Left
+
+
+def _words(command: str) -> list[str]:
+    """The words of a command; a name of a file that has blanks may be quoted."""
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise UsageProblem(f"{command.strip()}: a quote is not closed.", hint="Close it.") from error
 
 
 def _is_on(word: str) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+BARE_COMMANDS = {"help": ".help", "quit": ".quit", "exit": ".quit"}
+"""Commands that need no dot."""
+
 
 def split(text: str) -> tuple[list[str], str]:
     """The statements that end with a semicolon, without it, and what follows the last of them."""
@@ -27,5 +30,10 @@ def is_whole(text: str) -> bool:
 
 
 def is_command(text: str) -> bool:
-    """Whether it is a command of the shell, such as `.tables`."""
-    return text.lstrip().startswith(".")
+    """Whether it is a command of the shell, such as `.tables` or `help`."""
+    return text.lstrip().startswith(".") or bare_command(text) is not None
+
+
+def bare_command(text: str) -> str | None:
+    """The command that a person means who writes its name like a word of SQL, such as `quit;`."""
+    return BARE_COMMANDS.get(text.strip().removesuffix(";").rstrip().lower())

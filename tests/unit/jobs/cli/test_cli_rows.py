@@ -273,6 +273,16 @@ def test_the_rows_of_a_select_fit_or_have_a_line_a_column(show: Show) -> None:
     assert [len(line.split()) for line in show(MANY, wide=True).splitlines()] == [20, 20]
 
 
+def test_a_long_text_on_a_line_of_its_own_wraps(show: Show) -> None:
+    table = pa.table({"note": ["word " * 30], "n": [1]})
+    _, *texts, last = show(table, width=40, vertical=True).splitlines()
+    assert all(len(line) <= 40 for line in texts)
+    assert [line[:6] for line in texts] == ["note |", *["     |"] * (len(texts) - 1)]
+    assert " ".join(line[7:] for line in texts).split() == ["word"] * 30
+    assert last == "n    | 1"
+    assert len(show(table, vertical=True, wide=True).splitlines()) == 3
+
+
 def test_a_verb_shows_what_matters_with_ages_and_short_ids(show: Show) -> None:
     ended = time.time_ns() // 1_000_000 - 3 * 3_600_000
     row = {"backup_id": "20261121T140512Z-8174d834", "end_ts": ended, "end_time": AT, "bytes": 1500}

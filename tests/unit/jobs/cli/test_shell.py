@@ -20,7 +20,7 @@ from tests.support.made_backups import MadeBackups, Record
 from tests.support.processes import TerminalRun
 
 import lakebackup
-from lakebackup.errors import UsageProblem
+from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
 from lakebackup_jobs.cli.shell.prompt import Names, interact
 from lakebackup_jobs.cli.shell.shell import Shell
 from lakebackup_jobs.cli.shell.statements import is_whole, split
@@ -96,6 +96,71 @@ def test_standard_input_is_run_up_to_the_first_error(
         assert run(wrong)[0] == UsageProblem.exit_code, wrong
 
 
+def test_help_and_leaving_need_no_dot(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for word in ("quit", "exit", "QUIT;", " exit ; "):
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{word}\nSELECT 1 AS n;"))
+        assert Commands(capsys).run("sql", "--repo", folder) == (0, "", "")
+    monkeypatch.setattr("sys.stdin", io.StringIO("help\nSELECT 1 AS help;\n"))
+    _, out, _ = Commands(capsys).run("sql", "--repo", folder, "--csv")
+    assert ".tables" in out
+    assert out.endswith("help\n1\n")
+
+
+def test_a_file_of_statements_is_read(
+    connection: Connection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "inner.sql").write_text("SELECT 2 AS n;")
+    file = tmp_path / "some questions.sql"
+    file.write_text(f"SELECT 1 AS n;\n.read {tmp_path}/inner.sql\nSELECT\n3 AS n")
+    with Shell(connection, timeout="1m", mode="csv") as shell:
+        shell.run(f".read '{file}'")
+        assert capsys.readouterr().out == "n\n1\nn\n2\nn\n3\n"
+        file.write_text("SELECT 1 AS n;\nSELECT bites FROM files;\nSELECT 3 AS n;")
+        with pytest.raises(UsageProblem, match=r"questions\.sql, line 2: .*bites"):
+            shell.run(f".read '{file}'")
+        assert capsys.readouterr().out == "n\n1\n", "it ends at the first error"
+        file.write_text(f".read '{file}'")
+        with pytest.raises(UsageProblem, match="reads itself"):
+            shell.run(f".read '{file}'")
+        with pytest.raises(NotFound, match="No such file"):
+            shell.run(".read nothing.sql")
+        for wrong in (".read", ".read 'x"):
+            with pytest.raises(UsageProblem):
+                shell.run(wrong)
+
+
+def test_results_go_to_a_file_until_output_alone(
+    connection: Connection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "numbers.csv"
+    with Shell(connection, timeout="1m", mode="csv") as shell:
+        shell.run(f".output {file}")
+        shell.run("SELECT 1 AS n; SELECT 2 AS n;")
+        shell.run(".output")
+        shell.run("SELECT 3 AS n;")
+        assert file.read_text() == "n\n1\nn\n2\n"
+        assert capsys.readouterr().out == "n\n3\n"
+        with pytest.raises(EnvironmentProblem, match="cannot be written"):
+            shell.run(f".output {tmp_path}")
+        shell.run(f".output {file}")
+        shell.run("SELECT 4 AS n;")
+    assert file.read_text() == "n\n4\n", "it is closed with the shell"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux only")
+def test_a_full_disk_ends_the_statement_alone(
+    connection: Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Shell(connection, timeout="1m", mode="csv") as shell:
+        shell.run(".output /dev/full")
+        with pytest.raises(EnvironmentProblem, match="/dev/full: No space left"):
+            shell.run("SELECT 1 AS n;")
+        shell.run("SELECT 2 AS n;")
+    assert capsys.readouterr().out == "n\n2\n"
+
+
 def test_tables_and_their_columns_are_described(
     connection: Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,14 +195,16 @@ def test_a_person_types_over_several_lines(
     before = signal.getsignal(signal.SIGINT)
     keys("SELECT count(*) AS n\nFROM backups;\nSELECT bites FROM files;\nSELECT 7 AS n;\n\x04")
     out, err = capsys.readouterr()
-    assert out == "n\n2\nn\n7\n"  # an error ends its own statement
+    greeting, _, shown = out.partition("\n")
+    assert greeting.startswith("SQL on the backups at ")
+    assert shown == "n\n2\nn\n7\n"  # an error ends its own statement
     assert "bites" in err
     history = tmp_path / "lakebackup" / "sql_history"
     assert "+FROM backups;" in history.read_text()
     assert history.stat().st_mode & 0o777 == 0o600
     keys("SELECT 1\x03SELECT 8 AS n;\n.quit\nSELECT 9 AS n;\n")
     out, _ = capsys.readouterr()
-    assert out == "n\n8\n"  # Ctrl-C drops what was typed
+    assert out.partition("\n")[2] == "n\n8\n"  # Ctrl-C drops what was typed
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -154,9 +221,14 @@ def test_a_person_types_over_several_lines(
         (".sch", ".schema"),
         (".schema rp", "rpo"),
         (".timing o", "off"),
+        (".out", ".output"),
+        (".read pypro", "ject.toml"),
     ],
 )
-def test_names_are_completed(connection: Connection, text: str, among: str) -> None:
+def test_names_are_completed(
+    connection: Connection, text: str, among: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[4])
     found = Names(connection).get_completions(Document(text), CompleteEvent())
     assert among in [one.text for one in found]
     assert not list(Names(connection).get_completions(Document(f"{text}zzz"), CompleteEvent()))

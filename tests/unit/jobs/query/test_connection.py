@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pydoc
 import subprocess
 import sys
 from dataclasses import fields
@@ -15,7 +16,7 @@ from tests.support.command_line import Commands
 from tests.support.made_backups import MadeBackups, Record
 
 import lakebackup
-from lakebackup.errors import EnvironmentProblem, NeedsSpark, NotFound, UsageProblem
+from lakebackup.errors import EnvironmentProblem, NeedsSpark, NotFound, Refused, UsageProblem
 from lakebackup.plan.topics.request import RestoreRequest
 from lakebackup.requests import Request
 from lakebackup.rules.times import format_ts
@@ -52,10 +53,65 @@ def test_every_form_has_the_same_rows(made: MadeBackups, capsys: pytest.CaptureF
         assert answer.df().to_dict("records") == expected
         assert [(one.topic, one.opened) for one in answer.readings] == [("orders", 2)]
         answer.show(1)
-        assert capsys.readouterr().out.splitlines() == ["partition  key", "        0  k7", "… 1 of 2 rows"]
-        assert "<table" in answer._repr_html_()
+        first = ["partition  key", "        0  k7"]
+        assert capsys.readouterr().out.splitlines() == [*first, "(The first row; there are more.)"]
         with pytest.raises(UsageProblem, match="DuckDB's, not Spark's"):
             answer.spark()
+
+
+def test_an_answer_prints_as_a_table_that_fits(made: MadeBackups, monkeypatch: pytest.MonkeyPatch) -> None:
+    con = lakebackup.connect(str(made.folder))
+    answer = con.sql("SELECT partition, key FROM records('orders') ORDER BY key, partition LIMIT 2")
+    assert str(answer) == repr(answer) == "partition  key\n        0  k0\n        1  k0\n(2 rows)"
+    assert str(con.sql("SELECT key FROM records('orders') WHERE key = 'x'")) == "key\n(0 rows)"
+    select = "SELECT r.key FROM records('orders') AS r CROSS JOIN files"
+    assert str(con.sql(select)).endswith("\n(The first 20 rows; there are more.)")
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = str(con.sql("SELECT * FROM records('orders')")).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert lines[-2].startswith("Left out (.df() has all): ")
+
+
+def test_looking_at_an_answer_takes_no_rows(made: MadeBackups) -> None:
+    """What is printed and what is taken then are of one run."""
+    con = lakebackup.connect(str(made.folder))
+    answer = con.sql(COUNT)
+    assert str(answer).splitlines()[1].strip() == "2"
+    add(made)
+    assert answer.rows() == [{"n": 2}]
+    assert answer.rows() == [{"n": 4}]
+
+
+def test_a_notebook_shows_an_answer_as_html(made: MadeBackups) -> None:
+    """Without pandas; a topic's records cannot write a page."""
+    con = lakebackup.connect(str(made.folder))
+    html = con.sql("SELECT '<b>' AS tag, 1 AS n, repeat('x', 1000) AS long")._repr_html_()
+    assert "<th>tag</th><th>n</th>" in html
+    assert '<td style="text-align: left">&lt;b&gt;</td><td style="text-align: right">1</td>' in html
+    assert "x" * 200 not in html
+    assert "<p>1 row</p>" in html
+
+
+def test_values_of_parameters_are_literals(made: MadeBackups) -> None:
+    con = lakebackup.connect(str(made.folder))
+    select = "SELECT count(*) AS n FROM records(:topic) WHERE key = :key AND partition < :partitions"
+    for key, count in (("k7", 2), ("' OR 1 = 1 --", 0), ("\\' OR 1 = 1 --", 0)):
+        args = {"topic": "orders", "key": key, "partitions": 2}
+        assert con.sql(select, args=args).rows() == [{"n": count}], key
+    with pytest.raises(UsageProblem, match=":key has no value"):
+        con.sql(select, args={"topic": "orders"})
+
+
+def test_a_chart_is_shown_and_saved(made: MadeBackups, tmp_path: Path) -> None:
+    con = lakebackup.connect(str(made.folder))
+    chart = con.chart("coverage")
+    assert chart.figure is not None
+    assert "Plotly.newPlot" in chart._repr_html_()
+    chart.save(tmp_path / "coverage.html")
+    assert "Plotly.newPlot" in (tmp_path / "coverage.html").read_text("utf-8")
+    with pytest.raises(UsageProblem, match="no chart 'pie'") as error:
+        con.chart("pie")  # type: ignore[arg-type]
+    assert "coverage" in error.value.hint
 
 
 def test_columns_of_one_name_are_all_there(made: MadeBackups) -> None:
@@ -127,6 +183,60 @@ def test_a_plan_is_that_of_a_dry_run(
     with pytest.raises(NotFound, match="nothing"):
         con.plan_restore("nothing", to=to)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_prints_what_it_would_do(made: MadeBackups, tmp_path: Path) -> None:
+    con, to = lakebackup.connect(str(made.folder)), f"dir:{tmp_path}/out"
+    lines = str(con.plan_restore("orders", to=to, maps={"orders": "orders_then"})).splitlines()
+    assert lines[0].startswith(f"Restore 1 topic of prod into {to}: 2 files, ")
+    assert lines[0].endswith(" 20 records.")
+    assert lines[2].split()[:2] == ["orders", "orders_then"]
+    assert lines[-1] == "It can be carried out."
+
+
+def test_a_refused_plan_says_why_in_words_of_python(made: MadeBackups, tmp_path: Path) -> None:
+    con, to = lakebackup.connect(str(made.folder)), f"dir:{tmp_path}/out"
+    plan = con.plan_restore("orders", to=to, to_time=datetime.fromtimestamp((BEGAN - 1000) / 1000, UTC))
+    assert plan.refused
+    assert "It would be refused. " in str(plan)
+    assert "`to_time`" in plan.hint
+    assert "--" not in str(plan)
+
+
+@pytest.mark.parametrize(
+    ("argument", "meant"),
+    [("to_tme", "to_time"), ("pattern", "patterns"), ("topic_settings", "settings"), ("map", "maps")],
+)
+def test_an_unknown_argument_names_the_right_one(made: MadeBackups, argument: str, meant: str) -> None:
+    con = lakebackup.connect(str(made.folder))
+    for restore in (con.plan_restore, con.restore):
+        with pytest.raises(UsageProblem, match=f"Unknown argument `{argument}`; did you mean `{meant}`?"):
+            restore("orders", to="dir:x", **{argument: "x"})  # type: ignore[call-arg]
+
+
+def test_errors_name_arguments_where_the_command_line_has_flags(
+    made: MadeBackups, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    con, late = lakebackup.connect(str(made.folder)), "2040-01-01T00:00Z"
+    with pytest.raises(Refused) as error:
+        con.plan_restore("orders", to="dir:x", to_time=late)
+    assert error.value.hint == "Take a backup first, or choose an earlier `to_time`."
+    command = ("restore", "topics", "orders", "--repo", made.folder, "--to", "dir:x", "--dry-run")
+    assert "choose an earlier --to-time." in Commands(capsys).fails(
+        Refused.exit_code, *command, "--to-time", late
+    )
+    with pytest.raises(NotFound) as missing:
+        lakebackup.connect(tmp_path / "none")
+    assert "(`destination`)" in missing.value.hint
+
+
+def test_the_package_exports_what_its_documentation_names() -> None:
+    assert set(lakebackup.__all__) <= set(dir(lakebackup))
+    assert lakebackup.Connection is Connection
+    assert issubclass(lakebackup.Refused, lakebackup.LakebackupError)
+    text = pydoc.render_doc(lakebackup, renderer=pydoc.plaintext)
+    assert all(f"class {name}(" in text for name in ("Answer", "Chart", "Connection", "Plan"))
+    assert "con.plan_restore(" in text
 
 
 def test_options_are_those_of_the_request() -> None:

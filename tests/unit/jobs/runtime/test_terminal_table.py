@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from lakebackup_jobs.runtime.terminal_table import Screen, cut, has_room, screen_of, table
+from lakebackup_jobs.runtime.terminal_table import Screen, cut, has_room, screen_of, table, wrapped_table
 
 ID = "20261121T140512Z-8174d834"
 TIME = "2026-11-21T14:05:12.000Z"
@@ -103,3 +103,14 @@ def test_colours_are_for_states_on_terminals_that_want_them(monkeypatch: pytest.
     for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
         monkeypatch.setenv(name, value)
         assert screen_of(_Terminal()) == Screen(80, colours=False)
+
+
+def test_the_last_column_wraps() -> None:
+    texts = [["backups", "Every committed backup, one row each, " * 4], ["rpo", ""]]
+    header, *shown = wrapped_table(["table", "rows"], texts, Screen(60, colours=False))
+    assert "table" in header
+    assert all(cell_len(line.rstrip("\n")) <= 60 for line in shown)
+    assert len(shown) == 5
+    assert all(line.startswith(" " * 9) for line in shown[1:4])
+    assert "".join(line[9:].replace("\n", " ") for line in shown[:4]).split() == texts[0][1].split()
+    assert shown[-1] == "rpo\n"

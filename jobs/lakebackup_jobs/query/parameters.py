@@ -1,0 +1,72 @@
+"""Values of Python in a SELECT: each `:name` becomes a literal of SQL, which no text can break out of."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from lakebackup.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def bind(select: str, args: Mapping[str, Any]) -> str:
+    """The SELECT, in which the value of `args` stands for each `:name`.
+
+    Raises UsageProblem for a name without a value, and for a value that SQL has no literal for.
+    """
+    from sqlglot import TokenType, tokenize
+    from sqlglot.errors import TokenError
+
+    try:
+        tokens = tokenize(select, dialect="spark")
+    except TokenError:  # the check of the SELECT says what is wrong
+        return select
+    bound, end = "", 0
+    for before, colon, name in zip([None, *tokens], tokens, tokens[1:], strict=False):
+        is_path = before is not None and before.end + 1 == colon.start and _NAME.fullmatch(before.text)
+        if colon.token_type is not TokenType.COLON or name.start != colon.end + 1 or is_path:
+            continue
+        if not _NAME.fullmatch(name.text):
+            continue
+        if name.text not in args:
+            raise UsageProblem(
+                f"The parameter :{name.text} has no value.",
+                hint=f'Give it: con.sql(…, args={{"{name.text}": …}}); in a notebook, set the variable '
+                f"{name.text}.",
+            )
+        bound += select[end : colon.start] + _literal(name.text, args[name.text])
+        end = name.end + 1
+    return bound + select[end:]
+
+
+def _literal(name: str, value: Any) -> str:
+    """A value as Spark's SQL writes it. Times are in UTC, those without a zone too."""
+    from sqlglot import exp
+
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).upper()
+        case int() | Decimal():
+            return f"({value})"
+        case float() if isfinite(value):
+            return f"CAST({value!r} AS DOUBLE)"
+        case str():
+            return exp.Literal.string(value).sql("spark")
+        case datetime():
+            utc = value.astimezone(UTC) if value.tzinfo else value
+            return f"TIMESTAMP '{utc:%Y-%m-%d %H:%M:%S.%f}'"
+        case date():
+            return f"DATE '{value:%Y-%m-%d}'"
+    raise UsageProblem(
+        f"The parameter :{name} is a {type(value).__name__}, which SQL has no literal for.",
+        hint="Give a text, a number, a date, a datetime, a bool or None.",
+    )
