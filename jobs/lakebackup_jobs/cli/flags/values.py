@@ -58,7 +58,7 @@ def _policy_zone(call: Call) -> tuple[str | None, str]:
     own = (call.own.get(name) for name in ("name", "source", "graph"))
     named = [call.flags.get("source"), *own, call.settings.source]
     for source in named:
-        if zone := zones.get(source):
+        if source and (zone := zones.get(source)):
             return zone, f", the time zone of the policy of {source}"
     if not any(named) and len(agreed := set(zones.values())) == 1 and (zone := agreed.pop()):
         return zone, ", the time zone of all policies"
