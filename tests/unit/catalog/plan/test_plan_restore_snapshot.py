@@ -141,5 +141,5 @@ def test_other_sources(tmp_path: Path) -> None:
     for given in ({"source": "prod"}, {"backup": backup}):
         with pytest.raises(Refused, match="of another kind"):
             plan_restore(SnapshotRestoreRequest(str(tmp_path), "out", **given), topics.reader())
-    with pytest.raises(NotFound, match="no backup of nobody"):
+    with pytest.raises(NotFound, match="no source 'nobody'"):
         plan_restore(SnapshotRestoreRequest(str(tmp_path), "out", source="nobody"), topics.reader())
