@@ -432,7 +432,7 @@ def read_properties(path: str | PathLike[str]) -> dict[str, str]:
     except (configparser.Error, UnicodeDecodeError):
         raise UsageProblem(f"{path} is not a file of key=value lines.", hint=_ONE_A_LINE) from None
     if parser.sections() != ["properties"]:
-        raise UsageProblem(f"{path} has [sections], which a properties file has not.", hint=_ONE_A_LINE)
+        raise UsageProblem(f"{path} has [sections]; a properties file has none.", hint=_ONE_A_LINE)
     return dict(parser["properties"])
 
 
