@@ -68,7 +68,10 @@ def test_where_the_file_is_looked_for(folder: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('destinaton = "x"', r"lakebackup\.toml: there is no setting 'destinaton'.*\nDid you mean destination"),
+        (
+            'destinaton = "x"',
+            r"toml: there is no setting 'destinaton'.*\nDid you mean destination",
+        ),
         ("zzz = 1", r"no setting 'zzz'.*\n.*There are: destination, catalog"),
         ("source = 'a'\ncodec = \n", r"lakebackup\.toml is not valid TOML: .*line 2"),
         ("codec = 'zip'", r"codec in lakebackup\.toml must be .*zstandard"),

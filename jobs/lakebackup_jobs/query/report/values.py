@@ -46,6 +46,13 @@ _TABLES = {
 }
 
 
+def define_stages(reader: CatalogReader, *, internal: bool = False) -> None:
+    """Define the relations that the report's queries share. `internal`: they count internal topics too."""
+    reader.define("uncounted", "report_uncounted", internal=internal)
+    for relation, query in _STAGES.items():
+        reader.define(relation, query)
+
+
 def calendar(reader: CatalogReader, now_ms: int, days: int) -> list[dict[str, Any]]:
     """What became of the runs of each source on each of the `days` up to `now_ms`: query `report_runs`. The
     reader has the relation `unusable`."""
@@ -94,9 +101,7 @@ def facts(reader: CatalogReader, now_ms: int, *, internal: bool = False) -> dict
     """
     repository = str(folder_of(reader.home.uri) or reader.home.uri)
     reader.give(CLOCK, clock_at(now_ms))
-    reader.define("uncounted", "report_uncounted", internal=internal)
-    for relation, query in _STAGES.items():
-        reader.define(relation, query)
+    define_stages(reader, internal=internal)
     found: dict[str, Any] = {
         "generated_ts": now_ms,
         "repository": repository,
@@ -130,8 +135,7 @@ def status_lines(reader: CatalogReader, rows: Iterable[Mapping[str, Any]], flags
     """What is wrong with the sources that are not OK, a line each with the command that mends it. `rows`: of
     the view `status`; `flags`: the flags that name the repository."""
     details = {row["source"]: row["detail"] for row in rows}
-    for relation, query in _STAGES.items():
-        reader.define(relation, query)
+    define_stages(reader, internal=True)
     sources = [row for row in reader.rows("report_sources") if row["source"] in details]
     report = {
         "sources": [{**row, "detail": details[row["source"]]} for row in sources],

@@ -51,6 +51,7 @@ _FOR_SPARK = (
     "-Dio.netty.tryReflectionSetAccessible=true",
 )
 
+_LAST_LINES = 5  # of a log, in an error
 # How Java and Spark begin the line that says what is wrong with an option or a setting.
 _COMPLAINT = re.compile(
     r"(?:Error: (?!Could not create|A fatal)|Exception in thread \S+ |Caused by: "
@@ -253,11 +254,12 @@ class Jvm:
 
 
 def complaint(jvm: Jvm) -> str:
-    """What a JVM that did not start says against its settings; else that it ended, and where its log is."""
+    """What a JVM that did not start says against its settings; else the end of its log."""
     log = log_file()
-    lines = map(str.strip, tail(log, since=jvm.log_start).splitlines())
+    lines = list(map(str.strip, tail(log, since=jvm.log_start).splitlines()))
     told = next((match["told"] or match["jvm"] for match in map(_COMPLAINT.match, lines) if match), "")
-    return f"{told.rstrip('.')}." if told else f"its JVM ended. Its log is {log}."
+    end = "\n".join(lines[-_LAST_LINES:])
+    return f"{told.rstrip('.')}." if told else f"its JVM ended. End of {log}:\n{end}"
 
 
 def _listens(listener: socket.socket, path: Path) -> bool:

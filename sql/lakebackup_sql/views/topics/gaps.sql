@@ -1,6 +1,5 @@
 -- Records that no backup holds, as committed backups found them missing, also backups that were deleted since.
--- reason: purged (the topic no longer had them), recreated (the topic was deleted and created anew), skipped (a person
--- left a message out of a change log)
+-- reason: purged (no longer in the topic), recreated (the topic was recreated), skipped (a person left a message out)
 -- from_time: from_ts, in UTC
 -- to_time: to_ts, in UTC
 SELECT

@@ -165,7 +165,7 @@ def test_a_plan_counts_what_goes(root: Path) -> None:
     assert (made.files, made.backups[0].files, made.released) == (4, 4, ())
     assert made.bytes == made.backups[0].bytes > 0
     assert plan_chains(reader, "social", []).gone_files == 0
-    with pytest.raises(NotFound, match="no backup of nobody"):
+    with pytest.raises(NotFound, match="no source 'nobody'"):
         plan_chains(reader, "nobody", [])
 
 

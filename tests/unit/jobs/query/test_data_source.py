@@ -126,7 +126,7 @@ def test_the_columns_are_those_of_records(made: MadeBackups) -> None:
         ({"topic": "t", "wehre": "true"}, "no option wehre.\nDid you mean where"),
         ({"topic": "t", "columns": "key, valeu"}, "Option columns: .*valeu.*\nDid you mean value"),
         ({"view": "coverag"}, "Option view: .*\nDid you mean coverage"),
-        ({"view": "files", "asOf": "yesterday"}, "Option asOf: 'yesterday'"),
+        ({"view": "files", "asOf": "someday"}, "Option asOf: 'someday'"),
         ({"topic": "t", "where": "nope = 1"}, "Option where: .*nope"),
         ({"topic": "t", "where": "key ="}, "Option where: 'key ='"),
         ({"topic": "t", "where": "true) UNION ALL (SELECT * FROM files"}, "Option where: "),
