@@ -182,7 +182,7 @@ def test_what_a_hanging_transaction_hides_is_reported_and_promised_by_no_view(la
     result = lab.backup(name)
     (sentence,) = result["open_transactions"]
     assert f"topic {name}, partition 0: the backup ends at offset 10" in sentence
-    assert "20 offsets behind it" in sentence
+    assert "20 offsets after it" in sentence
     assert lab.sql(promised) == [{"restorable_ts": since - 1, "covered_ts": since - 1}]
     with pytest.raises(Refused, match=f"{name} is covered until"):
         lab.restore(name, to_ts=since, dry_run=True)
@@ -299,8 +299,7 @@ def test_into_a_delta_table(kept: Kept, spark: SparkSession, tmp_path: Path) -> 
 
 # The records of a real broker in each form; those of a SELECT come from Spark.
 def test_into_one_file_of_each_form(kept: Kept, tmp_path: Path) -> None:
-    contents = truth.contents(kept.lab.bootstrap, kept.name)
-    expected = [record for partition in sorted(contents) for record in contents[partition]]
+    expected = [record for partition in sorted(kept.rows) for record in kept.rows[partition]]
     for form in ("csv", "json", "parquet"):
         path = tmp_path / f"records.{form}"
         assert kept.lab.restore(kept.name, target=f"{form}:{path}")["entries"] == len(expected)
