@@ -9,7 +9,7 @@ import pytest
 from tests.support import kafka_truth as truth
 from tests.support.change_feed import ChangeFeed
 from tests.support.disks import fill, small_disk
-from tests.support.log_tasks import LogTask, captured, sent
+from tests.support.log_tasks import LogTask, approve, captured, sent
 from tests.support.processes import Run
 from tests.support.runs import Lab
 from tests.support.s3 import put_catalog
@@ -112,6 +112,7 @@ def test_uploads_fail(
     put_catalog(place, empty_catalog)
     settings = LogTask(lab, name).settings
     record(place, None, "lab", "running", settings)
+    approve(place, "lab", settings)
     tasks = Place(place, None, {})
 
     def status() -> dict[str, object]:
