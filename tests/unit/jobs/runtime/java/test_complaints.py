@@ -22,7 +22,7 @@ from lakebackup_jobs.runtime.java import jvm
             'Exception in thread "main" org.apache.SparkException: Master must be yarn\n\tat a.B(C:1)\n',
             "Master must be yarn.",
         ),
-        ("WARNING: Using incubator modules\n", "its JVM ended. End of {log}:\nWARNING: Using incubator modules"),
+        ("WARNING: incubator modules\n", "its JVM ended. End of {log}:\nWARNING: incubator modules"),
     ],
 )
 def test_a_jvm_that_did_not_start_says_why_without_a_stack(
