@@ -48,8 +48,9 @@ con = lakebackup.connect(work / "backups")
 # ORDER BY number
 
 # %% [markdown]
-# `snapshot_files` has every file with the first backup that has it. A variable of the notebook is a parameter, `:number` here.
-# `second <<` keeps the answer in a variable instead of showing it.
+# `snapshot_files` has every file with the first backup that has it. The second backup copied the contents that the first
+# does not have. A variable of the notebook is a parameter, `:number` here. `second <<` keeps the answer in a variable
+# instead of showing it.
 
 # %%
 number = 2
@@ -58,6 +59,7 @@ number = 2
 # SELECT name, bytes, added_in, gone_in
 # FROM snapshot_files
 # WHERE added_in = :number
+#   AND sha256 NOT IN (SELECT sha256 FROM snapshot_files WHERE added_in < :number)
 # ORDER BY name
 
 # %% [markdown]

@@ -339,21 +339,19 @@ class Call:
 
     def warn(self, text: str) -> None:
         """A warning on standard error, where with --json all is JSON."""
-        self.report.clear()
-        if self.json:
-            from lakebackup_jobs.lifecycle.progress import event_line
-
-            text = event_line("warning", {"message": text})
-        print(text if self.json else f"warning: {visible_lines(text)}", file=sys.stderr)
+        self._say("warning", text, f"warning: {text}")
 
     def note(self, text: str) -> None:
         """A remark on standard error, where with --json all is JSON."""
+        self._say("note", text, text)
+
+    def _say(self, event: str, text: str, line: str) -> None:
         self.report.clear()
         if self.json:
             from lakebackup_jobs.lifecycle.progress import event_line
 
-            text = event_line("note", {"message": text})
-        print(text if self.json else visible_lines(text), file=sys.stderr)
+            line = event_line(event, {"message": text})
+        print(line if self.json else visible_lines(line), file=sys.stderr)
 
     def explained(self, plan: Callable[[], Any]) -> None:
         """Run `plan`, which changes nothing, and print what it asked the catalog."""

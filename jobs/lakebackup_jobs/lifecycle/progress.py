@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO, TypedDict, Unpack
 
 from lakebackup_jobs.lifecycle.progress_text import ProgressText
 from lakebackup_jobs.runtime.java.downloads import heard_by
@@ -44,6 +44,14 @@ _LEAST_BAR, _LONGEST_BAR = 10, 40
 """Columns of a terminal that a bar behind the line takes."""
 JSON_VERSION = 1
 """Of the objects of JSON that are not rows: their `v`. Higher when a key goes or changes its meaning."""
+
+
+class ReporterOptions(TypedDict, total=False):
+    """The options of `Reporter`, which explains them."""
+
+    wide: bool
+    printer: ResultPrinter | None
+    clock: Callable[[], float]
 
 
 class Reporter:
@@ -188,16 +196,8 @@ class TerminalReporter(Reporter):
     """A line with the progress on `err` while somebody watches, which Rich draws. Rich is loaded for the
     first stage, download or long wait."""
 
-    def __init__(
-        self,
-        out: TextIO,
-        err: TextIO,
-        *,
-        wide: bool = False,
-        printer: ResultPrinter | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(out, err, wide=wide, printer=printer, clock=clock)
+    def __init__(self, out: TextIO, err: TextIO, **options: Unpack[ReporterOptions]) -> None:
+        super().__init__(out, err, **options)
         self._lock = threading.RLock()
         self._made: Console | None = None
         self._live: Live | None = None
