@@ -105,8 +105,8 @@ def coverage(intervals: Rows, lane: str = "source") -> Chart | None:
     if chart:
         shown = [row for row in intervals if row[lane] in lanes]
         first, last = min(row["from_ts"] for row in shown), max(row["to_ts"] for row in shown)
-        edge = max((last - first) // 60, -((last - first - _SHORTEST * _HOUR) // 2))
-        chart["layout"]["xaxis"]["range"] = [first - edge, last + edge]
+        margin = max((last - first) // 30, _SHORTEST * _HOUR - (last - first))
+        chart["layout"]["xaxis"]["range"] = [first - margin // 2, last + margin - margin // 2]
     return chart
 
 

@@ -1,7 +1,7 @@
 """Restore records as the rows of one file: CSV, JSON lines or Parquet.
 
 This process writes it, without Spark: the partitions one behind the other, each in the order of its offsets.
-The file has a temporary name until it is complete. An interrupted restore writes it anew.
+The file has a temporary name until it is complete. An interrupted restore starts the file over.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ PARTITION = ("scope", "epoch", "region")
 
 @dataclass(frozen=True, slots=True)
 class Rows(Generic[T]):
-    """The rows of a split after the `first` ones, converted by `convert`. Each iteration reads them anew."""
+    """The rows of a split after the `first` ones, converted by `convert`. Each iteration reads them again."""
 
     read: Callable[[], Iterator[dict[str, Any]]]
     convert: Callable[[dict[str, Any]], T]

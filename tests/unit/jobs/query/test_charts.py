@@ -90,7 +90,7 @@ def test_an_axis_of_times_has_six_hours_or_more_around_its_bars(length: int) -> 
     assert chart
     first, last = chart["layout"]["xaxis"]["range"]
     assert first < MIDNIGHT <= MIDNIGHT + length < last
-    assert max(6 * 3_600_000, length) <= last - first <= max(6 * 3_600_000 + 1, 1.04 * length)
+    assert max(6 * 3_600_000, length) <= last - first <= max(6 * 3_600_000, 1.04 * length)
 
 
 @pytest.mark.parametrize(
