@@ -62,9 +62,12 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 @pytest.fixture(scope="module")
-def thrift(place: Path) -> Iterator[str]:
-    """The address of `lakebackup serve thrift`."""
-    with served("thrift", "--repo", str(place), "--port", str(free_port())) as (_, url):
+def thrift(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of `lakebackup serve thrift`, with the heap that the settings give it."""
+    settings = tmp_path_factory.mktemp("thrift") / "lakebackup.toml"
+    settings.write_text('[spark]\n"spark.driver.memory" = "1g"\n')
+    port = str(free_port())
+    with served("thrift", "--repo", str(place), "--port", port, "--config", str(settings)) as (_, url):
         yield url
 
 

@@ -257,17 +257,13 @@ class SparkEngine(SqlEngine):
 
     def _kept(self, step: str) -> DataFrame:
         """A view that many depend on, computed by DuckDB: Spark would do it again wherever it is named."""
-        import pyarrow as pa
-
         from lakebackup.sql_engine.duck import DuckEngine
 
         engine = DuckEngine(self._uri)
         for raw in set(steps_for([step])) & set(self._rows):  # of the same versions as all else here
             engine.give(raw, self._rows[raw])
-        found = engine.relation(step)
-        instant = pa.timestamp("us", "UTC")  # else another type than Spark's own
-        types = [one.with_type(instant) if pa.types.is_timestamp(one.type) else one for one in found.schema]
-        return self._given(found.cast(pa.schema(types)))
+        rows = engine.relation(step)
+        return self._given(rows.cast(as_spark_reads(rows.schema)))
 
     def _any_changed(self) -> bool:
         """Whether a table that is part of the plan has a newer version; in object storage each is a request,
@@ -286,6 +282,16 @@ class SparkEngine(SqlEngine):
         self.asked.append(Asked(self.name, name, text, parameters))
         self._prepare(steps(text))
         return self._spark.sql(*in_lists(text, parameters))
+
+
+def as_spark_reads(schema: pa.Schema) -> pa.Schema:
+    """The schema of DuckDB's rows, its times in UTC: without a zone Spark reads them as another type."""
+    import pyarrow as pa
+
+    instant = pa.timestamp("us", "UTC")
+    return pa.schema(
+        [field.with_type(instant) if pa.types.is_timestamp(field.type) else field for field in schema]
+    )
 
 
 def in_lists(text: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -7,6 +7,7 @@ working folder a scratch folder that ends with it.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import socket
@@ -14,11 +15,19 @@ import subprocess
 import tempfile
 import time
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebackup.errors import EnvironmentProblem, Refused
-from lakebackup.sql_engine import RAW, shown_views, steps_for
+import pyarrow.parquet as pq
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JError
+
+from lakebackup.errors import EnvironmentProblem, LakebackupError, Refused
+from lakebackup.sql_engine import KEPT, RAW, shown_views, steps_for
+from lakebackup.sql_engine.delta.table import newest_version
+from lakebackup.sql_engine.duck import DuckEngine
+from lakebackup.sql_engine.spark import as_spark_reads
 from lakebackup_jobs.runtime.child import tail
 from lakebackup_jobs.runtime.java import jvm
 from lakebackup_jobs.runtime.java.home import java_home
@@ -28,10 +37,12 @@ from lakebackup_jobs.runtime.settings import spark_settings
 from lakebackup_sql import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 # Seconds in which the server must come up.
 _START_S = 300
+# Seconds between two looks at the catalog, and after which views that look at a clock are computed again.
+_LOOK_S, _STALE_S = 2, 60
 _PASSED_ON = ("LANG", "LC_ALL", "TZ")
 
 
@@ -43,8 +54,14 @@ def thrift_server(
     *,
     host: str,
     port: int,
-) -> Iterator[subprocess.Popen[bytes]]:
-    """The server while the block runs, ready for clients; all URIs are of folders of this machine.
+    memory: str | None,
+    warn: Callable[[str], None],
+) -> Iterator[Callable[[], bool]]:
+    """The server while the block runs, ready for clients; all URIs are of folders of this machine. The block
+    gets a function to call each second, which brings the shared views up to date and tells whether the server
+    still runs.
+
+    `memory`: the server's heap, as Spark writes sizes. `warn` gets the reason when a view stays as it was.
 
     Raises Refused (not folders; the account can write to one of them), EnvironmentProblem (it cannot read
     them, the port is taken, the server does not come up).
@@ -63,7 +80,7 @@ def thrift_server(
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
     try:
-        command = jvm.command(_settings(scratch, host, port), "pyspark-shell", folder=scratch)
+        command = jvm.command(_settings(scratch, host, port, memory), "pyspark-shell", folder=scratch)
         if account.switch:
             for place in (scratch, *scratch.rglob("*")):
                 os.chown(place, account.uid, account.gid)
@@ -79,8 +96,17 @@ def thrift_server(
                 **account.switch,
             )
         try:
-            _open_views(process, scratch, catalog_uri, log)
-            yield process
+            with _gateway(process, scratch, log) as java:
+                views = _open_views(java, catalog_uri, scratch / "views", account)
+
+                def runs() -> bool:
+                    try:
+                        views.refresh()
+                    except (LakebackupError, Py4JError) as error:
+                        warn(f"the views of backups stay as they were: {str(error).splitlines()[0]}")
+                    return process.poll() is None
+
+                yield runs
         finally:
             if process.stdin:
                 process.stdin.close()
@@ -106,13 +132,15 @@ def _environment(scratch: Path, host: str, port: int) -> dict[str, str]:
     }
 
 
-def _settings(scratch: Path, host: str, port: int) -> dict[str, str]:
+def _settings(scratch: Path, host: str, port: int, memory: str | None) -> dict[str, str]:
     settings = spark_settings()
     jars = scratch / "jars"  # the cache may be in a home that the account cannot read
     jars.mkdir()
     copied = [shutil.copy(jar, jars) for jar in settings["spark.driver.extraClassPath"].split(os.pathsep)]
     settings.pop("spark.executorEnv.NUMBA_CACHE_DIR")
     java = f"-Djava.io.tmpdir={scratch} -Dderby.system.home={scratch} -Duser.home={scratch}"
+    if memory:
+        settings["spark.driver.memory"] = memory
     return settings | {
         "spark.app.name": "lakebackup-thrift",
         "spark.driver.extraClassPath": os.pathsep.join(map(str, copied)),
@@ -132,11 +160,9 @@ def _settings(scratch: Path, host: str, port: int) -> dict[str, str]:
     }
 
 
-def _open_views(process: subprocess.Popen[bytes], scratch: Path, catalog_uri: str, log: Path) -> None:
-    """Make the catalog's views in the server's JVM, then let clients in."""
-    from py4j.java_gateway import GatewayParameters, JavaGateway
-    from py4j.protocol import Py4JError
-
+@contextmanager
+def _gateway(process: subprocess.Popen[bytes], scratch: Path, log: Path) -> Iterator[Any]:
+    """The server's JVM. Raises EnvironmentProblem when it does not come up, or fails."""
     ready, deadline = scratch / "gateway", time.monotonic() + _START_S
     while not ready.exists():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -146,11 +172,7 @@ def _open_views(process: subprocess.Popen[bytes], scratch: Path, catalog_uri: st
     ready.unlink()
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
     try:
-        java: Any = gateway.jvm
-        spark = java.org.apache.spark.sql.classic.SparkSession.builder().getOrCreate()
-        for statement in _views(catalog_uri):
-            spark.sql(statement)
-        java.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2.startWithContext(spark.sqlContext())
+        yield gateway.jvm
     except Py4JError as error:
         raise EnvironmentProblem(
             f"The Thrift server did not start: {str(error).splitlines()[0]}. End of {log}:\n{tail(log)}"
@@ -159,14 +181,72 @@ def _open_views(process: subprocess.Popen[bytes], scratch: Path, catalog_uri: st
         gateway.close()
 
 
-def _views(catalog_uri: str) -> Iterator[str]:
-    """Views that every session of the server sees, as the catalog is when they are queried."""
+def _open_views(java: Any, catalog_uri: str, folder: Path, account: Account) -> SharedViews:
+    """Create views that every session of the server sees, then let clients in."""
+    spark = java.org.apache.spark.sql.classic.SparkSession.builder().getOrCreate()
+    views = SharedViews(catalog_uri, folder, account, spark.sql)
+    views.refresh()
     for step in steps_for(shown_views()):
         if step.startswith(RAW):
-            folder = f"{catalog_uri}/{step.removeprefix(RAW)}".replace("`", "``")
-            yield f"CREATE VIEW `{step}` AS SELECT * FROM delta.`{folder}`"  # noqa: S608 - our own names
-        else:
-            yield f"CREATE VIEW `{step}` AS {load('views', step)}"
+            table = f"{catalog_uri}/{step.removeprefix(RAW)}".replace("`", "``")
+            spark.sql(f"CREATE VIEW `{step}` AS SELECT * FROM delta.`{table}`")  # noqa: S608 - our own names
+        elif step not in KEPT:
+            spark.sql(f"CREATE VIEW `{step}` AS {load('views', step)}")
+    java.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2.startWithContext(spark.sqlContext())
+    return views
+
+
+class SharedViews:
+    """The views that many others read, as Parquet files that DuckDB computes: Spark analyses a view again
+    wherever another names it, and would need minutes and gigabytes for all of them.
+
+    `folder`: for the files, which `account` must be able to read. `sql` runs a statement in the server.
+    """
+
+    def __init__(
+        self, catalog_uri: str, folder: Path, account: Account, sql: Callable[[str], object]
+    ) -> None:
+        self._uri, self._folder, self._account, self._sql = catalog_uri, folder, account, sql
+        self._numbers = count()
+        self._versions: Mapping[str, int] = {}
+        self._computed = self._next_look = -math.inf
+
+    def refresh(self) -> None:
+        """Compute them again when the catalog has changed, or when a minute has passed."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_S
+        if now > self._computed + _STALE_S or self._newest() != self._versions:
+            self._compute()
+
+    def _newest(self) -> dict[str, int]:
+        """The tables that they read -> their versions."""
+        tables = (step.removeprefix(RAW) for step in steps_for(KEPT) if step.startswith(RAW))
+        return {table: newest_version(f"{self._uri}/{table}") for table in tables}
+
+    def _compute(self) -> None:
+        start, versions = time.monotonic(), self._newest()
+        folder = self._folder / str(next(self._numbers))
+        folder.mkdir(parents=True)
+        engine = DuckEngine(self._uri)
+        for view in KEPT:
+            rows = engine.run(f"FROM {view}", steps_for([view]), {})
+            with pq.ParquetWriter(folder / f"{view}.parquet", as_spark_reads(rows.schema)) as file:
+                for batch in rows:
+                    file.write_batch(batch.cast(file.schema))
+        if self._account.switch:
+            for path in (self._folder, folder, *folder.iterdir()):
+                os.chown(path, self._account.uid, self._account.gid)
+        for view in KEPT:
+            files = f"parquet.`{folder / view}.parquet`"
+            self._sql(f"CREATE OR REPLACE VIEW `{view}` AS SELECT * FROM {files}")  # noqa: S608 - our own names
+        # A statement that runs now may still read the files of the run before.
+        for old in sorted(self._folder.iterdir(), key=lambda path: int(path.name))[:-2]:
+            shutil.rmtree(old)
+        self._versions, self._computed = versions, time.monotonic()
+        # A large catalog is not computed all the time.
+        self._next_look = self._computed + max(_LOOK_S, 4 * (self._computed - start))
 
 
 def _require_free(host: str, port: int) -> None:

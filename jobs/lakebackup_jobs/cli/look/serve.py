@@ -48,9 +48,18 @@ def thrift(
     roots = sorted(set(reader.destinations().readable.values()))
     who = find_account(account)
     _warn_if_open(call, host)
-    with thrift_server(reader.catalog_uri, roots, who, host=host, port=port) as process:
+    server = thrift_server(
+        reader.catalog_uri,
+        roots,
+        who,
+        host=host,
+        port=port,
+        memory=call.settings.spark.get("spark.driver.memory"),
+        warn=call.report.warning,
+    )
+    with server as runs:
         _ready(call, f"jdbc:hive2://{host}:{port}/default", account=who.name)
-        _until_stopped(lambda: process.poll() is None)
+        _until_stopped(runs)
 
 
 @verb(options.CLUSTER)
