@@ -91,4 +91,4 @@ restored = sorted(path.name for path in (work / "restored").rglob("*.csv"))
 restored
 
 # %% [markdown]
-# The other notebooks here do this with your own backups: set `LAKEBACKUP_DESTINATION` to where they are.
+# The other notebooks here do this with your own backups: set `LAKEBACKUP_REPO` to where they are.

@@ -2,7 +2,7 @@
 # # Inventory and growth
 # Which backups there are, whether they can be restored, and how much is stored.
 #
-# `LAKEBACKUP_DESTINATION` names the folder or `s3://` URI that has the backups; `lakebackup.toml` is read too.
+# `LAKEBACKUP_REPO` names the folder or `s3://` URI that has the backups; `lakebackup.toml` is read too.
 
 # %% tags=["parameters"]
 capacity = 1_000_000_000_000  # bytes that the storage has room for

@@ -3,7 +3,7 @@
 # `records('topic')` is the records in the backups of a topic, as a relation. Nothing is restored: only files that can hold
 # the answer are opened, and each is verified first.
 #
-# `LAKEBACKUP_DESTINATION` names the folder or `s3://` URI that has the backups; `lakebackup.toml` is read too.
+# `LAKEBACKUP_REPO` names the folder or `s3://` URI that has the backups; `lakebackup.toml` is read too.
 
 # %% tags=["parameters"]
 topic = "orders"

@@ -2,7 +2,7 @@
 # # Coverage and RPO
 # Which times every topic can be restored to, where the gaps are, and how old the newest restorable state is.
 #
-# `LAKEBACKUP_DESTINATION` names the folder or `s3://` URI that has the backups; `lakebackup.toml` is read too.
+# `LAKEBACKUP_REPO` names the folder or `s3://` URI that has the backups; `lakebackup.toml` is read too.
 
 # %%
 import lakebackup

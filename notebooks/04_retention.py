@@ -2,7 +2,7 @@
 # # Retention
 # Which backups the policies keep and why, whether the schedules are met, and what was deleted.
 #
-# `LAKEBACKUP_DESTINATION` names the folder or `s3://` URI that has the backups; `lakebackup.toml` is read too.
+# `LAKEBACKUP_REPO` names the folder or `s3://` URI that has the backups; `lakebackup.toml` is read too.
 
 # %%
 import lakebackup

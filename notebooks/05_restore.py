@@ -2,7 +2,7 @@
 # # Restore topics by SELECT
 # A SELECT chooses the files or the records that come back. A plan shows what a restore would do and writes nothing.
 #
-# `LAKEBACKUP_DESTINATION` names the folder or `s3://` URI that has the backups; `lakebackup.toml` is read too.
+# `LAKEBACKUP_REPO` names the folder or `s3://` URI that has the backups; `lakebackup.toml` is read too.
 
 # %% tags=["parameters"]
 topic = "orders"

@@ -66,7 +66,7 @@ _JOBS = {
 
 
 def connect(
-    destination: str | PathLike[str] | None = None,
+    repo: str | PathLike[str] | None = None,
     *,
     catalog: str | None = None,
     engine: Literal["duckdb"] | SparkSession = "duckdb",
@@ -79,14 +79,14 @@ def connect(
         con.sql("SELECT scope, restorable_time FROM rpo").df()
 
     Settings that are no argument come from the environment and lakebackup.toml, as on the command line;
-    LAKEBACKUP_DESTINATION is the destination. `catalog`: its URI if it is not in the destination. `engine`:
-    DuckDB, or a Spark session that answers instead. `as_of`: see the catalog as it was then; a datetime
-    without a zone is in UTC. `config`: another file than ./lakebackup.toml.
+    LAKEBACKUP_REPO names the repository. `catalog`: its URI if it is not in the repository. `engine`: DuckDB,
+    or a Spark session that answers instead. `as_of`: see the catalog as it was then; a datetime without a
+    zone is in UTC. `config`: another file than ./lakebackup.toml.
 
-    Raises UsageProblem (no destination, bad settings), NotFound (no catalog there, none at that time).
+    Raises UsageProblem (no repository, bad settings), NotFound (no catalog there, none at that time).
     """
     connection: Connection = _jobs("lakebackup_jobs.connection").connect(
-        destination, catalog=catalog, engine=engine, as_of=as_of, config=config
+        repo, catalog=catalog, engine=engine, as_of=as_of, config=config
     )
     return connection
 

@@ -29,9 +29,11 @@ from pydantic import (
 )
 
 from lakebackup.config_problems import (
+    OLD_NAMES,
     PREFIX,
     check_variables,
     explained,
+    rename_old,
     unknown_setting,
     unreadable_variable,
 )
@@ -206,11 +208,11 @@ class ApprovedOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    destinations: tuple[str, ...] = Field(
-        default=(), description="URIs of other destinations that backups may be read from"
+    repos: tuple[str, ...] = Field(
+        default=(), description="URIs of other repositories that backups may be read from"
     )
     delete_in: tuple[str, ...] = Field(
-        default=(), description="URIs of other destinations in which a prune may delete"
+        default=(), description="URIs of other repositories in which a prune may delete"
     )
     servers: tuple[str, ...] = Field(
         default=(), description="bootstrap servers that log tasks may read from, beside those of [kafka]"
@@ -237,10 +239,10 @@ class Settings(BaseModel):
         validate_default=False,
     )
 
-    destination: Location = Field(
-        None, description="where backups are kept: a folder, a file:// URI or s3://bucket/prefix"
+    repo: Location = Field(
+        None, description="the repository of the backups: a folder, a file:// URI or s3://bucket/prefix"
     )
-    catalog: Location = Field(None, description="where the catalog is, when not <destination>/catalog")
+    catalog: Location = Field(None, description="where the catalog is, when not <repo>/catalog")
     source: Annotated[str | None, AfterValidator(_named)] = Field(
         None,
         description="the cluster's name in the catalog; its cluster id by default. "
@@ -345,7 +347,7 @@ class Settings(BaseModel):
     )
     approved: ApprovedOptions = Field(
         ApprovedOptions(),
-        description="what a catalog may have this machine do: destinations, delete_in, servers, commands",
+        description="what a catalog may have this machine do: repos, delete_in, servers, commands",
     )
     lease_ttl: Annotated[float, BeforeValidator(_seconds)] = Field(
         60.0, description="a run that is silent this long has lost its source: 60s, 2m", gt=0
@@ -392,6 +394,9 @@ def _from_environment() -> dict[str, Any]:
         model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__")
 
     found = EnvSettingsSource(FromEnvironment)()
+    for old, new in OLD_NAMES.items():
+        if f"{PREFIX}{old.upper()}" in environ:
+            found.setdefault(new, environ[f"{PREFIX}{old.upper()}"])
     for name in found.keys() & {"kafka", "spark"}:
         found[name] = {key.replace("_", "."): value for key, value in _flat(found[name]).items()}
     return found
@@ -466,11 +471,12 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise UsageProblem(
             f"{path} is not valid TOML: {error}.",
-            hint='Text is in quotes (destination = "/backups"), and a table begins with its name ([kafka]).',
+            hint='Text is in quotes (repo = "/backups"), and a table begins with its name ([kafka]).',
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageProblem(f"{path} cannot be read: {reason}.", hint="Check --config.") from None
+    rename_old(table)
     for key in table:
         if key not in Settings.model_fields:
             raise unknown_setting(key, path, Settings.model_fields)

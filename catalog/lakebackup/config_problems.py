@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from lakebackup.errors import UsageProblem
-from lakebackup.rules.suggestions import did_you_mean, similar_names, suggestion
+from lakebackup.rules.suggestions import similar_names, suggestion
 from lakebackup.rules.validation import plain_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from pydantic import ValidationError
@@ -24,11 +24,15 @@ PREFIX = "LAKEBACKUP_"
 _NO_SETTINGS = re.compile(r"CONFIG|CACHE|MAVEN_URL|WORKERS|EVENT_.*|TEST.*|(KAFKA|SPARK)__.*", re.IGNORECASE)
 #: Kubernetes sets these in each pod for a service called lakebackup.
 _OF_KUBERNETES = re.compile(r"SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_\d+_.*", re.IGNORECASE)
-#: Flags whose setting has another name.
-_FLAGS = {
-    "REPO": "DESTINATION",
-    "BOOTSTRAP_SERVER": "KAFKA__BOOTSTRAP_SERVERS",
-    "BOOTSTRAP_SERVERS": "KAFKA__BOOTSTRAP_SERVERS",
+#: Settings of version 0.1 -> their names now; 0.2 reads both, and the new one wins.
+OLD_NAMES = {"destination": "repo"}
+_OLD_APPROVED = {"destinations": "repos"}
+#: What people call a setting -> its name, with a dot before an entry of a table.
+_WORDS = {
+    **OLD_NAMES,
+    "repository": "repo",
+    "bootstrap_server": "kafka.bootstrap_servers",
+    "bootstrap_servers": "kafka.bootstrap_servers",
 }
 
 
@@ -37,25 +41,41 @@ def check_variables(fields: Mapping[str, FieldInfo]) -> None:
 
     Others are left alone: programs and Kubernetes set variables with this prefix for their own ends.
     """
-    known = [name.replace(".", "__").upper() for name in _dotted(fields)]
+    names = _dotted(fields)
+    known = {name.replace(".", "__") for name in (*names, *OLD_NAMES)}
     for variable in sorted(environ):
         name = variable.upper().removeprefix(PREFIX)
         if name == variable.upper() or _NO_SETTINGS.fullmatch(name) or _OF_KUBERNETES.fullmatch(name):
             continue
-        if name in known or name.partition("__")[1]:  # the model itself says what is wrong with an entry
+        # Of an entry of a table, the model itself says what is wrong.
+        if name.lower() in known or name.partition("__")[1]:
             continue
-        similar = [_FLAGS[name]] if name in _FLAGS else similar_names(name, [*known, *_FLAGS.values()])
+        similar = _similar(name.lower().replace("__", "."), names)
         if similar:
-            raise UsageProblem(
-                f"The variable {variable} names no setting.",
-                hint=suggestion([f"{PREFIX}{each}" for each in similar]),
-            )
+            variables = [f"{PREFIX}{each.replace('.', '__').upper()}" for each in similar]
+            raise UsageProblem(f"The variable {variable} names no setting.", hint=suggestion(variables))
+
+
+def rename_old(table: dict[str, Any]) -> None:
+    """Give settings of a file that have an old name the name of today."""
+    for names, old_names in ((table, OLD_NAMES), (table.get("approved"), _OLD_APPROVED)):
+        for old, new in old_names.items():
+            if isinstance(names, dict) and old in names:
+                value = names.pop(old)
+                names.setdefault(new, value)
 
 
 def unknown_setting(name: str, path: Path, fields: Mapping[str, FieldInfo]) -> UsageProblem:
     """The error for a key of a file that names no setting."""
-    listing = f"There are: {', '.join(fields)}."
-    return UsageProblem(f"{path}: there is no setting {name!r}.", hint=did_you_mean(name, fields, listing))
+    hint = suggestion(_similar(name, fields)) or f"There are: {', '.join(fields)}."
+    return UsageProblem(f"{path}: there is no setting {name!r}.", hint=hint)
+
+
+def _similar(name: str, settings: Iterable[str]) -> list[str]:
+    """The settings that a name may mean, the likeliest first."""
+    if name in _WORDS:
+        return [_WORDS[name]]
+    return list(dict.fromkeys(_WORDS.get(each, each) for each in similar_names(name, [*settings, *_WORDS])))
 
 
 def unreadable_variable(error: ValueError) -> UsageProblem:

@@ -1,4 +1,4 @@
-"""The one door to a destination, of Python programs, notebooks and the command line: questions and
+"""The one door to a repository, of Python programs, notebooks and the command line: questions and
 restores."""
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RestoreOptions(TypedDict, total=False):
 
 
 class Connection:
-    """The backups at a destination, to query them and to restore from them. `lakebackup.connect` opens one.
+    """The backups in a repository, to query them and to restore from them. `lakebackup.connect` opens one.
 
         with lakebackup.connect("s3://backups/prod") as con:
             print(con.sql("SELECT scope, restorable_time FROM rpo ORDER BY lag_ms DESC"))
@@ -126,14 +126,14 @@ class Connection:
             self._stop()
 
     @property
-    def destination(self) -> str:
+    def repo(self) -> str:
         """The folder or URI that has the backups. Raises UsageProblem where no setting names it."""
-        if self.settings.destination is None:
+        if self.settings.repo is None:
             raise UsageProblem(
-                "No destination: where are the backups stored?",
-                hint='Write lakebackup.connect("URI"), or set LAKEBACKUP_DESTINATION.',
+                "No repository: where are the backups stored?",
+                hint='Write lakebackup.connect("URI"), or set LAKEBACKUP_REPO.',
             )
-        return self.settings.destination
+        return self.settings.repo
 
     def catalog(self) -> CatalogReader:
         """Return the catalog's own queries by name, run by DuckDB on one state of its tables.
@@ -143,7 +143,7 @@ class Connection:
         from lakebackup.store.behind import HINT, what_is_lost
         from lakebackup.store.reader import CatalogReader
 
-        reader = CatalogReader.require(self.destination, self.settings.catalog, as_of=self._as_of)
+        reader = CatalogReader.require(self.repo, self.settings.catalog, as_of=self._as_of)
         warn, self._warn = self._warn, None
         # A question is answered all the same; what restores, deletes or makes backups refuses.
         if warn and self._as_of is None and (lost := what_is_lost(reader)):
@@ -307,7 +307,7 @@ class Connection:
         given.setdefault("source", settings.source)
         given["bandwidth"] = settings.bandwidth and int(settings.bandwidth)
         given |= {"catalog": settings.catalog, "remote": settings.remote, "lease_ttl_s": settings.lease_ttl}
-        return RestoreRequest(self.destination, to, tuple(topics), dry_run=dry_run, **given)
+        return RestoreRequest(self.repo, to, tuple(topics), dry_run=dry_run, **given)
 
     def _restore(self, request: RestoreRequest) -> dict[str, Any]:
         from lakebackup_jobs.lifecycle.progress import reporter
@@ -332,7 +332,7 @@ class Connection:
         try:
             append_outcome(
                 self.settings,
-                self.destination,
+                self.repo,
                 "restore topics",
                 result.get("source") or request.source,
                 request=request,
@@ -401,7 +401,7 @@ class Connection:
 
 
 def connect(
-    destination: str | PathLike[str] | None,
+    repo: str | PathLike[str] | None,
     *,
     catalog: str | None,
     engine: Literal["duckdb"] | SparkSession,
@@ -416,8 +416,8 @@ def connect(
     from lakebackup.config import load
 
     with in_python_words():
-        uri = None if destination is None else fspath(destination)
-        settings = load({"destination": uri, "catalog": catalog}, config)
+        uri = None if repo is None else fspath(repo)
+        settings = load({"repo": uri, "catalog": catalog}, config)
         use(settings)
         then = None if as_of is None else milliseconds(as_of) * 1000
         spark = None if isinstance(engine, str) else engine
@@ -436,7 +436,7 @@ def use(settings: Settings) -> None:
     approved, servers = settings.approved, settings.kafka.get("bootstrap.servers")
     trust.use(
         trust.LocalNames(
-            destinations=frozenset(map(normalized, approved.destinations)),
+            destinations=frozenset(map(normalized, approved.repos)),
             delete_in=frozenset(map(normalized, approved.delete_in)),
             servers=frozenset([*approved.servers, *([servers] if servers else [])]),
             commands=approved.commands,

@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def shell(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(folder))
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(folder))
     shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
     answer(shell, "%load_ext lakebackup")
     yield shell
@@ -51,7 +51,7 @@ def test_a_select_is_answered_by_the_environments_backups(shell: InteractiveShel
 
 def test_con_of_the_notebook_answers(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
     shell.user_ns["con"] = lakebackup.connect()
-    monkeypatch.setenv("LAKEBACKUP_DESTINATION", "/nowhere")
+    monkeypatch.setenv("LAKEBACKUP_REPO", "/nowhere")
     assert answer(shell, f"%sql {COUNT}").rows() == [{"n": 1}]
     shell.user_ns["con"] = 7
     with pytest.raises(UsageProblem, match="con is a int, not a connection"):

@@ -58,7 +58,7 @@ def test_the_tutorial_backs_up_queries_and_restores(monkeypatch: pytest.MonkeyPa
 def test_a_notebook_runs_by_the_environment(
     backups: Path, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(backups))
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(backups))
     shown = run(source, key="k7", target=f"delta:{tmp_path}/restored", key_prefix="k1")
     assert (len(shown.tables), len(shown.charts)) == SHOWN[source.stem[:2]]
     assert any(shown.tables)

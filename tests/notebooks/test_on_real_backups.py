@@ -91,7 +91,7 @@ def test_coverage_of_rows_made_by_hand(tmp_path: Path, monkeypatch: pytest.Monke
     )
     made.backup([[Record(0, 10, began + 3 * day - 1)]], end_ts=began + 3 * day)
     made.flush()
-    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(tmp_path))
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(tmp_path))
     shown = run(FOLDER / "03_coverage_and_rpo.py")
     _, successes, gaps, hours = shown.tables
     assert {row["kind"] for row in successes} == {"full", "differential"}
@@ -176,7 +176,7 @@ def test_restore(backups: tuple[Lab, str], tmp_path: Path, monkeypatch: pytest.M
 
 
 def _run(name: str, lab: Lab, monkeypatch: pytest.MonkeyPatch, **parameters: object) -> Shown:
-    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(lab.folder))
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(lab.folder))
     return run(FOLDER / f"{name}.py", spark=lab.spark, **parameters)
 
 

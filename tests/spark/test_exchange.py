@@ -128,7 +128,7 @@ def test_a_root_that_nobody_vouched_for_is_left_out(
     out, said = tmp_path / "rows", io.StringIO()
     catalog_export.run(ExportRequest(str(root), str(out)), reporter=quiet())
     strange = str(tmp_path / "strange")
-    with pytest.raises(UsageProblem, match="no destination of the export lies there"):
+    with pytest.raises(UsageProblem, match="no repository of the export lies there"):
         take(spark, empty, folder=str(out), trust_roots=(strange,))
     aside = (root / "lakebackup.json").rename(root / "aside")
     with pytest.raises(Refused, match="does not prove"):

@@ -97,7 +97,7 @@ def screen(name: str, width: int) -> str:
     """The SVG of one picture. Call it within `backups()`."""
     settings = {
         "COLUMNS": str(width), "LINES": "40", "TERM": "xterm-256color", "PAGER": "", "NO_COLOR": "",
-        "LAKEBACKUP_DESTINATION": "./backups", "XDG_STATE_HOME": str(Path("state").absolute()),
+        "LAKEBACKUP_REPO": "./backups", "XDG_STATE_HOME": str(Path("state").absolute()),
     }  # fmt: skip
     out = Terminal()
     with (

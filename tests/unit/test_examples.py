@@ -98,7 +98,7 @@ def test_cron_of_the_pages(page: str, program: str) -> None:
     content = (EXAMPLES.parent / page).read_text("utf-8")
     (block,) = re.findall(r"^```cron\n(.*?)^```$", content, re.MULTILINE | re.DOTALL)
     *variables, line = block.splitlines()
-    assert "LAKEBACKUP_DESTINATION" in {one.partition("=")[0] for one in variables} or "--config /" in line
+    assert "LAKEBACKUP_REPO" in {one.partition("=")[0] for one in variables} or "--config /" in line
     require_cron(re.split(r"\s+", line, maxsplit=5)[5], program)
 
 
@@ -215,7 +215,7 @@ def kubernetes() -> tuple[Any, Any, Any]:
 def test_kubernetes_runs_a_known_command_with_valid_settings() -> None:
     account, settings, job = kubernetes()
     valid = Settings.model_validate(tomllib.loads(settings["data"]["lakebackup.toml"]))
-    assert str(valid.destination).startswith("s3://")
+    assert str(valid.repo).startswith("s3://")
     spec = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     require_known(*container["args"])
@@ -343,7 +343,7 @@ def test_tasks_of_airflow_fail_where_there_is_no_repository(
     operators: dict[str, BashOperator], tmp_path: Path
 ) -> None:
     settings = tmp_path / "lakebackup.toml"
-    settings.write_text(f'destination = "{tmp_path / "missing"}"\n', "utf-8")
+    settings.write_text(f'repo = "{tmp_path / "missing"}"\n', "utf-8")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     for operator in operators.values():
         assert operator.execute(PATH=path, LAKEBACKUP_CONFIG=str(settings)) == "failed"

@@ -35,7 +35,7 @@ WRITTEN = "table STRING, path STRING, rows BIGINT, bytes BIGINT, sha256 STRING"
 # Makes, for a task's name, what counts the rows and bytes that the task is done with.
 Counters: TypeAlias = "Callable[[str], Callable[[int, int], None]]"
 _ROWS_AT_ONCE = 10_000
-_HINT = "Take it from another copy of the destination, or import once more what it was made from."
+_HINT = "Take it from another copy of the repository, or import once more what it was made from."
 
 
 def uncounted(_task: str) -> Callable[[int, int], None]:

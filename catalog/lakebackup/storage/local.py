@@ -214,7 +214,7 @@ class LocalStorage(Storage):
     def _no_file(self, path: str) -> Damaged:
         return Damaged(
             f"{path} in {self._root} is no regular file, or is behind a symbolic link.",
-            hint="Put the object itself back, from a copy of the destination.",
+            hint="Put the object itself back, from a copy of the repository.",
         )
 
     def _folder(self, prefix: str) -> Path:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _SEAL = re.compile(rb',"sha256":"([0-9a-f]{64})"\}\n')
 _SEAL_BYTES = 78
-_RESTORE_HINT = "Take it from another copy of the destination; the files it describes may still be whole."
+_RESTORE_HINT = "Take it from another copy of the repository; the files it describes may still be whole."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,7 @@ class Roots:
     def _prove(self, destination: str) -> Storage:
         if destination not in self.uris:
             raise Refused(
-                f"The catalog does not know where destination {destination} is.",
+                f"The catalog does not know where repository {destination} is.",
                 hint="If its row was left out of an import, run `lakebackup catalog import` again with "
                 "--trust-root URI.",
             )
@@ -74,10 +74,10 @@ class Roots:
         except NotFound:
             found = None
         if found != destination:
-            has = f"that of destination {found}" if found else "none"
+            has = f"that of repository {found}" if found else "none"
             content = json.dumps({"format": FORMAT, "destination": destination})
             raise Refused(
-                f"{storage.uri} does not prove to be destination {destination}: the {layout.ROOT_FILE} there "
+                f"{storage.uri} does not prove to be repository {destination}: the {layout.ROOT_FILE} there "
                 f"is {has}.",
                 hint="Nothing was read or deleted there. Check that the right file system is mounted. If the "
                 f"file was lost, and only then, put it back: {content}",

@@ -162,5 +162,5 @@ def _read(storage: Storage, path: str) -> pa.Table:
     except (pa.ArrowException, ValueError, OSError) as error:
         raise Damaged(
             f"{path} is not as a restore wrote it: {error}.",
-            hint="Take it from another copy of the destination.",
+            hint="Take it from another copy of the repository.",
         ) from error

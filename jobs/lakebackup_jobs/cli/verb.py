@@ -113,10 +113,10 @@ class Call:
     def where(self) -> str:
         """The repository, where backups are kept. Raises UsageProblem without one, or for a file."""
         repository = required(
-            self.settings.destination,
+            self.settings.repo,
             "--repo",
             "where is the repository of the backups?",
-            hint="Give --repo URI, set LAKEBACKUP_DESTINATION, or destination in lakebackup.toml.",
+            hint="Give --repo URI, set LAKEBACKUP_REPO, or repo in lakebackup.toml.",
         )
         require_folder("--repo", repository)
         if self.settings.catalog:
@@ -325,7 +325,7 @@ class Call:
             event="failure" if error else "success",
             verb=verb,
             source=self.outcome.get("source") or settings.source,
-            destination=without_secrets(settings.destination or "", secrets) or None,
+            destination=without_secrets(settings.repo or "", secrets) or None,
             outcome=type(error).__name__ if error else "ok",
             exit_code=code,
             error=without_secrets(text, secrets)[:_MOST_TEXT] if error else None,

@@ -22,7 +22,7 @@ _ASSIGNED = re.compile(r"\s*([A-Za-z_]\w*)\s*<<\s*")
 class SqlMagic:
     """`%sql SELECT …` and `%%sql [NAME <<]` of one IPython shell.
 
-    `con` of the notebook answers, or, where there is none, the backups that LAKEBACKUP_DESTINATION or
+    `con` of the notebook answers, or, where there is none, the backups that LAKEBACKUP_REPO or
     lakebackup.toml names. `:name` is the value of the notebook's variable `name`.
     """
 

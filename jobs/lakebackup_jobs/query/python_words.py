@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Flags of the command line -> the arguments of `connect`, `sql` and `restore` that mean the same.
 ARGUMENTS = {
-    "--repo": "destination",
+    "--repo": "repo",
     "--catalog": "catalog",
     "--config": "config",
     "--as-of": "as_of",

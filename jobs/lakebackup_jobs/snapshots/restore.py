@@ -205,7 +205,7 @@ def _damage(rows: Sequence[Any], target: Target) -> Damaged | None:
         f"{count} files are not in {target.folder}, all others are. What is stored of them is not whole:\n"
         + "\n".join(f"  {name}" for name in names)
         + more,
-        hint="Put the objects back from a copy of the destination and run the same command again, or restore "
+        hint="Put the objects back from a copy of the repository and run the same command again, or restore "
         "these files from another backup.",
     )
 

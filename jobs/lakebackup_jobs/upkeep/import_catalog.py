@@ -255,7 +255,7 @@ class _Run:
         named = {normalized(uri): uri for uri in self.request.trust_roots}
         if strange := sorted(uri for root, uri in named.items() if root not in found.values()):
             raise UsageProblem(
-                f"--trust-root {strange[0]}: no destination of the export lies there.",
+                f"--trust-root {strange[0]}: no repository of the export lies there.",
                 hint=f"It has {', '.join(sorted(found.values())) or 'none'}.",
             )
         storage = self.work.storage
@@ -270,7 +270,7 @@ class _Run:
         for name, uri in sorted(found.items()):
             if name not in trusted and name not in known:
                 self.work.reporter.warning(
-                    f"destination {name} at {uri} was left out: what it holds cannot be restored from here "
+                    f"repository {name} at {uri} was left out: what it holds cannot be restored from here "
                     f"before the import is repeated with --trust-root {uri}"
                 )
         if frame is not None:

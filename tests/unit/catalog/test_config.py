@@ -26,16 +26,31 @@ def test_defaults() -> None:
     settings = load({})
     assert (settings.codec, settings.isolation, settings.lease_ttl) == ("zstandard", "read_committed", 60.0)
     assert settings.target_size == 128 * 1024 * 1024
-    assert settings.destination is None
+    assert settings.repo is None
     assert dict(settings.kafka) == {}
 
 
 def test_flags_before_environment_before_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "lakebackup.toml").write_text('destination = "file"\ncatalog = "file"\nsource = "file"\n')
-    monkeypatch.setenv("LAKEBACKUP_DESTINATION", "variable")
+    (folder / "lakebackup.toml").write_text('repo = "file"\ncatalog = "file"\nsource = "file"\n')
+    monkeypatch.setenv("LAKEBACKUP_REPO", "variable")
     monkeypatch.setenv("LAKEBACKUP_CATALOG", "variable")
-    settings = load({"destination": "flag", "catalog": None})
-    assert (settings.destination, settings.catalog, settings.source) == ("flag", "variable", "file")
+    settings = load({"repo": "flag", "catalog": None})
+    assert (settings.repo, settings.catalog, settings.source) == ("flag", "variable", "file")
+
+
+def test_old_names_of_the_repository_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 0.1 called it destination."""
+    file = folder / "lakebackup.toml"
+    file.write_text('destination = "file"\n[approved]\ndestinations = ["s3://a/b"]\n')
+    assert (load({}).repo, load({}).approved.repos) == ("file", ("s3://a/b",))
+    monkeypatch.setenv("LAKEBACKUP_DESTINATION", "variable")
+    assert load({}).repo == "variable"
+    monkeypatch.setenv("LAKEBACKUP_REPO", "new variable")
+    assert load({}).repo == "new variable"
+    file.write_text('destination = "old"\nrepo = "new"\n')
+    monkeypatch.delenv("LAKEBACKUP_REPO")
+    monkeypatch.delenv("LAKEBACKUP_DESTINATION")
+    assert load({}).repo == "new"
 
 
 def test_properties_merge_by_their_dotted_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,10 +84,10 @@ def test_where_the_file_is_looked_for(folder: Path, monkeypatch: pytest.MonkeyPa
     ("text", "complaint"),
     [
         (
-            'destinaton = "x"',
-            r"toml: there is no setting 'destinaton'.*\nDid you mean destination",
+            'rpeo = "x"',
+            r"toml: there is no setting 'rpeo'.*\nDid you mean repo",
         ),
-        ("zzz = 1", r"no setting 'zzz'.*\n.*There are: destination, catalog"),
+        ("zzz = 1", r"no setting 'zzz'.*\n.*There are: repo, catalog"),
         ("source = 'a'\ncodec = \n", r"lakebackup\.toml is not valid TOML: .*line 2"),
         ("codec = 'zip'", r"codec in lakebackup\.toml must be .*zstandard"),
         ("target_size = '12 parsecs'", "target_size in .*parsecs"),

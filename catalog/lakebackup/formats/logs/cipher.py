@@ -111,7 +111,7 @@ def opened(keys: LogKeys | None, key_id: str, path: str, data: bytes, *, intact:
         )
     raise Damaged(
         f"{path} cannot be decrypted with the key {key_id!r}: it is damaged.",
-        hint="Restore it from another copy of the destination.",
+        hint="Restore it from another copy of the repository.",
     )
 
 

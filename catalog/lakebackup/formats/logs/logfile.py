@@ -38,7 +38,7 @@ _BATCH_ROWS, _BATCH_BYTES = 65_536, 4 << 20
 _KEY_LIMIT = 64
 _END = b"\xff\xff\xff\xff\0\0\0\0"  # of an IPC stream
 _SUFFIX = {"zstd": ".zst", "lz4": ".lz4", "none": ""}
-_HINT = "Take it from another copy of the destination; `lakebackup verify` shows what else is damaged."
+_HINT = "Take it from another copy of the repository; `lakebackup verify` shows what else is damaged."
 
 
 class Scratch:

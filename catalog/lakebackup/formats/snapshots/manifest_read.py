@@ -69,7 +69,7 @@ def resolve(location: str, roots: Mapping[str, str], home: str) -> tuple[str, st
     else:
         below = [(len(root), name) for name, root in roots.items() if uri.startswith(f"{root.rstrip('/')}/")]
         if not below:
-            return f"{location!r:.200} is in no destination that the catalog knows"
+            return f"{location!r:.200} is in no repository that the catalog knows"
         name = max(below)[1]
         found = (name, uri[len(roots[name].rstrip("/")) + 1 :])
     why = unsafe(found[1], _NO_LIMIT) or ("it has '..'" if ".." in found[1] else None)

@@ -153,7 +153,7 @@ def content_of(file: ConfigFile, reader: CatalogReader) -> bytes:
     if len(content) != file.bytes or hashlib.sha256(content).hexdigest() != file.sha256:
         raise Damaged(
             f"{file.path} is missing, or not what was written (size or sha256).",
-            hint="Bring the file back from a copy of the destination, or choose another backup.",
+            hint="Bring the file back from a copy of the repository, or choose another backup.",
         )
     return content
 

@@ -49,7 +49,7 @@ def _asked(ctx: typer.Context, select: str) -> list[str]:
         from lakebackup.config import load
         from lakebackup_jobs.connection import Connection, use
 
-        given = {"destination": ctx.params.get("repo"), "catalog": ctx.params.get("catalog")}
+        given = {"repo": ctx.params.get("repo"), "catalog": ctx.params.get("catalog")}
         found = load(given, ctx.params.get("settings_file"))
         use(found)
         connection = Connection(found, warn=lambda _: None)

@@ -154,7 +154,7 @@ REPO_URI = _setting(
     SETTINGS,
     "--repo URI",
     "The repository, where backups are stored: a folder or s3://bucket/prefix.",
-    setting="destination",
+    name="repo",
 )
 CATALOG = _setting(SETTINGS, "--catalog URI", "The catalog, if it is not in the repository.")
 SOURCE = _setting(

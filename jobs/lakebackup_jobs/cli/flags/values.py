@@ -52,7 +52,7 @@ def _policy_zone(call: Call) -> tuple[str | None, str]:
     names none has the zone in which all policies agree."""
     from lakebackup.store.reader import CatalogReader
 
-    reader = CatalogReader.open(*call.places) if call.settings.destination else None
+    reader = CatalogReader.open(*call.places) if call.settings.repo else None
     rows = reader.rows("list_policies", source=None) if reader else []
     zones = {str(row["source"]): row["time_zone"] for row in rows}
     own = (call.own.get(name) for name in ("name", "source", "graph"))

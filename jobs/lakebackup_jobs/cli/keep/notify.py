@@ -25,7 +25,7 @@ def notify(call: Call) -> None:
         event="test",
         verb="notify",
         source=settings.source,
-        destination=without_secrets(settings.destination or "", secrets_of(settings)) or None,
+        destination=without_secrets(settings.repo or "", secrets_of(settings)) or None,
         outcome="ok",
         exit_code=0,
         error=None,

@@ -82,7 +82,7 @@ class Shell:
     @property
     def greeting(self) -> str:
         """What a person sees first."""
-        place = visible(self.connection.destination)
+        place = visible(self.connection.repo)
         return f"SQL on the backups at {place}. help lists the commands, quit leaves."
 
     def read(self, lines: Iterable[str]) -> None:

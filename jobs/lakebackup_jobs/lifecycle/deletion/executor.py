@@ -328,7 +328,7 @@ class Deletion:
         work.reporter.update(prune.files, prune.bytes)
         if kept := sum(row.foreign for row in rows):
             work.reporter.note(
-                f"{kept} files were not deleted: they are in other destinations, where this machine may not "
+                f"{kept} files were not deleted: they are in other repositories, where this machine may not "
                 "delete. To allow it, name them as delete_in under [approved] in lakebackup.toml."
             )
         return sum((Left(row.spared, row.failed, row.first or "") for row in rows), Left())

@@ -138,7 +138,7 @@ class _Copier:
                 if self._storage.sha256(path) != stream.sha256:
                     raise EnvironmentProblem(
                         f"{first.listed.file} cannot be stored as {path}, where another file is.",
-                        hint="The destination may ignore upper and lower case: choose another one.",
+                        hint="The repository may ignore upper and lower case: choose another one.",
                     ) from None
         self._add(names, stream.sha256, path, 0)
         self._object(path, "file", [first], first.bytes, stream.sha256)

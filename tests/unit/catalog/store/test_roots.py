@@ -29,7 +29,7 @@ def test_a_root_with_the_id_is_opened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "what"),
-    [(None, "is none"), (b'{"format": 1, "destination": "e"}', "is that of destination e")],
+    [(None, "is none"), (b'{"format": 1, "destination": "e"}', "is that of repository e")],
 )
 def test_a_root_without_the_id_is_refused(tmp_path: Path, content: bytes | None, what: str) -> None:
     storage = open_storage(str(tmp_path))
@@ -38,7 +38,7 @@ def test_a_root_without_the_id_is_refused(tmp_path: Path, content: bytes | None,
     with pytest.raises(Refused, match=what) as raised:
         Roots({"d": str(tmp_path)}).open("d")
     assert '"destination": "d"' in raised.value.hint
-    with pytest.raises(Refused, match="does not know where destination x is"):
+    with pytest.raises(Refused, match="does not know where repository x is"):
         roots_of(d=str(tmp_path)).open("x")
 
 

@@ -47,7 +47,7 @@ def run(folder: Path, *commands: list[str]) -> tuple[list[int], str, str]:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM % ABSENT],
         input=json.dumps(commands), capture_output=True, text=True, check=True,
-        env={**os.environ, "LAKEBACKUP_DESTINATION": str(folder)},
+        env={**os.environ, "LAKEBACKUP_REPO": str(folder)},
     )  # fmt: skip
     codes = [int(line[3:]) for line in done.stdout.splitlines() if line.startswith("== ")]
     return codes, done.stdout, done.stderr

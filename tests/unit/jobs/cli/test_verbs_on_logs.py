@@ -36,7 +36,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def root(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(tmp_path / "backups"))
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(tmp_path / "backups"))
     return shutil.copytree(made, tmp_path / "backups")
 
 

@@ -45,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def root(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     copied = shutil.copytree(made, tmp_path / "backups")
-    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(copied))
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(copied))
     return copied
 
 

@@ -227,7 +227,7 @@ def test_errors_name_arguments_where_the_command_line_has_flags(
     )
     with pytest.raises(NotFound) as missing:
         lakebackup.connect(tmp_path / "none")
-    assert "(`destination`)" in missing.value.hint
+    assert "(`repo`)" in missing.value.hint
 
 
 def test_the_package_exports_what_its_documentation_names() -> None:
@@ -250,8 +250,8 @@ def test_options_are_those_of_the_request() -> None:
 
 def test_wrong_connections_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LAKEBACKUP_DESTINATION", raising=False)
-    with pytest.raises(UsageProblem, match="No destination"):
+    monkeypatch.delenv("LAKEBACKUP_REPO", raising=False)
+    with pytest.raises(UsageProblem, match="No repository"):
         lakebackup.connect()
     with pytest.raises(UsageProblem, match="neither 'duckdb' nor a Spark session"):
         lakebackup.connect(str(tmp_path), engine="presto")  # type: ignore[arg-type]

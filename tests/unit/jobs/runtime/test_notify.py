@@ -101,9 +101,7 @@ def settings(tmp_path: Path, made: GivenSnapshots, monkeypatch: pytest.MonkeyPat
 
     def written(lines: str) -> Path:
         file = tmp_path / "lakebackup.toml"
-        file.write_text(
-            f'destination = "{made.folder}"\n[kafka]\nsasl.password = "hunter2!"\n[notify]\n{lines}\n'
-        )
+        file.write_text(f'repo = "{made.folder}"\n[kafka]\nsasl.password = "hunter2!"\n[notify]\n{lines}\n')
         return file
 
     return written

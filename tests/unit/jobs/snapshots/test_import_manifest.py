@@ -85,7 +85,7 @@ def test_what_cannot_be_leaves_nothing_behind(root: Path) -> None:
         (at(root, "two.sst", size=101), "t/a/f: it should end behind its object, which has 100 bytes"),
         (at(root, "two.sst", offset=60, size=50), "behind its object"),
         (at(root, "../../../etc/passwd"), "it has '..'"),
-        ({"location": "/etc/passwd", "timestamp": 1}, "is in no destination that the catalog knows"),
+        ({"location": "/etc/passwd", "timestamp": 1}, "is in no repository that the catalog knows"),
         (at(root, "two.sst", timestamp="soon"), "its timestamp is 'soon'"),
     ):
         with pytest.raises(UsageProblem, match="Nothing was imported") as raised:

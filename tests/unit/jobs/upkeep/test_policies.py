@@ -51,7 +51,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def root(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(tmp_path / "backups"))
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(tmp_path / "backups"))
     return shutil.copytree(template, tmp_path / "backups")
 
 
@@ -233,7 +233,7 @@ def test_what_cannot_be_done_is_reported(
 def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeBackups:
     """A full of 1970 of the topics orders and app.one, all else as in `root`."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LAKEBACKUP_DESTINATION", str(tmp_path / "backups"))
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(tmp_path / "backups"))
     made = MadeBackups(tmp_path / "backups")
     holding(made, "app.one", "__internal", "__consumer_offsets", full=True, end_ts=1)
     made.flush()
