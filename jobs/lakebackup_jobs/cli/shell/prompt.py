@@ -62,7 +62,8 @@ def interact(shell: Shell) -> None:
     with _every_interrupt_raises():
         while True:
             try:
-                shell.run(prompt.prompt())
+                # Its own handler would swallow a Ctrl-C that comes after the text and before the statement.
+                shell.run(prompt.prompt(handle_sigint=False))
             except KeyboardInterrupt:
                 typer.secho("Cancelled.", dim=True, err=True)
             except (EOFError, Left):
