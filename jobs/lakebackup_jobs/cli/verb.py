@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -383,6 +383,16 @@ class Call:
             sys.stdout.writelines(f"{visible(sentence)}\n" for sentence in sentences or ())
             if sentences is None or self.wide:
                 print_result(values, sys.stdout, screen)
+            sys.stdout.flush()
+
+    def write_lines(self, lines: Iterable[str]) -> None:
+        """Write lines of visible text, page by page on a terminal."""
+        from lakebackup_jobs.cli.output.pager import paged
+        from lakebackup_jobs.lifecycle.progress import reader_may_leave
+
+        self.report.clear()
+        with paged(), reader_may_leave():
+            sys.stdout.writelines(lines)
             sys.stdout.flush()
 
     def write(

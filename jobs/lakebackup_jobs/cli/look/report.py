@@ -27,7 +27,9 @@ def report(
     """
     import time
 
-    from lakebackup_jobs.query.report.values import facts, summary
+    from lakebackup_jobs.cli.output.results import report as results
+    from lakebackup_jobs.query.report.values import facts
+    from lakebackup_jobs.runtime.terminal_text import visible
 
     now = call.as_of // 1_000 if call.as_of is not None else time.time_ns() // 1_000_000
     found = facts(call.reader(), now, internal=internal)
@@ -39,6 +41,6 @@ def report(
     if call.json:
         call.show(found)
     elif html:
-        call.show({"html": str(html), "findings": summary(found)["findings"]})
+        call.write_lines([f"Wrote {visible(str(html))}.\n", *results.findings(found)])
     else:
-        call.show(summary(found))
+        call.write_lines(results.lines(found, call.screen))

@@ -10,7 +10,6 @@ from lakebackup.rules.schedule import DAY_MS, parse
 from lakebackup.sql_engine import CLOCK, clock_at
 from lakebackup.sql_engine.delta.log import folder_of
 from lakebackup_jobs.query.report.findings import findings, troubles, verdict
-from lakebackup_jobs.query.words import span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,23 +26,6 @@ CHAINS, TOPICS, DAYS, STEPS = 24, 12, 91, 400
 """Of each source: chains, topics with gaps in their chart, days of runs; marks side by side in a chart."""
 _STAGES = {"covered": "report_covered", "unusable": "report_unusable", "protected": "report_protected"}
 """Relations that the queries share -> their statements. They take topics that are `uncounted` out."""
-
-# The tables of a summary: the facts that each takes its rows from, and its columns, as `shown=fact` where the
-# two have other names.
-_TABLES = {
-    "sources": (
-        "sources",
-        """status source backups topics last_backup_at=finished_at restorable_ts ago=lag_ms due_ts verified_at
-        last_drill_ts=drilled_ts failed_runs failure""",
-    ),
-    "topics": ("topics", "source topic=scope partitions=regions restorable_ts ago=lag_ms gaps forks"),
-    "held": ("items", "source topic=scope chains backups files entries=items bytes"),
-    "chains": ("kept", "source chain=base from_ts to_ts backups entries=items bytes obsolete obsolete_bytes"),
-    "gaps": ("gaps", "source topic=scope what=status reason from_ts to_ts partitions=regions"),
-    "unusable": ("faults", "source reason at_fault=fault_backup_id backups path"),
-    "storage": ("storage", "source destination backups files entries bytes pruned_bytes"),
-    "verified": ("checks", "mode at objects ok missing changed damaged orphans=orphan"),
-}
 
 
 def define_stages(reader: CatalogReader, *, internal: bool = False) -> None:
@@ -145,29 +127,3 @@ def status_lines(reader: CatalogReader, rows: Iterable[Mapping[str, Any]], flags
         **{name: [] for name in ("kept", "gaps", "checks")},
     }
     return troubles(report, flags)
-
-
-def summary(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts for a terminal: scalars and tables, without what only the pictures need."""
-    findings = [
-        {
-            "kind": "wrong" if row["kind"] == "bad" else "note",
-            "finding": row["text"],
-            "command": row["command"],
-        }
-        for row in found["findings"]
-    ]
-    tables = {}
-    for name, (rows, columns) in _TABLES.items():
-        pairs = [(column.partition("=")[0], column.rpartition("=")[2]) for column in columns.split()]
-        tables[name] = [
-            {shown: span(row[fact]) if fact == "lag_ms" else row[fact] for shown, fact in pairs}
-            for row in found[rows]
-        ]
-    return {
-        "catalog": found["catalog"],
-        "generated_ts": found["generated_ts"],
-        "verdict": found["verdict"],
-        "findings": findings,
-        **tables,
-    }

@@ -149,7 +149,7 @@ def test_the_command(catalog: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--repo", str(catalog)]) == 0
     said = capsys.readouterr()
     assert said.err == ""
-    for part in ("restorable_ts", "purged", "invoices", "DAMAGED", "2026-11-22T03:00:00.000Z", "690.8 MB"):
+    for part in ("restorable until", "purged", "invoices", "DAMAGED", "2026-11-22 03:00:00 UTC", "690.8 MB"):
         assert part in said.out
 
 

@@ -1,0 +1,118 @@
+"""The report as text: the same facts as the page's, for a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lakebackup_jobs.cli.output.results.phrases import moment
+from lakebackup_jobs.lifecycle.progress import human_bytes
+from lakebackup_jobs.query.words import span
+from lakebackup_jobs.runtime.terminal_table import table
+from lakebackup_jobs.runtime.terminal_text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lakebackup_jobs.runtime.terminal_table import Screen
+
+
+class _Section(NamedTuple):
+    """A table of the report: its title, the facts that its rows are, and its columns as `fact: heading`."""
+
+    title: str
+    facts: str
+    columns: str
+
+
+_SECTIONS = (
+    _Section(
+        "Sources",
+        "sources",
+        "source: source, status: status, restorable_ts: restorable until, lag_ms: ago, backups: backups, "
+        "topics: topics, finished_at: last backup, due_ts: next run, verified_at: verified, "
+        "drilled_ts: drilled, failed_runs: failed runs",
+    ),
+    _Section(
+        "Topics and tables",
+        "topics",
+        "source: source, scope: name, restorable_ts: restorable until, lag_ms: ago, regions: partitions, "
+        "gaps: gaps, forks: forks",
+    ),
+    _Section(
+        "Times that cannot be restored",
+        "gaps",
+        "source: source, scope: name, status: what, reason: reason, from_ts: after, to_ts: until, "
+        "regions: partitions",
+    ),
+    _Section(
+        "Backups that cannot be restored",
+        "faults",
+        "source: source, reason: reason, fault_backup_id: backup at fault, backups: backups, path: file",
+    ),
+    _Section(
+        "What is stored",
+        "items",
+        "source: source, scope: name, bytes: size, items: records, files: files, backups: backups, "
+        "chains: chains",
+    ),
+    _Section(
+        "Chains",
+        "kept",
+        "source: source, base: chain, from_ts: from, to_ts: until, backups: backups, bytes: size, "
+        "obsolete: obsolete, obsolete_bytes: obsolete size",
+    ),
+    _Section(
+        "Storage",
+        "storage",
+        "source: source, bytes: size, files: files, backups: backups, pruned_bytes: deleted by prunes",
+    ),
+    _Section(
+        "Verification",
+        "checks",
+        "at: time, mode: mode, objects: objects, ok: intact, missing: missing, changed: changed, "
+        "damaged: damaged, orphan: orphans",
+    ),
+)
+
+
+def lines(facts: Mapping[str, Any], screen: Screen | None) -> Iterator[str]:
+    """The lines of the report on what `lakebackup_jobs.query.report.values.facts` returns."""
+    yield f"Backups in {visible(facts['repository'])} on {moment(facts['generated_ts'])}\n"
+    yield from findings(facts)
+    for section in _SECTIONS:
+        if not (rows := facts[section.facts]):
+            continue
+        headings = dict(column.split(": ") for column in section.columns.split(", "))
+        texts = [[visible(_text(fact, row[fact])) for fact in headings] for row in rows]
+        numbers = [_is_number(fact, rows[0][fact]) for fact in headings]
+        yield f"\n{section.title}\n"
+        yield from table([*headings.values()], texts, numbers=numbers, screen=screen)
+
+
+def findings(facts: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of the verdict, and of each finding with the command that fixes it or shows more."""
+    yield f"{visible(facts['verdict'])}\n"
+    for row in facts["findings"]:
+        yield f"\n{'Problem' if row['kind'] == 'bad' else 'Note'}: {visible(row['text'])}\n"
+        if row["command"]:
+            yield f"  {visible(row['command'])}\n"
+
+
+def _is_number(fact: str, value: Any) -> bool:
+    return isinstance(value, int) and not fact.endswith(("_ts", "_at")) and fact not in ("at", "lag_ms")
+
+
+def _text(fact: str, value: Any) -> str:
+    if fact == "scope" and not value:
+        return "(manifests)"
+    if value is None:
+        return ""
+    if fact == "lag_ms":
+        return span(value)
+    if fact.endswith("_ts"):
+        return moment(value)
+    if fact == "at" or fact.endswith("_at"):
+        return moment(value // 1000)
+    if fact.endswith("bytes"):
+        return human_bytes(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
