@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tomllib
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -82,6 +85,33 @@ def test_a_command_names_the_extra_that_it_needs(folder: Path, command: list[str
     assert codes == [6], err
     assert f"pip install 'lakebackup[{extra}]'" in err
     assert "is not installed: this command needs" in err
+
+
+@pytest.mark.long
+def test_every_example_of_the_help_names_the_extra_that_it_lacks(tmp_path: Path) -> None:
+    """Twenty CPU seconds: each command of the reference, but for servers, once without any extra."""
+    with DESTINATION.open("rb") as packed:
+        unpack(packed, tmp_path)
+    pages = [page.read_text("utf-8") for page in (ROOT / "docs/reference/cli").glob("*.md")]
+    lines = {line for page in pages for line in re.findall(r"^lakebackup (.*)", page, re.MULTILINE)}
+    examples = [shlex.split(line) for line in sorted(lines)]
+    # What a shell does with the output is left out; servers do not end, and a folder of metrics is elsewhere.
+    plain = [[*takewhile(lambda word: word not in ("|", ">", "<"), words)] for words in examples]
+    commands = [words for words in plain if not {"serve", "--metrics"} & set(words)]
+    assert len(commands) > 100
+    program = PROGRAM.replace("    print(", "    print('==', command, file=sys.stderr)\n    print(")
+    done = subprocess.run(
+        [sys.executable, "-c", program % ABSENT],
+        input=json.dumps(commands), capture_output=True, text=True, check=True, cwd=tmp_path,
+        env={**os.environ, "LAKEBACKUP_REPO": str(tmp_path / "backups")},
+    )  # fmt: skip
+    codes = [int(line[3:]) for line in done.stdout.splitlines() if line.startswith("== ")]
+    texts = done.stderr.split("== [")[1:]
+    assert len(codes) == len(texts) == len(commands)
+    assert set(codes) <= {0, 2, 3, 4, 6}
+    for code, text in zip(codes, texts, strict=True):
+        assert code != 6 or "pip install 'lakebackup[" in text, text
+        assert "make setup" not in text
 
 
 def test_a_module_of_no_extra_is_a_defect() -> None:
