@@ -28,6 +28,7 @@ _UPKEEP = {"merge": "merge", "compact": "compaction", "prune": "prune", "truncat
 _REASONS = {
     "trial": "damaged: a trial restore failed",
     "recreated": "the topic was deleted and recreated",
+    "skipped": "`log resume --skip` left out an event",
     "bridged": "the chain continues over it",
     "compacted": "values that were replaced before the backup are not known",
 }

@@ -1,21 +1,21 @@
--- Every committed backup.
--- link: its place in the chain of its base, in the order of what they hold; a merge comes after what it merges
--- unlinked: the first later link that needs it no more: backups with a link from this one's to before unlinked do
--- chained: true: it and all backups that it needs are complete
--- intact: true: that, and verify found none of their files missing or damaged, so it can be restored
--- start_time: start_ts, in UTC; null: none, or a unit that is no time
--- end_time: end_ts, in UTC; null: a unit that is no time
+-- One row per committed backup: what it holds, which backup it continues, and whether it can be restored.
+-- link: position in the chain of its base, from 1, in the order of what they hold; a merge follows what it merges
+-- unlinked: first later link that does not need this backup; backups with a link from this one's to unlinked - 1 do
+-- chained: true: this backup and all backups that it needs are complete
+-- intact: true: chained, and verify reported none of their files missing, changed or damaged, so it can be restored
+-- start_time: start_ts, in UTC; null: no start_ts, or ts_domain is neither ms nor tso
+-- end_time: end_ts, in UTC; null: ts_domain is neither ms nor tso
 -- started_time: started_at, in UTC
 -- finished_time: finished_at, in UTC
 WITH ordered AS (
-  -- Windows sort whole rows: these have what they need alone.
+  -- A window sorts complete rows, so these rows have only the columns that the windows need.
   SELECT
     b.backup_id, b.source, b.base, b.present, b.place, b.parent_place, b.faulty,
     ROW_NUMBER() OVER chain AS link,
     COUNT(*) OVER (PARTITION BY b.source, b.base) + 1 AS beyond,
     b.present AND b.parent_place < LAG(b.place) OVER chain AS turns
   FROM (
-    -- Another program can continue a backup of a history that was left.
+    -- Another program's backup can continue a backup of an abandoned history, so that one counts as present.
     SELECT
       r.*, f.backup_id IS NOT NULL AS faulty,
       r.state = 'complete' OR (r.state = 'out_of_sync' AND k.source_kind IS NULL) AS present
@@ -25,7 +25,7 @@ WITH ordered AS (
   ) AS b
   WINDOW chain AS (PARTITION BY b.source, b.base ORDER BY b.place, b.number)
 ),
--- A backup that does not continue the one before it replaces all of those after its parent.
+-- A backup that does not continue the one before it replaces all backups after its parent.
 replaced AS (
   SELECT o.backup_id, MIN(t.link) AS unlinked
   FROM ordered AS o
@@ -46,7 +46,7 @@ ends AS (
   WHERE present AND unlinked < beyond
   GROUP BY source, base, unlinked
 ),
--- The backups that one needs, laid end to end, reach from nothing to its place, or one is not there.
+-- Laid end to end, the backups that a backup needs reach from 0 to its place. If they do not, one is missing.
 reached AS (
   SELECT
     l.*,
@@ -66,7 +66,7 @@ SELECT
   b.place, b.parent_place, b.branch, b.state, b.ts_domain, b.start_ts, b.end_ts, b.started_at, b.finished_at, b.files,
   b.bytes, b.entries, b.digest, b.isolation, b.codec, b.created_by, b.tool, b.note, b.runner, r.link, r.unlinked,
   b.state = 'complete' AND r.reach = b.place AS chained,
-  -- Of a change feed, what one flush lacks is missed there alone.
+  -- In a change feed, a fault in one flush affects only that flush.
   b.state = 'complete' AND r.reach = b.place
     AND CASE WHEN b.source_kind = 'changes' THEN NOT r.faulty ELSE r.faults = 0 END AS intact,
   timestamp_millis(b.start_ts DIV CASE b.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS start_time,

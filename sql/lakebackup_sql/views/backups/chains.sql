@@ -1,17 +1,18 @@
--- Each full with the backups that depend on it, a row for each branch. Backups that went out of sync stay in the row of
--- the branch that they were in. Logs of other programs are in no chain.
--- branch: 0: that of the full itself
--- backups: how many they are
--- first_number: number of the first of them
--- last_number: number of the newest
+-- One row per chain and branch: how many backups it has, how large they are, and up to when it can be restored. A chain
+-- is a full with the backups that depend on it. A backup that went out of sync stays in the row of its branch. Logs of
+-- other programs belong to no chain.
+-- branch: number of the branch; 0: the branch of the full itself
+-- backups: number of backups
+-- first_number: number of the first backup
+-- last_number: number of the newest backup
 -- full_end_ts: end_ts of the full
--- restorable_end_ts: end_ts of the newest that can be restored; null: none can
--- files: data files they wrote
+-- restorable_end_ts: end_ts of the newest backup that can be restored; null: none can
+-- files: number of data files that the backups wrote
 -- bytes: size of these files
--- entries: their records
--- intact: true: all of them can be restored
--- full_end_time: full_end_ts, in UTC; null: another unit than ms
--- restorable_end_time: restorable_end_ts, in UTC; null: none, or another unit than ms
+-- entries: number of records in these files
+-- intact: true: all of the backups can be restored
+-- full_end_time: full_end_ts, in UTC; null: its unit is neither ms nor tso
+-- restorable_end_time: restorable_end_ts, in UTC; null: no restorable_end_ts, or its unit is neither ms nor tso
 SELECT
   source, base, branch,
   count(*) AS backups,

@@ -1,10 +1,11 @@
--- Data files of committed backups that were not pruned. A timestamp below 0 means that some record carries none.
--- Objects of a snapshot's backup are there until they are pruned, since later backups may have their files; the same
--- goes for another program's backups of which each was compared with the one before.
--- min_time: min_ts, in UTC; null: some record has no timestamp, or a unit that is no time
--- max_time: max_ts, in UTC; null: no record has a timestamp, or a unit that is no time
--- min_begin_time: min_begin_ts, in UTC; null: none, or a unit that is no time
--- resolved_time: resolved_ts, in UTC; null: none, or a unit that is no time
+-- One row per stored data file of a committed backup: where the file is, how large it is, and which records it holds.
+-- Pruned files are left out. A timestamp below 0 means that at least one record has no timestamp. If a snapshot's
+-- backup is deleted, its objects keep their rows until they are pruned, because later backups may have files in them.
+-- The same applies to another program's backups if each of them was compared with the previous one.
+-- min_time: min_ts, in UTC; null: some record has no timestamp, or ts_domain is neither ms nor tso
+-- max_time: max_ts, in UTC; null: no record has a timestamp, or ts_domain is neither ms nor tso
+-- min_begin_time: min_begin_ts, in UTC; null: no min_begin_ts, or ts_domain is neither ms nor tso
+-- resolved_time: resolved_ts, in UTC; null: no resolved_ts, or ts_domain is neither ms nor tso
 SELECT
   f.*,
   timestamp_millis(

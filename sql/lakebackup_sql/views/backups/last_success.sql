@@ -1,6 +1,6 @@
--- The newest backup of each kind that can be restored, for each source, and how long ago it ended. None is from the
--- future.
--- age_ms: from the end of the backup to the present
+-- One row per source and kind of backup: the newest backup that can be restored, and how long ago it ended. Backups
+-- from the future do not count.
+-- age_ms: time from the end of the backup to now, in ms
 SELECT
   b.source, b.kind, b.backup_id, b.number, b.level, b.base, b.end_ts, b.end_time, b.started_at, b.finished_at,
   b.started_time, b.finished_time,

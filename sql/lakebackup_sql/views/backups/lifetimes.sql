@@ -1,6 +1,7 @@
--- Data files with the whole of their lifetime: backups with a number from added_in to before gone_in count them.
--- gone_in: number of the first backup that found the file gone from the source; null: it is still there
--- gone_by: that backup
+-- One row per data file with its lifetime: which backups of its source have the file. These are the backups with a
+-- number from `added_in` to `gone_in` - 1.
+-- gone_in: number of the first backup that no longer found the file in the source; null: it is still there
+-- gone_by: id of that backup
 SELECT f.*, d.gone_in, b.backup_id AS gone_by
 FROM files AS f
 LEFT JOIN departures AS d

@@ -1,8 +1,9 @@
--- Restores on trial: a restore point of a source restored into a scratch folder, compared with what was backed up, and
--- deleted again. A ts beyond any calendar in ms is one of a timestamp oracle.
+-- One row per drill: which restore point was tried, and whether the result matched the backup. A drill restores a
+-- restore point of a source into a scratch folder, compares it with what was backed up, and deletes it. A ts that is
+-- too large to be a date in ms is one of a timestamp oracle.
 -- time: at, in UTC
 -- to_time: to_ts, in UTC
--- age_ms: from its beginning to the present
+-- age_ms: time from the start of the drill to now, in ms
 SELECT
   d.*,
   timestamp_micros(d.at) AS time,

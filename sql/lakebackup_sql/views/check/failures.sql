@@ -1,9 +1,10 @@
--- Runs that ended in an error, of the last 100 days at least: backups, imports, merges, compactions, prunes and
--- truncates. Not a run that was killed, one that another run kept from working, one whose flags are wrong, or one that
--- names servers, topics or paths that no backup of the source was taken from.
+-- One row per run that ended in an error: what failed, when, and with which message. The view has the backups, imports,
+-- merges, compactions, prunes and truncates of at least the last 100 days. Left out are runs that were killed, runs
+-- that another run prevented, runs with wrong flags, and runs that name servers, topics or paths from which no backup
+-- of the source was taken.
 -- started_time: started_at, in UTC
 -- time: at, in UTC
--- age_ms: from its end to the present
+-- age_ms: time from the end of the run to now, in ms
 SELECT
   f.*,
   timestamp_micros(f.started_at) AS started_time,

@@ -1,6 +1,6 @@
--- Objects that were missing, changed or damaged when verify last looked at them.
+-- One row per object that was missing, changed or damaged when verify last checked it: what is wrong with it.
 -- outcome: missing, changed or damaged
--- time: when verify found it, in UTC
+-- time: when verify reported it, in UTC
 SELECT c.destination, c.path, c.backup_id, c.outcome, c.detail, c.mode, c.check_id, c.at, c.time
 FROM (
   SELECT

@@ -1,9 +1,10 @@
--- Backups from the future: a clock was ahead when they were taken. Their data can be restored, and later backups may
--- continue them; but the times that they promise are not true. So they cover no time of their own, no schedule and no
--- rule of a policy counts them, and they stay until `lakebackup prune --future --delete` deletes them. Of topics,
--- snapshots and queues, one stays here when its time has come: it ends after later backups do, and after more of them
--- than earlier ones end after any of these (else the clock of the later ones was behind).
--- ahead_ms: how far it ends after the present; null: its time has come, later backups show that it is not true
+-- One row per backup from the future: which backups were taken while a clock was ahead. Their data can be restored, and
+-- later backups may continue them, but their times are wrong. So these backups cover no time of their own, and no
+-- schedule and no rule of a policy counts them. They stay until `lakebackup prune --future --delete` deletes them. A
+-- backup of topics, snapshots or queues remains in the view after its time has come if later backups show that its
+-- clock was ahead. For this, it must end after N later backups, and one of these must have fewer than N earlier backups
+-- that end after it. Otherwise the clock of the later backups was behind.
+-- ahead_ms: how far in the future it ends, in ms; null: its time has come, and later backups show that it is wrong
 WITH dated AS (
   SELECT
     b.source, b.backup_id, b.number, b.place, b.kind, b.source_kind, b.end_ts, b.end_time,
@@ -15,7 +16,7 @@ WITH dated AS (
   FROM backups AS b
   WHERE b.state <> 'deleted'
 ),
--- Those that end with their run, by its clock. In order, none ends after a later one.
+-- Backups that end with their run, by its clock. If all clocks were right, none would end after a later one.
 timed AS (
   SELECT
     d.*,

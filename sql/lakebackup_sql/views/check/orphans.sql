@@ -1,7 +1,8 @@
--- Objects that the newest run of verify saw in each destination and that no file of any backup names. A young one may
--- belong to a backup that has not committed yet: see modified_time.
--- prune_id: the prune that removed the file and has not deleted its object; null: no backup has such a file
--- age_ms: how long ago the object was last changed when verify looked
+-- One row per stored object that belongs to no file of any backup: which objects are left over in a repository. The
+-- view has what the newest run of verify saw in each repository (`destination`). A young object may belong to a backup
+-- that has not committed yet (see `modified_time`).
+-- prune_id: the prune that removed the file but has not deleted its object; null: no backup has such a file
+-- age_ms: time from the last change of the object to the run of verify, in ms
 -- time: when verify looked, in UTC
 SELECT
   o.check_id, o.at, o.destination, o.path, o.bytes, o.modified_ms, o.modified_time,

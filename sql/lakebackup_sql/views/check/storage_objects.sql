@@ -1,4 +1,4 @@
--- What the newest run of verify saw in each destination.
+-- One row per object in a repository (`destination`): what the newest run of verify there saw.
 -- modified_time: modified_ms, in UTC
 -- time: at, in UTC
 SELECT check_id, at, destination, path, bytes, modified_ms, timestamp_millis(modified_ms) AS modified_time,

@@ -1,18 +1,18 @@
--- Backups that cannot be restored, or not with all their topics, and why: a row for each backup and reason. Those that
--- were deleted are left out.
+-- One row per unusable backup and reason: why the backup, or some of its topics, cannot be restored. Deleted backups
+-- are left out.
 -- reason: out_of_sync (its history was cut back), unconfirmed (its marker is missing), chain (an earlier backup of its
---   chain, or the snapshot that an engine's full depends on, cannot be used; a log of another program that nothing
---   leads to), missing, changed or damaged (a file that it needs), pruned (a prune removed the generation of a topic
---   that it holds), trial (a trial restore failed)
--- fault_backup_id: the backup at fault: itself, the earliest of its chain, or that of the snapshot; null: it is not
---   there
--- fault_state: that backup's state
--- faults: how many files are at fault
+--   chain, or the snapshot that an engine's full depends on, cannot be used; or no restore path leads to this log of
+--   another program), missing, changed or damaged (a file that it needs), pruned (a prune removed the generation of a
+--   topic that it holds), trial (a trial restore failed)
+-- fault_backup_id: the backup at fault: itself, the earliest of its chain, or that of the snapshot; null: it does not
+--   exist
+-- fault_state: state of the backup at fault
+-- faults: number of files at fault
 -- destination: the destination of the first file at fault
--- path: the first file at fault
--- detail: what verify found; of pruned: the first of the topics
--- found_at: when verify found it, microseconds since 1970 UTC
--- found_time: when verify found it, in UTC
+-- path: path of the first file at fault
+-- detail: what verify reported; for pruned: the first of the topics
+-- found_at: when verify reported it, microseconds since 1970 UTC
+-- found_time: when verify reported it, in UTC
 WITH without_file AS (
   SELECT backup_id, state AS reason, backup_id AS fault_backup_id, CAST(NULL AS STRING) AS detail
   FROM backups
@@ -44,9 +44,9 @@ WITH without_file AS (
     ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch AND s.generation < l.generation
   GROUP BY s.backup_id
 ),
--- Each fault beside each backup that needs the file, whatever topics that has; link: the order of the backups at fault.
+-- Each fault with each backup that needs the file, whichever topics it has. link orders the backups at fault.
 faulty AS (
-  -- A snapshot needs the objects that its files lie in, whichever backup wrote them.
+  -- A snapshot needs the objects that hold its files, whichever backup wrote them.
   SELECT
     b.backup_id, c.outcome, s.backup_id AS fault_backup_id, s.added_in AS link, c.destination, c.path, c.detail,
     c.at AS found_at
@@ -54,7 +54,7 @@ faulty AS (
   JOIN faults AS c ON s.destination = c.destination AND s.path = c.path AND s.stored
   JOIN backups AS b ON s.source = b.source AND s.added_in <= b.number AND COALESCE(b.number < s.gone_in, TRUE)
   UNION ALL
-  -- Of a change feed, what was captured in one flush is missed there; which times that spoils, coverage says.
+  -- In a change feed, a fault affects only the flush that captured the file. coverage shows the affected times.
   SELECT f.backup_id, f.outcome, f.backup_id AS fault_backup_id, 0 AS link, f.destination, f.path, f.detail, f.found_at
   FROM faulty_files AS f
   LEFT ANTI JOIN departures AS d ON f.destination = d.destination AND f.path = d.path

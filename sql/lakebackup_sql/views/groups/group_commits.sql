@@ -1,4 +1,4 @@
--- Records of __consumer_offsets in committed backups, decoded.
+-- One row per record of `__consumer_offsets` in a committed backup: what the record says, decoded.
 -- commit_time: commit_ts, in UTC
 -- expire_time: expire_ts, in UTC
 -- log_time: log_ts, in UTC

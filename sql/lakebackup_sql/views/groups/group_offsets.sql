@@ -1,13 +1,14 @@
--- Every committed offset that is known, with its time: from the records of __consumer_offsets, each of which counts
--- once, and from what the cluster reported at each backup.
--- position: next offset that the group reads; null: it was erased, as happens when its topic is deleted
--- epoch: topic id; null: not in the record, or the topic was gone
+-- One row per known committed offset of a consumer group: which offset the group had committed for a partition, and
+-- when. The offsets come from the records of `__consumer_offsets`, each of which counts once, and from what the cluster
+-- reported at each backup.
+-- position: next offset that the group reads; null: it was erased, for example because its topic was deleted
+-- epoch: topic id; null: not in the record, or the topic no longer existed
 -- metadata: what the group stored with the offset
--- leader_epoch: as the group committed it
--- ts: when it was committed (log) or read (backup), in ms; what a transaction committed has the time it was sent
+-- leader_epoch: leader epoch that the group committed
+-- ts: when it was committed (log) or read (backup), in ms; for an offset in a transaction: when it was sent
 -- time: ts, in UTC
--- seen: log: a record of __consumer_offsets; backup: what the cluster reported when a backup began
--- backup_id: the backup that holds it; of several, one
+-- seen: source of the offset: log: a record of __consumer_offsets; backup: the cluster's report when a backup began
+-- backup_id: the backup that holds it; if several do, one of them
 -- log_position: offset of the record; null: seen is backup
 SELECT
   source, group_id, scope, epoch, region, position, metadata, leader_epoch, ts,

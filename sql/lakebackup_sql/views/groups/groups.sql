@@ -1,8 +1,9 @@
--- What consumer groups had committed when committed backups began. A share group, whose position cannot be saved, has a
--- row without topic, partition and position.
+-- One row per backup, consumer group and partition: which offset the group had committed when the backup began. Only
+-- committed backups count. The position of a share group cannot be saved, so its row has no topic, partition or
+-- position.
 -- scope: topic; null: the group's position is not saved
 -- region: partition number, as text; null: the group's position is not saved
--- position: next offset that the group reads; null: it is not saved
+-- position: next offset that the group reads; null: the group's position is not saved
 -- protocol: classic, consumer, streams or share
 -- time: ts, in UTC
 SELECT

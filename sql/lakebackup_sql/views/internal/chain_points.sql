@@ -1,20 +1,22 @@
--- What a topic can be restored to: one row for each backup that holds it. The row covers every time in
--- (covers_from, covers_to]; epoch is the topic's id then. A snapshot covers its own instant alone. A change feed
--- is one scope, '-': a flush of its log covers the times from the checkpoint before it (or the floor of a
--- truncated log) to its own, a full for its own instant. A source of another program is one scope, '-', too: a log
--- covers the times from start_ts to its own (those that lack a backup to start from are here too: see coverage and
--- restore_paths), any other backup its own instant. A full of an engine's queues covers its own instant; its
--- other backups for the times after what they depend on. Left out: backups that are not complete or whose chain is not
--- (but not those with damaged files: see restore_points), and generations that a prune deleted. Of two that end at the
--- same instant (a backup and its compaction) the later covers it, the earlier for the times before. A backup that ended
--- before an open transaction covers no time after that began. Nor does one from the future, or one that ends before an
--- earlier one since a clock was behind, cover any time that those before it do not.
--- settings: JSON: what the topic overrides, by name; under inherited, by origin (broker, default), what else was in
---   force
--- covers_from: the end of the restore point before; -1: none is before
+-- One row per topic and backup that holds it: which times the backup can restore the topic to. It covers every time in
+-- (covers_from, covers_to]. `epoch` is the topic's id at that backup. A snapshot covers only its own instant. A change
+-- feed is one scope, '-'. A flush of its log covers the times from the previous checkpoint (or the floor of a truncated
+-- log) to its own checkpoint. A full of a change feed covers only its own instant. A source of another program is one
+-- scope, '-', too. One of its logs covers the times from its start_ts to its end_ts, and any other backup covers only
+-- its own instant. Logs without a backup to start from are included (see `coverage` and `restore_paths`). A full of an
+-- engine's queues covers only its own instant. The other backups of the queues cover the times after what they depend
+-- on. Left out are backups that are not complete or whose chain is not, and generations that a prune deleted. Backups
+-- with damaged files are included (see `restore_points`). If two backups end at the same instant (a backup and its
+-- compaction), the later one covers that instant, and the earlier one covers the times before it. If an open
+-- transaction hid records from a backup, the backup covers no time after that transaction began. A backup from the
+-- future covers no time that earlier backups do not cover. Neither does a backup that ends before an earlier one
+-- because a clock was behind.
+-- settings: JSON: the settings that the topic overrides, by name; under inherited: the other settings in force, by
+--   origin (broker, default)
+-- covers_from: the end of the previous restore point; -1: there is none
 -- covers_to: the last instant that the backup covers
 -- newest: true: the last restore point of its topic
--- covers_from_time: covers_from, in UTC; null: none is before
+-- covers_from_time: covers_from, in UTC; null: there is no previous restore point
 -- covers_to_time: covers_to, in UTC
 SELECT
   p.source, p.scope, p.epoch, p.destination, p.backup_id, p.base, p.number, p.place, p.link, p.kind, p.regions,
@@ -43,7 +45,7 @@ FROM (
       o.source, o.scope, o.epoch, o.destination, o.backup_id, o.base, o.number, o.place, o.link, o.kind, o.regions,
       o.replication, o.settings, o.generation, o.ts_domain, o.source_kind, o.start_ts,
       COALESCE(o.promised_ts < o.before_ts, o.promised_ts < 0) AS untimed,
-      -- An open transaction hides nothing of the times that a backup before it covers, and nor does a wrong clock.
+      -- Neither an open transaction nor a wrong clock takes away times that an earlier backup covers.
       CASE
         WHEN o.promised_ts < o.end_ts OR o.source_kind IN ('kafka', 'snapshot', 'queues')
           THEN GREATEST(o.promised_ts, COALESCE(o.before_ts, -1))
@@ -84,8 +86,9 @@ FROM (
     LEFT JOIN floors AS f ON b.source = f.source AND f.scope = '-'
     WHERE COALESCE(k.source_kind, 'changes') = 'changes' AND b.state = 'complete' AND b.chained
   ) AS c
-  -- A flush whose checkpoint did not advance, and a compaction, hold nothing that the one before does not cover. A log of
-  -- another program that begins and ends within one millisecond has no time of its own, but is a step of later times.
+  -- A flush whose checkpoint did not advance covers no more than the one before, and neither does a compaction.
+  -- A log of another program that begins and ends within one millisecond covers no time of its own. It is a step of
+  -- later times.
   WHERE c.kind <> 'log'
     OR (c.source_kind = 'changes' AND c.start_ts IS NOT NULL AND c.end_ts > GREATEST(c.start_ts, c.low))
     OR (c.source_kind <> 'changes' AND c.start_ts <= c.end_ts)

@@ -1,4 +1,5 @@
--- Backups whose files this program keeps: those of its own kinds of sources, not those that other programs made.
+-- One row per backup whose files lakebackup manages: which backups are of its own kinds of sources, not from another
+-- program.
 SELECT b.*
 FROM backups AS b
 LEFT SEMI JOIN own_kinds AS k ON b.source_kind = k.source_kind

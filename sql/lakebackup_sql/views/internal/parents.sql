@@ -1,9 +1,9 @@
--- Each backup, and whether the next one can continue it.
+-- One row per backup: whether the next backup can continue it.
 -- last_branch: the last branch of its chain
 -- last_link: the last link of its chain
--- reason: why it cannot be continued: its state, chain (a backup that it needs cannot be used), damaged
---   (verify found a file of it, or of a backup that it needs, missing or damaged) or aside (another
---   backup replaces it); null: it can
+-- reason: why it cannot be continued: its state, chain (a backup that it needs cannot be used), damaged (verify found a
+--   file of it, or of a backup that it needs, missing, changed or damaged) or aside (another backup replaces it); null:
+--   it can be continued
 SELECT
   b.*, m.last_branch, m.last_link,
   CASE

@@ -1,8 +1,9 @@
--- Of sources whose logs depend on no single full (change feeds, and those of other programs): the times that start from
--- one backup, (covers_from, covers_to]. Its own instant needs no log; the times after it, up to the next backup that is
--- no log, need the logs that follow one another from there on.
--- base_id: the backup to start from; null: a change feed's log that reaches back to 0 needs none
--- base_ts: its instant
+-- One row per backup from which a restore can start and continue with logs: which times (covers_from, covers_to] it
+-- reaches. The sources are those whose logs depend on no single full: change feeds and sources of other programs. The
+-- instant of the backup itself needs no log. The times after it, up to the next backup that is no log, need the
+-- unbroken run of logs from there on.
+-- base_id: the backup to start from; null: none is needed, because a change feed's log reaches back to 0
+-- base_ts: the instant of that backup
 WITH timeline AS (
   SELECT t.source, t.backup_id, b.source_kind, t.kind, t.ts_domain, t.number, t.covers_from, t.covers_to
   FROM chain_points AS t

@@ -1,5 +1,5 @@
--- The first generation of each topic that can still be restored.
--- generation: the highest of its partitions' floors
+-- One row per pruned topic: which generation is the first that can still be restored.
+-- generation: the highest floor of its partitions
 SELECT source, scope, epoch, MAX(generation) AS generation
 FROM raw_floors
 GROUP BY source, scope, epoch

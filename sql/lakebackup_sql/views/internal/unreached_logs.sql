@@ -1,5 +1,5 @@
--- Logs of other programs that no restore can use: no backup that can be restored comes before them, or a log in between
--- is not there.
+-- One row per log of another program that no restore can use. Either no backup that can be restored comes before the
+-- log, or a log in between is missing.
 -- backup_id: the log
 SELECT l.backup_id
 FROM (

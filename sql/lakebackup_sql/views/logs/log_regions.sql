@@ -1,5 +1,6 @@
--- How far each region of a change feed has been read: by the newest committed backup that recorded it.
--- resolved_time: resolved_ts, in UTC; null: a unit that is no time
+-- One row per region of a change feed: how far the region has been read. The row comes from the newest committed backup
+-- that recorded the region.
+-- resolved_time: resolved_ts, in UTC; null: its unit is neither ms nor tso
 SELECT
   r.source, r.region, r.store, r.resolved_ts, r.closed, r.successors, r.backup_id, r.number,
   timestamp_millis(r.resolved_ts DIV CASE r.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS resolved_time

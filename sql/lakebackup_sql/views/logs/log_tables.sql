@@ -1,7 +1,8 @@
--- Which name each table of a change feed had when: from its commit ts from_ts on, up to before to_ts.
--- to_ts: commit ts from which it has another name, or none; null: it has it still
--- from_time: from_ts, in UTC; null: a unit that is no time
--- to_time: to_ts, in UTC; null: it has it still, or a unit that is no time
+-- One row per name that a table of a change feed has had: for which commit ts the table had it. The name is valid from
+-- `from_ts` up to, but not including, `to_ts`.
+-- to_ts: commit ts from which the table has another name or none; null: it still has this one
+-- from_time: from_ts, in UTC; null: its unit is neither ms nor tso
+-- to_time: to_ts, in UTC; null: the table still has this name, or the unit is neither ms nor tso
 SELECT
   n.source, n.table_id, n.db, n.name, n.action, n.replaces, n.from_ts, n.to_ts, n.covered_from, n.backup_id,
   timestamp_millis(n.from_ts DIV CASE n.ts_domain WHEN 'ms' THEN 1 WHEN 'tso' THEN 262144 END) AS from_time,
@@ -13,7 +14,7 @@ FROM (
     MIN(t.covered_from) OVER (PARTITION BY t.source, t.table_id) AS covered_from
   FROM raw_log_tables AS t
   JOIN raw_backups AS b ON t.backup_id = b.backup_id
-  -- Databases are listed beside their tables, under negative ids.
+  -- The table lists databases too, under negative ids.
   WHERE t.table_id >= 0
     AND b.state <> 'unconfirmed'
 ) AS n

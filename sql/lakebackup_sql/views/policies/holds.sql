@@ -1,4 +1,5 @@
--- The backups that are held now: kept whatever the policy says.
+-- One row per backup that is on hold now: who put it on hold, why, and until when. A backup on hold stays, whatever the
+-- policy says.
 -- at: when the hold was set, microseconds since 1970 UTC
 -- time: at, in UTC
 -- until_time: until_ts, in UTC; null: forever, or after the year 9999

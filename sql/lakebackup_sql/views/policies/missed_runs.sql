@@ -1,18 +1,19 @@
--- What each schedule of a policy promises, and whether it is kept: runs that should have been since the newest backup
--- that can be restored, no merge (for full: the newest full). lag_ms is what would be lost now; more than every_ms is
--- more than was promised.
+-- One row per source and schedule of its policy: how many runs were missed, and how much would be lost now. Runs are
+-- counted since the newest backup that can be restored, and for `full` since the newest full that can be restored.
+-- Merges do not count as backups here. `lag_ms` is the span of time whose changes would be lost now. If it exceeds
+-- `every_ms`, more would be lost than the schedule promises.
 -- run: full or incremental; a full counts as an incremental too
--- schedule: when it is to run
+-- schedule: when the run is to start
 -- every_ms: longest time from one run to the next by that schedule
--- backup_id: the newest backup; null: there is none
--- last_ts: when that read the source; without one, when the policy was set: ms since 1970 UTC
+-- backup_id: the newest backup; null: none
+-- last_ts: when that backup read the source, ms since 1970 UTC; without a backup: when the policy was set
 -- last_time: last_ts, in UTC
--- due_ts: the first time of the schedule after that; without a backup, when the policy was set: ms since 1970 UTC;
+-- due_ts: the first time of the schedule after last_ts, ms since 1970 UTC; without a backup: when the policy was set;
 --   null: the schedule cannot be read
 -- due_time: due_ts, in UTC
--- missed: how many runs should have been since then, at least
--- late_ms: how long ago the first of them should have been; null: none
--- lag_ms: from the last instant that the backups hold all records of to the present; null: there is none
+-- missed: least number of runs that should have started since last_ts
+-- late_ms: how long ago the first of these runs was due; null: none was missed
+-- lag_ms: time from the last instant up to which the backups hold all records to now; null: there is no such instant
 SELECT
   s.source, s.run, s.schedule, s.every_ms, s.backup_id, s.last_ts, timestamp_millis(s.last_ts) AS last_time,
   s.due_ts, timestamp_millis(s.due_ts) AS due_time,

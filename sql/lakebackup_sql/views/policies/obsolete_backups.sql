@@ -1,26 +1,27 @@
--- Every backup with what its source's policy makes of it. A backup stays when any rule of the policy keeps it: the
--- window, the redundancy, or a keep_… rule, which keeps the newest usable backup of each of the last so many hours, days,
--- weeks, months or years that have one, in the policy's time zone. keep_differentials limits what the redundancy keeps;
--- alone, what depends on any full. What a backup needs that is kept is kept too; what depends on one that is obsolete is
--- obsolete. A backup of a snapshot depends on no other, and counts as a full. Nor does a log
--- of another program, which stays when it holds what came after the earliest backup that stays.
--- status: KEEP (a person holds it), VALID (it stays), OBSOLETE (lakebackup prune --delete deletes it), DELETED
--- reason: of KEEP: held; of VALID: no_limit (nothing limits it), window (it is needed to restore to a time in the
+-- One row per backup: whether the policy of its source keeps it or makes it obsolete, and why. A backup stays if any
+-- rule of the policy keeps it: the window, the redundancy or a keep_… rule. A keep_… rule keeps the newest usable
+-- backup of each of the last so many hours, days, weeks, months or years that have one, in the policy's time zone.
+-- keep_differentials limits what the redundancy keeps. As the only rule, it limits what depends on any full. If a
+-- backup stays, the backups that it needs stay too. What depends on an obsolete backup is obsolete too. A backup of a
+-- snapshot depends on no other backup and counts as a full. A log of another program depends on no other backup either.
+-- It stays if it holds anything from after the earliest backup that stays.
+-- status: KEEP (a person put it on hold), VALID (it stays), OBSOLETE (lakebackup prune --delete deletes it), DELETED
+-- reason: for KEEP: held; for VALID: no_limit (nothing limits it), window (it is needed to restore to a time in the
 --   recovery window), redundancy (it depends on one of the newest fulls), last, hourly, daily, weekly, monthly, yearly
 --   (that rule keeps it), minimum (without it there would be fewer fulls than min_redundancy), inherited (it depends on
---   one that is held), needed (by because_of: a backup that depends on it, or an engine's full whose snapshot it is; a
---   log: by the backups before it), restored (an engine was restored to it, and was not backed up since), unconfirmed, future
---   (a clock was ahead when it was taken, see future_backups: no rule counts it);
---   of OBSOLETE: window, redundancy, both, rules (no rule keeps it, where there are keep_… rules), superseded (no
---   restore in the window takes it), merged (into because_of, which covers all its topics), pruned (see
---   pruned_backups), out_of_sync; of DELETED: deleted
--- because_of: the backup that needs it, or that it was merged into
+--   a backup on hold), needed (because_of needs it: a backup that depends on it, or an engine's full whose snapshot it
+--   is; a log is needed by the backups before it), restored (an engine was restored to it and has not been backed up
+--   since), unconfirmed, future (a clock was ahead when it was taken, so no rule counts it, see `future_backups`); for
+--   OBSOLETE: window, redundancy, both, rules (there are keep_… rules, and no rule keeps it), superseded (no restore in
+--   the window uses it), merged (because_of holds it and covers all its topics), pruned (see `pruned_backups`),
+--   out_of_sync; for DELETED: deleted
+-- because_of: the backup that needs this one, or into which this one was merged
 WITH broken AS (
   SELECT DISTINCT backup_id FROM faults WHERE mode <> 'keys'
 ),
--- What merges hold too: the backups that one was made of, and those that these were made of, as far as the merge
--- covers each of their topics. It lacks earlier generations, and topics that its last backup did not hold. A
--- backup that a cumulative one steps over is in no merge of that one, also when a prune has deleted the cumulative.
+-- Backups whose contents a merge holds too: those that it was created from, and those that these were created from.
+-- The merge must cover each of their topics. It lacks earlier generations, and topics that its last backup did not
+-- hold. A backup that a cumulative one skips is in no merge of the cumulative, even if a prune deleted the cumulative.
 candidates AS (
   SELECT b.backup_id, m.backup_id AS merge_id, m.number
   FROM backups AS m
@@ -49,7 +50,7 @@ merged AS (
   ) AS c
   GROUP BY c.backup_id
 ),
--- Engines that were restored and not backed up since: the next backup depends on what was restored.
+-- Engines that were restored and have not been backed up since. The next backup depends on what was restored.
 put_back AS (
   SELECT r.source, r.backup_id, r.full_id
   FROM (
@@ -105,7 +106,7 @@ ranked AS (
   SELECT
     k.*,
     k.usable AND k.parent_place IS NULL AS is_full,
-    -- A full, or a backup right on one: what keep_differentials counts.
+    -- A full, or a backup directly on a full: keep_differentials counts these.
     k.usable AND (k.parent_place IS NULL OR k.parent_place = k.base_place) AS is_first,
     k.usable AND k.ended_ms <= k.window_from_ts AS before_window,
     ROW_NUMBER() OVER (
@@ -121,7 +122,7 @@ ranked AS (
     ) AS nth_before
   FROM known AS k
 ),
--- The usable backups of sources with keep_… rules, by their local time: ms since 1970 of a clock there.
+-- The usable backups of sources with keep_… rules, with their local time: ms since 1970 by a clock in the time zone.
 timed AS (
   SELECT
     k.*,
@@ -134,7 +135,7 @@ timed AS (
   FROM known AS k
   WHERE k.usable AND k.has_rules
 ),
--- The period of each rule that a backup is in. An hour is one that passes: of two that a clock shows alike, each is one.
+-- The period that a backup is in, for each rule. When clocks go back, the repeated hour counts as two separate hours.
 periods AS (
   SELECT t.backup_id, t.source, t.nth, 1 AS ordinal, 'last' AS rule, t.keep_last AS keep, -t.nth AS period FROM timed AS t
   UNION ALL
@@ -172,7 +173,7 @@ ruled AS (
     AND n.nth_period <= n.keep
   GROUP BY n.backup_id
 ),
--- Places of the fulls from which on chains are kept; null: there are not so many fulls, all is kept.
+-- The places of the fulls from which on chains are kept; null: there are fewer fulls, so everything is kept.
 limited AS (
   SELECT
     r.*,
@@ -183,7 +184,7 @@ limited AS (
     MAX(CASE WHEN r.held THEN r.unlinked END) OVER (
       PARTITION BY r.source, r.base ORDER BY r.link ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS held_until,
-    -- The rank of the full or the backup right on one that this is or depends on.
+    -- The rank of the full, or of the backup directly on a full, that this backup is or depends on.
     MAX_BY(CASE WHEN r.is_first THEN r.nth_first END, CASE WHEN r.is_first THEN r.link END) OVER (
       PARTITION BY r.source, r.base ORDER BY r.link ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS of_first,

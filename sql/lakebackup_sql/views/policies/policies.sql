@@ -1,9 +1,10 @@
--- The policy in force of each source that has one: the newest that was set, unless it was removed.
--- patterns: regular expressions of the topics that it owns, a JSON array; null: those that backups hold
+-- One row per source with a policy: its schedules and retention rules in force. The newest policy that was set for the
+-- source is in force, unless it was removed.
+-- patterns: regular expressions of the topics that it covers, a JSON array; null: the topics that backups hold
 -- keep: the keep_… rules, in words
 -- at: when it was set, microseconds since 1970 UTC
 -- time: at, in UTC
--- window_from_ts: beginning of the recovery window, ms since 1970 UTC: the present less window_days; null: no window
+-- window_from_ts: start of the recovery window, ms since 1970 UTC: now minus window_days; null: no window
 -- window_from_time: window_from_ts, in UTC
 SELECT
   p.source, p.at, p.actor, p.full_schedule, p.full_every_ms, p.incremental_schedule, p.incremental_every_ms,
@@ -26,7 +27,7 @@ SELECT
 FROM (
   SELECT
     r.*,
-    -- No further back than 100 years, where an instant could have no calendar.
+    -- At most 100 years back: an earlier instant might have no date.
     CASE WHEN r.window_days IS NOT NULL
       THEN (SELECT now_ms FROM clock) - CAST(LEAST(r.window_days, 36500) AS BIGINT) * 86400000
     END AS window_from_ts,

@@ -1,6 +1,7 @@
--- Topics that a cluster had when a backup of it was last taken, that no policy of the source names and of which it has
--- no backup. Internal topics (__…) do not count.
--- at: when they were first seen, together with the others, microseconds since 1970 UTC
+-- One row per topic of a cluster that neither a policy nor a backup covers: which topics are unprotected. The view
+-- shows the topics that the cluster had when a backup of it was last taken, that no policy of the source names, and of
+-- which the source has no backup. Internal topics (__…) do not count.
+-- at: when this set of topics was first seen, microseconds since 1970 UTC
 -- time: at, in UTC
 SELECT t.source, t.scope, t.at, timestamp_micros(t.at) AS time
 FROM raw_topics_seen AS t

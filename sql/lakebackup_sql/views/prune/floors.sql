@@ -1,4 +1,4 @@
--- From where on the partitions of pruned topics can still be restored.
+-- One row per partition of a pruned topic: from which position and generation on it can still be restored.
 -- low_position: first position that can still be restored
 -- generation: first generation that can still be restored
 -- at: when the newest prune raised them, microseconds since 1970 UTC

@@ -1,5 +1,5 @@
--- Backups of compacted topics that nothing can be restored from any more: of each of their topics, a prune removed the
--- generation that they hold.
+-- One row per backup of compacted topics from which nothing can be restored any more. For each of the backup's topics,
+-- a prune deleted the generation that the backup holds.
 SELECT s.source, s.backup_id
 FROM raw_scopes AS s
 LEFT JOIN scope_floors AS l ON s.source = l.source AND s.scope = l.scope AND s.epoch = l.epoch

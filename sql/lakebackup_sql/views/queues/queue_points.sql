@@ -1,14 +1,16 @@
--- The state that each backup of an engine's queues restores: everything up to last_tid is done.
--- snapshot_id: of a full: the backup of the engine's snapshot that it depends on, in the source <engine>.snapshot
--- restore_id: the restore that the backup continues; null: none
--- carried: its messages in front, of transactions that were open at the full before
--- open_transactions: how many transactions were open at its end
--- superseded: true: the engine was restored to an earlier state since, and continued from there
--- start_ts: it answers for times after this: the end of what it depends on, or when the engine was restored
+-- One row per backup of an engine's queues: which state of the engine it restores. The restored engine has everything
+-- up to `last_tid`.
+-- snapshot_id: for a full: the backup of the engine's snapshot that it depends on, in the source <engine>.snapshot
+-- restore_id: the restore from which the backup continues; null: none
+-- carried: number of messages at its start that belong to transactions open at the full before it
+-- open_transactions: number of transactions that were open at its end
+-- superseded: true: the engine was later restored to an earlier state, and continued from there
+-- start_ts: the backup covers times after this: the end of what it depends on, or the time of the engine's restore
 -- end_time: end_ts, in UTC
 WITH jumps AS (
-  -- Restores that a backup continues from: number is the first backup after one, at_number the backup that was
-  -- restored. What lies between to_number and number was abandoned: of a backup that was restored in part, its rest.
+  -- Restores from which a backup continues. number is the first backup after the restore, at_number the backup that
+  -- was restored. The backups between to_number and number were abandoned. A backup that was restored only in part is
+  -- one of them.
   SELECT
     c.source, MIN(n.number) AS number, a.number AS at_number,
     CASE WHEN r.whole OR a.kind = 'full' THEN a.number ELSE a.number - 1 END AS to_number
@@ -19,8 +21,8 @@ WITH jumps AS (
   WHERE n.state <> 'unconfirmed'
   GROUP BY c.source, c.restore_id, a.number, a.kind, r.whole
 ),
--- The jumps of the present history, from the newest on backwards. One after the backup that a later jump goes back to
--- was abandoned with what followed that backup.
+-- The jumps of the current history, newest first. A jump that comes after the backup to which a later jump goes back
+-- was abandoned, together with everything that followed that backup.
 walks AS (
   SELECT
     j.source,

@@ -1,10 +1,10 @@
--- Restores of engines, a row for each partition of their queues. The next backup of these queues continues after the
--- newest restore into them.
--- backup_id: the last backup that was restored, whole or in part
--- whole: true: the end of backup_id was reached, and the next backup may depend on it; else the next depends on the
---   full
+-- One row per restore of an engine and partition of its queues: where the restored messages begin and end. The next
+-- backup of these queues continues after the newest restore into them.
+-- backup_id: the last backup that was restored, completely or in part
+-- whole: true: the restore reached the end of backup_id, and the next backup may depend on it; false: the next backup
+--   depends on the full
 -- last_tid: the engine had everything up to this tid
--- base_position: the messages that follow the full begin at this offset
+-- base_position: offset at which the messages that follow the full begin
 -- end_position: offset after the last restored message
 -- newest: true: the latest restore into this partition
 -- time: at, in UTC

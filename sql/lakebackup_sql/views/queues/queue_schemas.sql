@@ -1,6 +1,7 @@
--- Versions of the schema of an engine's messages, as each backup found them: valid from from_tid up to before to_tid.
--- to_tid: tid from which another version is valid; null: it is valid still
--- change: what was changed, as JSON; null: not recorded
+-- One row per backup and version of the schema of an engine's messages: for which tids the version is valid. It is
+-- valid from `from_tid` up to, but not including, `to_tid`, as far as this backup knew.
+-- to_tid: tid from which the next version is valid; null: this version is still valid
+-- change: what the version changed, as JSON; null: not recorded
 -- definition: the version itself, as JSON; null: not recorded
 SELECT
   s.source, s.backup_id, b.number, s.version, s.from_tid,

@@ -1,18 +1,20 @@
--- What backups added and prunes deleted, for each source and day (UTC), by the instant a backup ended.
+-- One row per source and day (UTC): how much data backups added and prunes deleted. A backup counts on the day it
+-- ended.
 -- day: the day, in UTC
--- backups: backups that were finished
--- new_files: data files they wrote
+-- backups: number of backups that ended on this day
+-- new_files: number of data files that these backups wrote
 -- new_bytes: size of these files
--- referenced_bytes: what the chain of the newest backup held before that day and was not copied again; of snapshots,
---   what the newest has of earlier days; of a change feed, its log and its fulls of earlier days
+-- referenced_bytes: size of what the chain of the newest backup held before this day and did not copy again; for
+--   snapshots: files of earlier days that the newest backup has; for a change feed: its log and its fulls of earlier
+--   days
 -- removed_bytes: size of the files that prunes deleted
--- held_bytes: size of all data files in the storage at the end of the day, of all chains
+-- held_bytes: size of all data files of all chains in storage at the end of the day
 WITH chain_of AS (
   SELECT
     b.backup_id, b.source, b.source_kind, b.number,
     CASE
       WHEN b.source_kind IN ('snapshot', 'changes') THEN '-'
-      -- Of another program, each backup was compared with the one before and depends on none.
+      -- Each of these backups of another program was compared with the previous one, and depends on none.
       WHEN MAX(CASE WHEN b.parent_place IS NULL THEN b.parent END) OVER (PARTITION BY b.source) IS NOT NULL THEN '-'
       ELSE b.base
     END AS base,
@@ -23,8 +25,8 @@ WITH chain_of AS (
   WHERE b.state IN ('complete', 'out_of_sync')
     OR (b.state = 'deleted' AND (b.source_kind = 'snapshot' OR g.backup_id IS NOT NULL))
 ),
--- Files of snapshots, with the day they were added and the day they went. A file that was added and went on one day
--- counts on no other.
+-- Files of snapshots, with the day they were added and the day they left. A file that was added and left on the same
+-- day counts on no other day.
 passed AS (
   SELECT c.source, c.base, c.day, n.day AS gone_day, CAST(SUM(s.bytes) AS BIGINT) AS bytes
   FROM snapshot_files AS s
@@ -38,7 +40,7 @@ events AS (
   UNION ALL
   SELECT c.source, c.base, CAST(timestamp_micros(r.at) AS DATE) AS day, 0 AS backups, CAST(NULL AS BIGINT) AS number,
     0 AS new_files, 0 AS new_bytes, r.bytes AS removed_bytes,
-    -- What had left the file set before does not leave it again.
+    -- A file that had already left the file set does not leave it again.
     CASE WHEN c.source_kind = 'snapshot' OR g.path IS NOT NULL OR (r.files IS NOT NULL AND r.reason = 'compacted') THEN -r.bytes ELSE 0 END AS gone_bytes,
     0 AS passed_bytes
   FROM raw_removals AS r

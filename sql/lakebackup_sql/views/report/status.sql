@@ -1,46 +1,47 @@
--- Each source, and whether somebody has to look after it.
--- status: the first of these that is true of it: DAMAGED (backups that no restore can use: `unusable_backups`, or
---   a drill found a difference, and none was good since: `drills`), UNPROTECTED (nothing can be restored), FAILED (a run
---   ended in an error, and none like it has ended well since: `failures`, or drills failed since the last good one),
---   LATE (a run of its policy is missed, a schedule of it cannot be read, or its log task paused itself), FUTURE
---   (`future_backups` has backups of it), UNPROTECTED (`unprotected_topics` has topics of it), UNVERIFIED (verify never looked at all that its newest backup needs), OK
--- rank: the place of that in the list, 1 is the worst
--- detail: all that is true of it, the worst first; null: it is OK
--- backup_id: its newest backup that can be restored; null: there is none
--- finished_at: when that ended, microseconds since 1970 UTC; null: it is from the future
+-- One row per source: its state, and whether it needs attention.
+-- status: the first of these states that applies: DAMAGED (it has backups that no restore can use, see
+--   `unusable_backups`; or a drill found a difference and no later one was good, see `drills`), UNPROTECTED (nothing
+--   can be restored), FAILED (a run ended in an error and none like it has ended well since, see `failures`; or drills
+--   failed since the last good one), LATE (a run of its policy was missed, a schedule of it cannot be read, or its log
+--   task paused itself), FUTURE (`future_backups` has backups of it), UNPROTECTED (`unprotected_topics` has topics of
+--   it), UNVERIFIED (verify has never checked all that its newest backup needs), OK
+-- rank: position of the state in that list; 1 is the worst
+-- detail: every problem of the source, the worst first; null: it is OK
+-- backup_id: its newest backup that can be restored; null: none
+-- finished_at: when that backup ended, microseconds since 1970 UTC; null: no such backup, or it is from the future
 -- finished_time: finished_at, in UTC
--- duration_ms: how long it took
--- bytes: what it wrote
--- restorable_ts: the newest instant to which all topics that it still has can be restored; null: there is none
+-- duration_ms: how long that backup took
+-- bytes: size of what that backup wrote
+-- restorable_ts: newest instant to which all topics that the source still has can be restored; null: none
 -- restorable_time: restorable_ts, in UTC
--- lag_ms: from that instant to the present
--- due_ts: when the next run of its policy is due, or was, ms since 1970 UTC; null: no policy schedules one, or its
+-- lag_ms: time from that instant to now, in ms
+-- due_ts: when the next run of its policy is or was due, ms since 1970 UTC; null: no policy schedules one, or its
 --   schedule cannot be read
 -- due_time: due_ts, in UTC
--- missed: runs of its policy that were missed
--- verified_at: until when verify has looked at all that the newest backup needs, microseconds since 1970 UTC; null:
---   never at all of it
+-- missed: number of runs of its policy that were missed
+-- verified_at: verify has checked all that the newest backup needs at this time or later, microseconds since 1970 UTC;
+--   null: it has never checked all of it
 -- verified_time: verified_at, in UTC
--- damaged: its backups with a missing, changed or damaged file, or for which a trial restore failed
--- unprotected: topics in `unprotected_topics`
--- future: its backups in `future_backups`
--- held_bytes: size of its files in the storage
+-- damaged: number of its backups with a missing, changed or damaged file, or with a failed trial restore
+-- unprotected: number of its topics in `unprotected_topics`
+-- future: number of its backups in `future_backups`
+-- held_bytes: size of its files in storage
 -- last_drill: when its last good drill began, in UTC; null: never
--- drill_age_ms: from then to the present
--- drill_predicted_ms: how long that drill's restore was expected to take; null: nothing was known then
--- drill_real_ms: how long it took
--- drill_due_ts: when the next drill of its policy is due, or was, ms since 1970 UTC; null: as in due_ts
+-- drill_age_ms: time from the start of that drill to now, in ms
+-- drill_predicted_ms: how long that drill's restore was expected to take; null: there was nothing to estimate it from
+-- drill_real_ms: how long that drill's restore took
+-- drill_due_ts: when the next drill of its policy is or was due, ms since 1970 UTC; null: as in due_ts
 -- drill_due_time: drill_due_ts, in UTC
--- drill_failures: drills that failed or found a difference since then
--- drill_outcome: that of the last of them, of those that found a difference if there are any; null: there are none
--- drill_backup_id: the backup that it restored; null: it was deleted since
--- drill_failure: what went wrong
--- failed_runs: runs that ended in an error and are not over: that of a backup when a later one ends that read the
---   source, of whatever state (no merge or compaction), that of a full of a change feed when a later full does, that
---   of a merge, a compaction, a prune or a truncate when the next such run ends well
--- failed_run: what the last of them was: backup, follow, full, import, merge, compact, prune or truncate
--- last_failure: when that ended, in UTC; null: there is none
--- failure: its message, and what to do next
+-- drill_failures: number of drills since the last good one that failed or found a difference
+-- drill_outcome: outcome of the last such drill that found a difference, else of the last that failed; null: none
+-- drill_backup_id: the backup that this drill restored; null: none, or it was deleted since
+-- drill_failure: what went wrong in this drill
+-- failed_runs: number of runs that ended in an error and are not resolved; a failed backup is resolved when a later one
+--   ends that reads the source (no merge or compaction), whatever its state; a failed full of a change feed, when a
+--   later full ends; a failed merge, compaction, prune or truncate, when the next such run ends well
+-- failed_run: kind of the last of these: backup, follow, full, import, merge, compact, prune or truncate
+-- last_failure: when the last of these ended, in UTC; null: none
+-- failure: its error message, and what to do next
 WITH newest AS (
   SELECT
     n.source, n.backup_id, n.base, n.link, n.bytes, n.finished_at - n.started_at AS duration_us,
@@ -79,7 +80,7 @@ not_good AS (
   FROM (
     SELECT
       d.source, d.outcome, d.backup_id, d.detail, COUNT(*) OVER (PARTITION BY d.source) AS failures,
-      ROW_NUMBER() OVER (PARTITION BY d.source ORDER BY d.outcome, d.at DESC) AS nth  -- different before failed
+      ROW_NUMBER() OVER (PARTITION BY d.source ORDER BY d.outcome, d.at DESC) AS nth  -- 'different' before 'failed'
     FROM raw_drills AS d
     LEFT JOIN drilled AS e ON d.source = e.source
     WHERE d.outcome <> 'ok' AND d.at > COALESCE(e.at, -1)

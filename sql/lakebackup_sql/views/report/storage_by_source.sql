@@ -1,15 +1,15 @@
--- What each source holds in each destination, and what prunes deleted.
--- files: data files that are there
+-- One row per source and repository (`destination`): how much data is stored there, and how much prunes deleted.
+-- files: number of stored data files
 -- bytes: size of these files
 -- raw_bytes: size of their records before compression
--- entries: their records
--- backups: backups that wrote these files
+-- entries: number of their records
+-- backups: number of backups that wrote these files
 -- oldest_ts: least timestamp of their records; null: no record has one
 -- newest_ts: greatest timestamp of their records; null: no record has one
 -- oldest_time: oldest_ts, in UTC
 -- newest_time: newest_ts, in UTC
--- pruned_files: data files that prunes deleted
--- pruned_bytes: size of these files
+-- pruned_files: number of data files that prunes deleted
+-- pruned_bytes: size of the files that prunes deleted
 SELECT
   COALESCE(h.source, r.source) AS source,
   COALESCE(h.destination, r.destination) AS destination,

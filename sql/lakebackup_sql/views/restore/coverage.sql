@@ -1,19 +1,21 @@
--- Which times each partition can be restored to, and which not: intervals (from_ts, to_ts], one after the other, from
--- the oldest backup's records to the end of the newest restore point. Nothing is known of the time after the last
--- interval (see rpo). A topic as a whole can be restored to the times that all its partitions have. Of a change feed
--- (scope '-'), the changes between any two instants of a restorable interval can be restored, up to its end, the
--- checkpoint; a state as of an instant needs a full, or the feed's first change, in the interval too. Of an engine's
--- queues, each partition is restorable to the times that the engine is: a full's own instant, and those after what
--- another backup depends on. No backup covers the times between the last of a chain and the next full. A source of another
--- program (scope '-') is restorable to the times that restore_paths has a path to; a fork is what only backups of a
--- history that was left hold.
--- status: restorable; gap: a restore to these times is refused; fork: what was backed up then is not part of the
---   source's history any more, and a restore to these times restores the history that continued
--- reason: of a gap: purged (the source deleted records before they were backed up), recreated (the topic was deleted
---   and recreated), bridged (the chain continues over a gap: possible with --allow-gaps), compacted (values that were
---   replaced before the next backup are not known: possible with --approximate), pruned, missing, changed or damaged (a
---   file, see unusable_backups), chain (an earlier backup of the chain is missing); of a fork: out_of_sync
--- from_ts: the interval begins after this instant; null: with the oldest record that is held
+-- One row per partition and interval of time: whether the partition can be restored to these times, and if not, why.
+-- The intervals (from_ts, to_ts] follow one another, from the oldest backup's records to the end of the newest restore
+-- point. Nothing is known about the time after the last interval (see `rpo`). A topic as a whole can be restored to the
+-- times to which all its partitions can be restored. For a change feed (scope '-'), a restorable interval ends with the
+-- checkpoint, and the changes between any two instants in it can be restored. The state at an instant can be restored
+-- only if the interval also contains a full or the feed's first change. For an engine's queues, each partition can be
+-- restored to the times to which the engine can: the instant of a full, and the times after what another backup depends
+-- on. No backup covers the times between the last backup of a chain and the next full. A source of another program
+-- (scope '-') can be restored to the times to which `restore_paths` has a path. For such a source, a fork is an
+-- interval that only backups of an abandoned history hold.
+-- status: restorable; gap: a restore to these times is refused; fork: what was backed up then is no longer part of the
+--   source's history, and a restore to these times restores the history that continued
+-- reason: for a gap: purged (the source deleted records before they were backed up), recreated (the topic was deleted
+--   and recreated), skipped (`log resume --skip` left out an event; --allow-gaps permits the restore), bridged (the chain
+--   continues over a gap; --allow-gaps permits the restore), compacted (values that were replaced before the next backup
+--   are not known; --approximate permits the restore), pruned, missing, changed or damaged (a file, see
+--   `unusable_backups`), chain (an earlier backup of the chain is missing); for a fork: out_of_sync
+-- from_ts: the interval begins after this instant; null: it begins with the oldest record in the backups
 -- to_ts: the last instant of the interval
 -- from_time: from_ts, in UTC; null: not known
 -- to_time: to_ts, in UTC
@@ -57,7 +59,7 @@ held AS (
   JOIN told AS t ON p.backup_id = t.backup_id AND p.scope = t.scope AND p.epoch = t.epoch
   GROUP BY p.source, p.scope, p.epoch, p.region, t.reason, t.apart
 ),
--- What blocks every restore from one backup of a chain and generation on.
+-- Whatever blocks every restore from one backup of a chain and generation on.
 causes AS (
   SELECT
     f.source, f.scope, f.epoch, f.region, f.generation, b.base, b.link, b.unlinked, f.outcome AS reason,
@@ -75,8 +77,8 @@ causes AS (
   JOIN backups AS b ON g.backup_id = b.backup_id
   WHERE g.bridged AND b.state = 'complete' AND b.source_kind <> 'changes'
 ),
--- Compacted topics of which a backup lacks records at offsets that it read: values that were replaced before it are not
--- known, so it covers its end alone.
+-- Restore points of compacted topics. If a backup lacks records at offsets that it read, values that were replaced
+-- before it are not known. Such a backup covers only its end.
 compacted AS (
   SELECT t.*
   FROM points AS t
@@ -97,7 +99,7 @@ replaced AS (
   ) AS f ON p.backup_id = f.backup_id AND p.scope = f.scope AND p.epoch = f.epoch AND p.region = f.region
   WHERE p.end_position - p.start_position > COALESCE(f.entries, 0)
 ),
--- What is left of pruned partitions in each backup, and what it had.
+-- For pruned partitions: which records each backup still has, and which it no longer has.
 pruned AS (
   SELECT
     a.source, a.scope, a.epoch, a.region, t.covers_from, c.covers_to AS chain_to,
@@ -132,7 +134,7 @@ pruned AS (
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
   )
 ),
--- Values of a change feed that are damaged are missed by the writes that commit them, however much later.
+-- Damaged values of a change feed. The writes that commit such values lack them, however much later they commit.
 missed AS (
   SELECT f.*
   FROM faulty_files AS f
@@ -143,7 +145,7 @@ missed AS (
   ) AS e ON f.destination = e.destination AND f.path = e.path
   WHERE f.format = 'log-arrow-1' AND f.role = 'data' AND f.op = 'put'
 ),
--- Of a change feed: what its backups cover, and what blocks a restore there.
+-- For a change feed: which times its backups cover, and what blocks a restore to them.
 logged AS (
   SELECT
     b.source, 'held' AS reason,
@@ -175,8 +177,8 @@ logged AS (
   ) AS m
   GROUP BY m.source, m.outcome, m.destination, m.path, m.min_ts
 ),
--- Of other programs: what can be restored, and what their backups hold that nothing leads to, or that is of a history
--- which was left.
+-- For other programs: which times can be restored, which times only backups hold that no restore path leads to, and
+-- which belong to an abandoned history.
 imported AS (
   SELECT s.source, 'held' AS reason, s.covers_from AS from_ts, s.covers_to AS to_ts
   FROM restore_spans AS s
@@ -190,7 +192,7 @@ imported AS (
   LEFT ANTI JOIN own_kinds AS k ON b.source_kind = k.source_kind
   WHERE b.state = 'out_of_sync' OR (b.state = 'complete' AND (b.kind = 'log' OR NOT b.chained))
 ),
--- What an engine's backups lack, for the times after from_ts.
+-- The faults of an engine's backups. Each affects the times after from_ts.
 spoiled AS (
   SELECT b.backup_id, x.reason, MIN(x.from_ts) AS from_ts
   FROM (
@@ -208,8 +210,8 @@ spoiled AS (
   JOIN backups AS b ON x.source = b.source AND x.base = b.base AND x.link <= b.link AND b.link < x.unlinked
   GROUP BY b.backup_id, x.reason
 ),
--- Of an engine's queues: a state covers all of them, so that what a backup lacks of one it lacks of all. Several
--- backups may cover a time; one that is whole is enough.
+-- For an engine's queues: a state covers all queues, so a backup that lacks something of one queue lacks it of all.
+-- Several backups may cover a time, and one intact backup is enough.
 states AS (
   SELECT t.source, t.scope, t.epoch, p.region, t.backup_id, t.covers_from, t.covers_to, p.start_position, p.end_position
   FROM raw_positions AS p
@@ -251,7 +253,7 @@ marks AS (
   JOIN raw_backups AS b ON g.backup_id = b.backup_id
   WHERE b.state IN ('complete', 'deleted') AND b.source_kind <> 'changes'
   UNION ALL
-  -- Gaps of another history of the topic count for its times; they are shown with that history.
+  -- A gap of another history of the topic blocks its times here too, but is shown only with that history.
   SELECT
     h.source, h.scope, h.epoch, h.region, 'elsewhere' AS reason, g.from_ts, g.to_ts - 1 AS to_ts,
     CAST(NULL AS BIGINT) AS from_position, h.from_position AS to_position
@@ -319,7 +321,7 @@ marks AS (
   ) AS t
     ON l.source = t.source AND l.scope = t.scope AND l.epoch = t.epoch AND COALESCE(t.epoch_before <> t.epoch, TRUE)
 ),
--- What begins (1) and ends (-1) at each instant.
+-- How many marks of each reason begin (1) and end (-1) at each instant.
 steps AS (
   SELECT
     m.source, m.scope, m.epoch, m.region,
@@ -332,6 +334,7 @@ steps AS (
     SUM(CASE WHEN m.reason = 'left' THEN e.step ELSE 0 END) AS forsaken,
     SUM(CASE WHEN m.reason = 'purged' THEN e.step ELSE 0 END) AS purged,
     SUM(CASE WHEN m.reason = 'recreated' THEN e.step ELSE 0 END) AS recreated,
+    SUM(CASE WHEN m.reason = 'skipped' THEN e.step ELSE 0 END) AS skipped,
     SUM(CASE WHEN m.reason = 'bridged' THEN e.step ELSE 0 END) AS bridged,
     SUM(CASE WHEN m.reason = 'compacted' THEN e.step ELSE 0 END) AS compacted,
     SUM(CASE WHEN m.reason = 'pruned' THEN e.step ELSE 0 END) AS pruned,
@@ -355,6 +358,7 @@ named AS (
       WHEN SUM(s.pruned) OVER upto > 0 THEN 'pruned'
       WHEN SUM(s.purged) OVER upto > 0 THEN 'purged'
       WHEN SUM(s.recreated) OVER upto > 0 THEN 'recreated'
+      WHEN SUM(s.skipped) OVER upto > 0 THEN 'skipped'
       WHEN SUM(s.bridged) OVER upto > 0 THEN 'bridged'
       WHEN SUM(s.compacted) OVER upto > 0 THEN 'compacted'
       WHEN SUM(s.forked) OVER upto > 0 THEN 'out_of_sync'

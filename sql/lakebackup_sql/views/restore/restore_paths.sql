@@ -1,24 +1,25 @@
--- What a restore to a time needs, step by step: choose the source, the topic and the row's times, (covers_from,
--- covers_to], and order by step. Of topics and snapshots, the backups from the full on; of sources that other programs
--- made and of change feeds (scope '-'), the newest backup before the time with those that it needs, then the logs in
--- their order up to the first that covers the time, with all that end together with that one and begin before the time.
--- A log that lies within a longer one is no step. Of an engine's queues, several backups may cover a time: each
--- target_id is a path. Whether the files are whole, coverage says.
+-- One row per step of a restore to a time: which backups the restore needs, and in which order. To get one path, select
+-- the source, the topic and the rows with covers_from < time <= covers_to, and order them by `step`. For topics and
+-- snapshots, a path consists of the backups from the full on. For change feeds and for sources of other programs (scope
+-- '-'), a path begins with the newest backup before the time and the backups that it needs. The logs follow in order,
+-- up to the first log that covers the time. All logs that end together with that log and begin before the time are
+-- steps too. A log that lies within a longer log is no step. For an engine's queues, several backups may cover a time,
+-- and each `target_id` is a path of its own. `coverage` shows whether the files are intact.
 -- covers_from: the path is for times after this instant; -1: from the oldest record on
--- covers_to: the last of these times
+-- covers_to: the last instant that the path is for
 -- covers_from_time: covers_from, in UTC
 -- covers_to_time: covers_to, in UTC
 -- target_id: the last backup of the path
 -- step: 1 for the first backup to restore
--- backups: how many they are
+-- backups: number of backups in the path
 WITH spans AS (
   SELECT * FROM restore_spans  -- computed once
 ),
--- Both the beginnings and the ends of these are in the order of nth.
+-- In the order of nth, both the starts and the ends of these logs ascend.
 logs AS (
   SELECT
     l.source, l.backup_id, l.covers_to,
-    -- A log without a span begins with its instant.
+    -- A log without a span covers its own instant.
     LEAST(l.covers_from, l.covers_to - 1) AS begin_ts,
     ROW_NUMBER() OVER (PARTITION BY l.source ORDER BY l.covers_to, l.covers_from, l.number) AS nth
   FROM (
@@ -32,7 +33,7 @@ logs AS (
   ) AS l
   WHERE COALESCE(l.earlier_end_ts <= l.covers_to, TRUE)
 ),
--- Of logs that end together each is the target for the times before the next of them begins.
+-- If several logs end together, each is the target for the times until the next of them begins.
 targets AS (
   SELECT
     s.source, s.ts_domain, s.base_id, s.base_ts, s.covers_to AS span_ts, l.backup_id, l.covers_to, l.nth,

@@ -1,5 +1,5 @@
--- The present state of restores: the last row of each restore, topic and partition. A ts beyond any calendar in ms is
--- one of a timestamp oracle.
+-- One row per restore, topic and partition: the current state of the restore. It is the last row that the restore
+-- recorded for the partition. A ts that is too large to be a date in ms is one of a timestamp oracle.
 -- time: at, in UTC
 -- from_time: from_ts, in UTC; null: no bound
 -- to_time: to_ts, in UTC; null: no bound

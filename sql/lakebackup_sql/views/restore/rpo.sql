@@ -1,12 +1,12 @@
--- Until when each topic can be restored, with all its partitions: the newest restorable instant, and how long ago it
--- is. Of a table of snapshots that is the instant of the newest one that is whole; of a change feed (scope '-') the
--- newest checkpoint.
--- present: true: the source's newest restorable backup holds the topic; false: the source has it no more, or it is
---   not backed up any more
--- restorable_ts: the newest instant that all partitions can be restored to; null: there is none
+-- One row per topic: up to when all of its partitions can be restored, and how long ago that is. For a table of
+-- snapshots, this is the instant of the newest intact snapshot. For a change feed (scope '-'), it is the newest
+-- checkpoint.
+-- present: true: the source's newest restorable backup holds the topic; false: the source no longer has the topic, or
+--   it is no longer backed up
+-- restorable_ts: the newest instant to which all partitions can be restored; null: there is none
 -- restorable_time: restorable_ts, in UTC
--- lag_ms: from that instant to the present; null: there is none
--- covered_ts: end of the topic's newest restore point, damaged or not; null: no time is known that it covers
+-- lag_ms: time from that instant to now, in ms; null: there is no such instant
+-- covered_ts: end of the topic's newest restore point, damaged or not; null: it covers no known time
 -- covered_time: covered_ts, in UTC
 WITH steps AS (
   SELECT
@@ -38,7 +38,7 @@ SELECT
   CASE WHEN t.covers_to >= 0 THEN t.covers_to END AS covered_ts,
   CASE WHEN t.covers_to >= 0 THEN t.covers_to_time END AS covered_time
 FROM (
-  -- A compaction holds some topics only.
+  -- A compaction holds only some of the topics, so it does not decide which topics are present.
   SELECT
     p.*,
     (p.scope = '-' AND p.epoch = '-') OR p.place >= MAX(CASE WHEN k.place IS NULL THEN p.place END) OVER (PARTITION BY p.source) AS present

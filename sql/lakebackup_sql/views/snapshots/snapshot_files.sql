@@ -1,8 +1,9 @@
--- Files of snapshots with the whole of their lifetime: the backups of the source with a number from added_in to before
--- gone_in have the file. Those of deleted backups are here too, since later backups may have them.
--- mtime: mtime_ms, in UTC; null: a time outside of the years 1 to 9999
--- gone_in: number of the first backup that does not have the file so any more; null: the newest has it
--- gone_by: that backup
+-- One row per version of a file in snapshots: which backups have it, and where its bytes are stored. These are the
+-- backups of the source with a number from `added_in` to `gone_in` - 1. Files of deleted backups are included, because
+-- later backups may have them too.
+-- mtime: mtime_ms, in UTC; null: a time outside the years 1 to 9999
+-- gone_in: number of the first backup that does not have this version of the file; null: the newest backup has it
+-- gone_by: id of that backup
 -- stored: false: a prune deleted the object that holds its bytes
 SELECT
   f.source, f.scope, f.region, f.name, f.role, f.bytes, f.mtime_ms,

@@ -1,9 +1,10 @@
--- Folders of snapshots with the whole of their lifetime: the backups of the source with a number from added_in to before
--- gone_in have the folder with this mode and time. Backups by older versions have none.
+-- One row per version of a folder in snapshots: which backups have the folder with this mode and time. These are the
+-- backups of the source with a number from `added_in` to `gone_in` - 1. Backups by older versions of lakebackup have no
+-- rows here.
 -- mode: permission bits of the folder
 -- mtime_ms: when the folder was last changed, ms since 1970 UTC
--- gone_in: number of the first backup that does not have the folder so any more; null: the newest has it
--- gone_by: that backup
+-- gone_in: number of the first backup that does not have this version of the folder; null: the newest backup has it
+-- gone_by: id of that backup
 SELECT f.source, f.scope, f.region, f.name, f.mode, f.mtime_ms, f.backup_id, f.added_in, f.gone_in, f.gone_by
 FROM (
   SELECT

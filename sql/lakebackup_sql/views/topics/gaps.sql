@@ -1,4 +1,5 @@
--- Records that no backup holds, as committed backups found them missing, also backups that were deleted since.
+-- One row per range of positions that no backup holds: which records are lost, and why. Committed backups recorded
+-- these ranges, including backups that were deleted since.
 -- reason: purged (no longer in the topic), recreated (the topic was recreated), skipped (a person left a message out)
 -- from_time: from_ts, in UTC
 -- to_time: to_ts, in UTC

@@ -1,4 +1,5 @@
--- What committed backups cover of each region, [start_position, end_position).
+-- One row per committed backup and region: which positions of the region the backup covers. The range is
+-- [start_position, end_position).
 -- time: ts, in UTC
 -- open_since_time: open_since, in UTC
 SELECT

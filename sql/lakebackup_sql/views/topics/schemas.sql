@@ -1,4 +1,4 @@
--- Records of schema registries in committed backups, decoded.
+-- One row per record of a schema registry in a committed backup: what the record says, decoded.
 -- log_time: log_ts, in UTC
 SELECT s.*, CASE WHEN s.log_ts >= 0 THEN timestamp_millis(s.log_ts) END AS log_time
 FROM raw_schemas AS s

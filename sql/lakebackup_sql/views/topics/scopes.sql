@@ -1,6 +1,6 @@
--- Topics as they were at committed backups.
--- settings: JSON: what the topic overrides, by name; under inherited, by origin (broker, default), what else was in
---   force
+-- One row per committed backup and topic: what the topic's partitions, replication and settings were then.
+-- settings: JSON: the settings that the topic overrides, by name; under inherited: the other settings in force, by
+--   origin (broker, default)
 -- complete_time: complete_ts, in UTC; null: the backup is complete up to its end, or it is not known
 SELECT s.*, timestamp_millis(NULLIF(s.complete_ts, -1)) AS complete_time
 FROM raw_scopes AS s

@@ -1,5 +1,6 @@
--- What schema registries held at their newest backup: each version of each subject, with the id that values carry. A
--- schema that was erased is left out. Records from before the registry's topic was recreated do not count.
+-- One row per version of a subject in a schema registry: its schema, and the id that values carry. The view shows the
+-- registry as of its newest backup. Erased schemas are left out. Records from before the registry's topic was recreated
+-- do not count.
 -- deleted: true: marked as deleted, by itself or with its subject, and still readable by its id
 -- backup_id: the newest backup that holds the record
 -- log_time: when the record was written, in UTC

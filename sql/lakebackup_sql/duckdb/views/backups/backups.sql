@@ -1,4 +1,4 @@
--- 8097caf91f58122c faulty_backups own_kinds raw_backups
+-- d5d42679b089f07f faulty_backups own_kinds raw_backups
 WITH ordered AS (
   SELECT
     b.backup_id,

@@ -1,4 +1,4 @@
--- 7e2e656f5e3253c8 backups own_kinds
+-- 6287790017352207 backups own_kinds
 SELECT
   source,
   base,

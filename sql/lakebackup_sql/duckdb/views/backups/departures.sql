@@ -1,4 +1,4 @@
--- 7acb5be403b38e98 raw_backups raw_departures
+-- cae97dc1dc98df59 raw_backups raw_departures
 SELECT
   d.*
 FROM raw_departures AS d

@@ -1,4 +1,4 @@
--- 0b74c0b0127b84be emptied_backups raw_backups raw_files raw_removals
+-- a6daa21a15d6e3ef emptied_backups raw_backups raw_files raw_removals
 SELECT
   f.*,
   TIMESTAMP_MILLIS(

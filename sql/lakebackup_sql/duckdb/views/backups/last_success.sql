@@ -1,4 +1,4 @@
--- 690ce804b815c558 backups clock future_backups unreached_logs
+-- d843b5a1b14dfb76 backups clock future_backups unreached_logs
 SELECT
   b.source,
   b.kind,

@@ -1,4 +1,4 @@
--- d75ab17478649ee9 departures files raw_backups
+-- 15b6956b99c0f975 departures files raw_backups
 SELECT
   f.*,
   d.gone_in,

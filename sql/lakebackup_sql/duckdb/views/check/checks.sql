@@ -1,4 +1,4 @@
--- 8d760c0b65a2d392 raw_checks
+-- 2278a2540722ba5e raw_checks
 SELECT
   c.*,
   TIMESTAMP_MICROS(c."at") AS time

@@ -1,4 +1,4 @@
--- 40f0362f3e3e27d1 clock raw_drills
+-- dfe799958b05e749 clock raw_drills
 SELECT
   d.*,
   TIMESTAMP_MICROS(d."at") AS time,

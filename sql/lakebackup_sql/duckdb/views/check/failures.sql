@@ -1,4 +1,4 @@
--- 766dfd0369926c61 clock raw_failures
+-- 30a2b0f6cf430374 clock raw_failures
 SELECT
   f.*,
   TIMESTAMP_MICROS(f.started_at) AS started_time,

@@ -1,4 +1,4 @@
--- b0e3c54f1295bfcd checks raw_checks
+-- c8bdd3124730e418 checks raw_checks
 SELECT
   c.destination,
   c.path,

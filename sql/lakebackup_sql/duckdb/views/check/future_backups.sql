@@ -1,4 +1,4 @@
--- 3dc742ca74f11b5e backups horizon
+-- 27862ed9116ed6fe backups horizon
 WITH dated AS (
   SELECT
     b.source,

@@ -1,4 +1,4 @@
--- b0e6a57e73262a8e faulty_files
+-- 336910f8a8f8bff1 faulty_files
 SELECT
   f.source,
   f.destination,

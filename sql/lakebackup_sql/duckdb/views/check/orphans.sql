@@ -1,4 +1,4 @@
--- ef1e7e48a6c24596 emptied_backups raw_backups raw_files raw_removals storage_objects
+-- d5bc8e2b4db04e8d emptied_backups raw_backups raw_files raw_removals storage_objects
 SELECT
   o.check_id,
   o."at",

@@ -1,4 +1,4 @@
--- 02d47dd5695fa464 raw_storage_objects
+-- 94d7c1b7806ed40e raw_storage_objects
 SELECT
   check_id,
   "at",

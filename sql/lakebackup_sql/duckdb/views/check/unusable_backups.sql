@@ -1,4 +1,4 @@
--- 7068dbc6899db410 backups checks departures faults faulty_files queue_faults raw_backups raw_queue_points raw_scopes scope_floors scopes snapshot_files unreached_logs
+-- f7de83469df463ee backups checks departures faults faulty_files queue_faults raw_backups raw_queue_points raw_scopes scope_floors scopes snapshot_files unreached_logs
 WITH without_file AS (
   SELECT
     backup_id,

@@ -1,4 +1,4 @@
--- edbdb5b40c4e3d7b raw_backups raw_group_commits
+-- 51ed1b63bf42d3ee raw_backups raw_group_commits
 SELECT
   c.*,
   CASE WHEN c.commit_ts >= 0 THEN TIMESTAMP_MILLIS(c.commit_ts) END AS commit_time,

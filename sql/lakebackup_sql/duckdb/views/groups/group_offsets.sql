@@ -1,4 +1,4 @@
--- 8cd1698cd872d5c9 group_commits groups
+-- 6a1a91991ae5165a group_commits groups
 SELECT
   source,
   group_id,

@@ -1,4 +1,4 @@
--- 832129ea4a72490f raw_backups raw_groups
+-- 08e32a99d1a5238d raw_backups raw_groups
 SELECT
   g.backup_id,
   g.source,

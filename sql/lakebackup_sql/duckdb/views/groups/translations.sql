@@ -1,4 +1,4 @@
--- 03c3c70147ec09b9 raw_translations
+-- f4c07097f685e6c9 raw_translations
 SELECT
   t.*,
   TIMESTAMP_MICROS(t."at") AS time,

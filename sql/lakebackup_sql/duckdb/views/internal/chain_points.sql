@@ -1,4 +1,4 @@
--- 286644d2a5901ad4 backups floors future_backups own_kinds raw_scopes scope_floors
+-- 50bec532ef7a34dc backups floors future_backups own_kinds raw_scopes scope_floors
 SELECT
   p.source,
   p.scope,

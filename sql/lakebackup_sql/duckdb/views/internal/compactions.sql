@@ -1,4 +1,4 @@
--- 33127e628a9b7ad0 raw_backups
+-- 31c3bfef4f3fe341 raw_backups
 SELECT DISTINCT
   l.source,
   l.place

@@ -1,4 +1,4 @@
--- 48f020699b9a5d26 clock
+-- 8b4cdc6b241d2675 clock
 SELECT
   c.now_ms,
   s.skew_ms,

@@ -1,4 +1,4 @@
--- 8465fe8441d0f82a backups floors
+-- d2ad5409e9faeaf8 backups floors
 SELECT
   b.*,
   f.low_position AS floor_ts

@@ -1,4 +1,4 @@
--- 266d59044bfcd58a backups
+-- 3c7eb35ac7526e0d backups
 SELECT
   t.backup_id,
   b.backup_id AS needed_id,

@@ -1,4 +1,4 @@
--- 11f3e22cec625824 backups own_kinds
+-- 0d04ab4c51f1aeed backups own_kinds
 SELECT
   b.*
 FROM backups AS b

@@ -1,4 +1,4 @@
--- 70cb0d486c8f235b backups
+-- 9c76e4df8007a3d5 backups
 SELECT
   b.*,
   m.last_branch,

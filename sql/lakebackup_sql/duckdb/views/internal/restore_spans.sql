@@ -1,4 +1,4 @@
--- 0693964033a20abe chain_points raw_backups
+-- 1551aed30935ae67 chain_points raw_backups
 WITH timeline AS (
   SELECT
     t.source,

@@ -1,4 +1,4 @@
--- 2a3c90fc15490797 raw_floors
+-- 894c44fadf6b3575 raw_floors
 SELECT
   source,
   scope,

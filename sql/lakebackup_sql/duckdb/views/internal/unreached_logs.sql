@@ -1,4 +1,4 @@
--- a6a5a7c84856594f backups own_kinds restore_spans
+-- 2592bb90ffdab9a7 backups own_kinds restore_spans
 SELECT
   l.backup_id
 FROM (

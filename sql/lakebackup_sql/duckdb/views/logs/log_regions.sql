@@ -1,4 +1,4 @@
--- 06319686482c8a26 raw_backups raw_log_regions
+-- 34a9d5edcdf53639 raw_backups raw_log_regions
 SELECT
   r.source,
   r.region,

@@ -1,4 +1,4 @@
--- 8e6c4973551b945f raw_backups raw_log_tables
+-- b5b17b90ed1040a4 raw_backups raw_log_tables
 SELECT
   n.source,
   n.table_id,

@@ -1,4 +1,4 @@
--- a81e69b98014f94f raw_log_tasks
+-- c531046e6ceb7394 raw_log_tasks
 SELECT
   t.source,
   t."at",

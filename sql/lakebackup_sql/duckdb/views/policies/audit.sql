@@ -1,4 +1,4 @@
--- a6212351192a1022 raw_audit
+-- 98cada119846c1e0 raw_audit
 SELECT
   a.*,
   TIMESTAMP_MICROS(a."at") AS time

@@ -1,4 +1,4 @@
--- 491bc987cbe71416 clock raw_holds
+-- eb84dc612b7f0a22 clock raw_holds
 SELECT
   h.source,
   h.backup_id,

@@ -1,4 +1,4 @@
--- 3db66dff9deeb118 clock due_runs newest_runs
+-- 9465f197284330ac clock due_runs newest_runs
 SELECT
   s.source,
   s.run,

@@ -1,4 +1,4 @@
--- 71dceb53e1a0cbdd backups chain_points faults future_backups holds own_kinds policies pruned_backups raw_backups raw_queue_points raw_queue_restores raw_scopes unusable_backups
+-- db69e93c64950913 backups chain_points faults future_backups holds own_kinds policies pruned_backups raw_backups raw_queue_points raw_queue_restores raw_scopes unusable_backups
 WITH broken AS (
   SELECT DISTINCT
     backup_id

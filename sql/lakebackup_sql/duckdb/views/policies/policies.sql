@@ -1,4 +1,4 @@
--- a03ea852facfcd20 clock raw_policies raw_policy_topics
+-- da9afc59731be3a1 clock raw_policies raw_policy_topics
 SELECT
   p.source,
   p."at",

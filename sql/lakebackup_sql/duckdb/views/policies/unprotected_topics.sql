@@ -1,4 +1,4 @@
--- c81eef97bca61308 raw_backups raw_scopes raw_topics_seen
+-- 344b1d5aeff99cda raw_backups raw_scopes raw_topics_seen
 SELECT
   t.source,
   t.scope,

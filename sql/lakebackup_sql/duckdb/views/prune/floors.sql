@@ -1,4 +1,4 @@
--- a184bdf25727964d raw_floors
+-- ab8508eb0cc1b8cb raw_floors
 SELECT
   source,
   scope,

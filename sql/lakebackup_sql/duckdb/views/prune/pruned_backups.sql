@@ -1,4 +1,4 @@
--- 317d9dd0ab1e2e24 raw_floors raw_scopes scope_floors
+-- b84ea5a126b31ee4 raw_floors raw_scopes scope_floors
 SELECT
   s.source,
   s.backup_id

@@ -1,4 +1,4 @@
--- fdcf74ba2941f1fc raw_removals
+-- 516ea9aa5292547e raw_removals
 SELECT
   r.*,
   TIMESTAMP_MICROS(r."at") AS time

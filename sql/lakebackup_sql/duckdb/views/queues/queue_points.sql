@@ -1,4 +1,4 @@
--- 3772459abd97b323 backups raw_backups raw_queue_points raw_queue_restores
+-- 5b255c5ddd5e2aa0 backups raw_backups raw_queue_points raw_queue_restores
 WITH jumps AS (
   SELECT
     c.source,

@@ -1,4 +1,4 @@
--- 4344b18b3cf0f30f positions raw_queue_positions
+-- c1ef5227a39c320a positions raw_queue_positions
 SELECT
   q.source,
   q.backup_id,

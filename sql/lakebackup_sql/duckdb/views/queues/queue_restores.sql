@@ -1,4 +1,4 @@
--- f78b0d81f67ce62e raw_queue_restores
+-- fc7d73f2b32a61e8 raw_queue_restores
 SELECT
   r.source,
   r.restore_id,

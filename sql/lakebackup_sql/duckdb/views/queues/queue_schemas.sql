@@ -1,4 +1,4 @@
--- d12fe16169df46f9 raw_backups raw_queue_schemas
+-- b2a8334376251d82 raw_backups raw_queue_schemas
 SELECT
   s.source,
   s.backup_id,

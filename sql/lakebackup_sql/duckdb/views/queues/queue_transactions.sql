@@ -1,4 +1,4 @@
--- 562b2cf831f536f8 raw_backups raw_queue_transactions
+-- 95b4bdc0225bd3df raw_backups raw_queue_transactions
 SELECT
   t.source,
   t.backup_id,

@@ -1,4 +1,4 @@
--- bf7ec1c9a0aaf7d0 raw_backups raw_departures raw_removals snapshot_files
+-- d85ddefece16bdda raw_backups raw_departures raw_removals snapshot_files
 WITH chain_of AS (
   SELECT
     b.backup_id,

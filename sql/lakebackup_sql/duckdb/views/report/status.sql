@@ -1,4 +1,4 @@
--- 5013a2122a73bd06 backups clock compactions due_runs future_backups growth horizon log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unreached_logs unusable_backups
+-- 3282cef0b33620d3 backups clock compactions due_runs future_backups growth horizon log_tasks missed_runs policies raw_backups raw_checks raw_drills raw_failures rpo unprotected_topics unreached_logs unusable_backups
 WITH newest AS (
   SELECT
     n.source,

@@ -1,4 +1,4 @@
--- 6ad2644e98c8fd54 files raw_removals
+-- 1581af40b8cd4247 files raw_removals
 SELECT
   COALESCE(h.source, r.source) AS source,
   COALESCE(h.destination, r.destination) AS destination,

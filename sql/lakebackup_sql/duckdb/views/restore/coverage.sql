@@ -1,4 +1,4 @@
--- 91cea50367d30406 backups chain_points departures emptied_backups faulty_files files floors own_kinds queue_faults raw_backups raw_files raw_gaps raw_positions raw_queue_points raw_removals raw_scopes restore_spans scope_floors
+-- bf1cfb6321deff2d backups chain_points departures emptied_backups faulty_files files floors own_kinds queue_faults raw_backups raw_files raw_gaps raw_positions raw_queue_points raw_removals raw_scopes restore_spans scope_floors
 WITH whole AS (
   SELECT
     t.source,
@@ -687,6 +687,7 @@ WITH whole AS (
     SUM(CASE WHEN m.reason = 'left' THEN e.step ELSE 0 END) AS forsaken,
     SUM(CASE WHEN m.reason = 'purged' THEN e.step ELSE 0 END) AS purged,
     SUM(CASE WHEN m.reason = 'recreated' THEN e.step ELSE 0 END) AS recreated,
+    SUM(CASE WHEN m.reason = 'skipped' THEN e.step ELSE 0 END) AS skipped,
     SUM(CASE WHEN m.reason = 'bridged' THEN e.step ELSE 0 END) AS bridged,
     SUM(CASE WHEN m.reason = 'compacted' THEN e.step ELSE 0 END) AS compacted,
     SUM(CASE WHEN m.reason = 'pruned' THEN e.step ELSE 0 END) AS pruned,
@@ -733,6 +734,8 @@ WITH whole AS (
       THEN 'purged'
       WHEN SUM(s.recreated) OVER upto > 0
       THEN 'recreated'
+      WHEN SUM(s.skipped) OVER upto > 0
+      THEN 'skipped'
       WHEN SUM(s.bridged) OVER upto > 0
       THEN 'bridged'
       WHEN SUM(s.compacted) OVER upto > 0

@@ -1,4 +1,4 @@
--- ed29090d6a037676 backups needs restore_points restore_spans
+-- 6f55fce03282e152 backups needs restore_points restore_spans
 WITH spans AS (
   SELECT
     *

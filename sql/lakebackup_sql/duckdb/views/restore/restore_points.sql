@@ -1,4 +1,4 @@
--- 68a4d7646592d560 chain_points damaged_points
+-- 07e7d85ea5ac6f91 chain_points damaged_points
 SELECT
   p.source,
   p.scope,

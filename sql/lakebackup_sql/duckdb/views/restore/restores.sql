@@ -1,4 +1,4 @@
--- e6c5276a9d592496 raw_restores
+-- 8c1ad6a603229108 raw_restores
 SELECT
   restore_id,
   "at",

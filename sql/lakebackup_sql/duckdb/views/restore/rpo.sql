@@ -1,4 +1,4 @@
--- ca246b1cbea7c111 chain_points clock compactions coverage raw_backups unusable_backups
+-- fe59757579555279 chain_points clock compactions coverage raw_backups unusable_backups
 WITH steps AS (
   SELECT
     c.source,

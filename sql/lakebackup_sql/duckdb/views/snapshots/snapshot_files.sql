@@ -1,4 +1,4 @@
--- 445ef854763fd135 raw_backups raw_removals raw_snapshot_departures raw_snapshot_files
+-- 8737d7a32ae51822 raw_backups raw_removals raw_snapshot_departures raw_snapshot_files
 SELECT
   f.source,
   f.scope,

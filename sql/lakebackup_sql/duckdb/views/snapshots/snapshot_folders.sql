@@ -1,4 +1,4 @@
--- 4beaafb3028cd824 raw_backups raw_snapshot_folders
+-- cf04274e3a3e4e4a raw_backups raw_snapshot_folders
 SELECT
   f.source,
   f.scope,

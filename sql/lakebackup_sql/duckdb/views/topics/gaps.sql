@@ -1,4 +1,4 @@
--- 148e4a0cd3082333 raw_backups raw_gaps
+-- c09e0d425015bb57 raw_backups raw_gaps
 SELECT
   g.*,
   TIMESTAMP_MILLIS(CASE WHEN b.ts_domain = 'tso' THEN g.from_ts // 262144 ELSE g.from_ts END) AS from_time,

@@ -1,4 +1,4 @@
--- 969de5326d1cb4d8 raw_backups raw_positions
+-- 669c618db77b6b6a raw_backups raw_positions
 SELECT
   p.*,
   TIMESTAMP_MILLIS(p.ts) AS time,

@@ -1,4 +1,4 @@
--- 0d3645507f556c67 raw_backups raw_schemas
+-- c76a40a85902d909 raw_backups raw_schemas
 SELECT
   s.*,
   CASE WHEN s.log_ts >= 0 THEN TIMESTAMP_MILLIS(s.log_ts) END AS log_time

@@ -1,4 +1,4 @@
--- 563e03ec8438dbbc raw_backups raw_scopes
+-- 331f4ac05080492c raw_backups raw_scopes
 SELECT
   s.*,
   TIMESTAMP_MILLIS(NULLIF(s.complete_ts, -1)) AS complete_time

@@ -1,4 +1,4 @@
--- f08603abbfa2dc58 chain_points schemas
+-- 095c1d9d43b13d01 chain_points schemas
 SELECT
   source,
   scope,

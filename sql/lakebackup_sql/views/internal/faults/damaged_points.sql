@@ -1,5 +1,5 @@
--- What verify found damaged, by backup and topic or table: no restore point.
--- scope: null: all of the backup
+-- One row per backup and topic or table that verify reported as damaged: which of them are no restore points.
+-- scope: topic or table; null: the complete backup
 SELECT DISTINCT b.backup_id, s.scope
 FROM faulty_files AS f
 JOIN backups AS n ON f.backup_id = n.backup_id

@@ -1,5 +1,6 @@
--- Backups that have a file of their own that verify found missing, changed or damaged; of snapshots, those that have a
--- file in such an object, whichever backup wrote it. What lies beside a backup for a lost catalog does not count.
+-- One row per backup with a fault: which backups have a file of their own that verify found missing, changed or
+-- damaged. A snapshot's backup is at fault if it has a file in such an object, whichever backup wrote the object. The
+-- objects that lie beside a backup for rebuilding a lost catalog do not count.
 SELECT c.backup_id
 FROM faults AS c
 JOIN raw_backups AS b ON c.backup_id = b.backup_id

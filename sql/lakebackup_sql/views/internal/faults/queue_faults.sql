@@ -1,9 +1,9 @@
--- Faults that spoil backups of queues: those of the same base with a link from link to before unlinked. A fault in
--- messages spoils the rest of the chain, one in an engine's own files that backup alone, one in the snapshot the whole
--- chain.
--- backup_id: the backup that wrote the file, of queues or of the snapshot
--- snapshot_state: of a fault in the snapshot: the state of the snapshot's backup
--- from_ts: the fault spoils the times after this instant; -1: all
+-- One row per fault that affects backups of an engine's queues: which backups it affects. These are the backups of the
+-- same base whose link is from `link` to `unlinked` - 1. A fault in messages affects the rest of the chain. A fault in
+-- the engine's own files affects only that backup. A fault in the snapshot affects the complete chain.
+-- backup_id: the backup that wrote the file: one of the queues or of the snapshot
+-- snapshot_state: for a fault in the snapshot: the state of the snapshot's backup
+-- from_ts: the fault affects the times after this instant; -1: all times
 SELECT
   n.source, n.base, n.link, CASE WHEN f.role = 'data' THEN n.unlinked ELSE n.link + 1 END AS unlinked, f.backup_id,
   f.outcome, f.destination, f.path, f.detail, f.found_at, CAST(NULL AS STRING) AS snapshot_state,

@@ -1,6 +1,7 @@
--- When each scheduled run is due next, or was. The engine has the schedule's own next time in the place of these rows:
--- SQL cannot work out cron. On Spark, where the catalog is large, a run is due when the longest time between two is over.
--- due_ts: the first time of the schedule after the newest run; the policy's own, while nothing is backed up
+-- One row per source and scheduled run: when the run is or was next due. SQL cannot evaluate cron expressions, so the
+-- engine replaces these rows with the schedule's own next times. On Spark with a large catalog, these rows stay, and a
+-- run is due when the longest time between two runs is over.
+-- due_ts: the first time of the schedule after the newest run; without a backup: when the policy was set
 SELECT
   source, run,
   CASE WHEN backup_id IS NULL AND run <> 'drill' THEN last_ts ELSE last_ts + every_ms END AS due_ts

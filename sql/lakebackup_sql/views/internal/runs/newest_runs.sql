@@ -1,10 +1,11 @@
--- Each run that a policy schedules, and the newest that there was; none counts that is from the future.
--- run: full, incremental or drill; a full counts as an incremental too; drills of what can be restored alone
--- schedule: when it is to run
--- every_ms: longest time from one run to the next by its schedule; a hundred years at most, so that a calendar has the next
--- backup_id: the newest backup that can be restored, no merge (for full: the newest full); null: there is none
--- last_ts: when that read the source, or the newest drill began; without one, when the policy was set: ms since 1970 UTC
--- ended_ms: when that backup ended, or, if open transactions hid records from it, the last instant before these
+-- One row per source and run that its policy schedules: which run of that kind is the newest. Runs from the future do
+-- not count.
+-- run: full, incremental or drill; a full counts as an incremental too; drills only where something can be restored
+-- schedule: when the run is to start
+-- every_ms: longest time between two runs by its schedule; at most 100 years, so that the next one has a date
+-- backup_id: newest backup that can be restored, no merge (for full: the newest full); null: none
+-- last_ts: when that backup read the source, or the newest drill began, else when the policy was set, ms since 1970 UTC
+-- ended_ms: when that backup ended; if open transactions hid records from it: the last instant before these
 SELECT
   w.source, w.run, w.schedule, w.time_zone, LEAST(w.every_ms, 3153600000000) AS every_ms, b.backup_id,
   COALESCE(b.began_ms, CAST(FLOOR(w.at / 1000) AS BIGINT)) AS last_ts,
@@ -36,7 +37,7 @@ LEFT JOIN (
   SELECT
     t.source, r.run,
     MAX_BY(t.backup_id, t.place) AS backup_id,
-    -- When the source was read: a compaction reads nothing and ends where what it is made from ends.
+    -- When the source was read. A compaction reads no source, and ends at the same instant as its original.
     MAX(CASE WHEN t.ts_domain = 'ms' THEN t.end_ts ELSE CAST(FLOOR(t.started_at / 1000) AS BIGINT) END) AS began_ms,
     MAX(
       CASE WHEN t.ts_domain = 'ms' THEN COALESCE(h.complete_ts, t.end_ts) ELSE CAST(FLOOR(t.finished_at / 1000) AS BIGINT) END

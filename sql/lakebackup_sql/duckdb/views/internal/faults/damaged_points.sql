@@ -1,4 +1,4 @@
--- b7acf1d2b07a5d1f backups faults faulty_files own_kinds raw_backups scopes snapshot_files
+-- d9f68c81a5d66e1b backups faults faulty_files own_kinds raw_backups scopes snapshot_files
 SELECT DISTINCT
   b.backup_id,
   s.scope

@@ -1,4 +1,4 @@
--- 8607d1aacbc8b38f raw_removals
+-- e2cdcaabe7fd4f8d raw_removals
 SELECT
   backup_id,
   MAX(prune_id) AS prune_id

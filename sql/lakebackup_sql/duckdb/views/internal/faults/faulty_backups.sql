@@ -1,4 +1,4 @@
--- ae64781ebe5a03ed emptied_backups faults raw_backups raw_removals snapshot_files
+-- bd56a7fdda62f8f6 emptied_backups faults raw_backups raw_removals snapshot_files
 SELECT
   c.backup_id
 FROM faults AS c

@@ -1,4 +1,4 @@
--- 3060c0a8dd13213d faults files
+-- 5e4703d5927be812 faults files
 SELECT
   f.*,
   c.outcome,

@@ -1,4 +1,4 @@
--- 4655f76161e45cdd backups faults faulty_files raw_backups raw_queue_points snapshot_files
+-- ee332b02978269d9 backups faults faulty_files raw_backups raw_queue_points snapshot_files
 SELECT
   n.source,
   n.base,

@@ -1,4 +1,4 @@
--- 18c016b3ec5d2f65 newest_runs
+-- 2b43633d41a8fe16 newest_runs
 SELECT
   source,
   run,

@@ -1,4 +1,4 @@
--- 1296f22a9dbc61b1 backups future_backups horizon policies raw_drills raw_scopes
+-- 3afd644f29dbf602 backups future_backups horizon policies raw_drills raw_scopes
 SELECT
   w.source,
   w.run,
