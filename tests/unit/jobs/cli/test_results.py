@@ -385,6 +385,23 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
             f"missing  {ID}  a/b.avro\n"
         ),
     ),
+    "a prune of what another program made": (
+        "prune",
+        {
+            **PRUNED,
+            "files": 3,
+            "bytes": 9_800_000,
+            "backups": [LEAVING],
+            "of_backups": 1,
+            "report_only": True,
+        },
+        (
+            "1 backup and 3 of 12 files (9.8 MB of 40.0 MB) of prod can go. "
+            "Delete them with the program that made them.\n"
+            "backup                     kind  end                       reason\n"
+            f"{OLD}  full  2026-11-21T12:05:00.000Z  window\n"
+        ),
+    ),
     "nothing to prune": (
         "prune",
         PRUNED,

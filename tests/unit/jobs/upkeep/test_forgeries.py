@@ -13,10 +13,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.support.stranger import FORGERIES, Stranger, World
 
 from lakebackup_jobs.cli import main
+from lakebackup_jobs.logs.control.http_api import app_of, serving
+from lakebackup_jobs.logs.control.verbs import Place
 
 VERBS: Sequence[str] = (
     "status", "list", "due", "due --run", "prune", "prune --delete", "verify", "policy show",
@@ -40,6 +43,10 @@ _FIRST = {
     "a name": "due --run",
     "backups": "status",
 }
+REQUESTS = (
+    "GET /log/tasks", "GET /log/tasks/forged", "POST /log/tasks/forged/pause",
+    "POST /log/tasks/forged/resume", "POST /log/tasks/forged/stop", "GET /metrics", "GET /openapi.json",
+)  # fmt: skip
 _CODES = range(2, 11)
 # Every verb refuses it too, after two minutes and 20 GB of temporary files.
 _BOMB = "a table's file has millions of rows"
@@ -91,6 +98,38 @@ def _first(forgery: str) -> str:
     return next((verb for kind, verb in _FIRST.items() if forgery.startswith(kind)), "verify")
 
 
+class Forged:
+    """A repository with a forgery in it, and what may not change beside it."""
+
+    def __init__(self, forgery: str, made: Path, folder: Path, port: int) -> None:
+        self.folder, self.repo = folder, folder / "repo"
+        for name in ("repo", "other"):
+            shutil.copytree(made / name, folder / name)
+        self.world = World(folder, folder / "other", port)
+        FORGERIES[forgery](Stranger(self.repo), self.world)
+        self._outside = self._state_outside()
+
+    def _state_outside(self) -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in _files(self.world.other, self.world.private)}
+
+    def check(self, connections: Sequence[object]) -> None:
+        """Nothing was run, nobody was called, and no file beside the repository was read or changed."""
+        assert self._state_outside() == self._outside
+        assert not self.world.ran.exists()
+        assert connections == []
+        secret, written = World.SECRET.encode(), _files(self.repo, self.folder / "out")
+        assert [path for path in written if secret in path.read_bytes()] == []
+
+
+@pytest.fixture(autouse=True)
+def kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings have a password, which is for another server."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("LAKEBACKUP_KAFKA__BOOTSTRAP_SERVERS", "kafka.invalid:9092")
+    monkeypatch.setenv("LAKEBACKUP_KAFKA__SASL_PASSWORD", "the password")
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("forgery", "verbs"),
     [
@@ -109,32 +148,38 @@ def test_a_forgery_commands_nothing(
     tmp_path: Path,
     called: tuple[int, list[object]],
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     port, connections = called
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("LAKEBACKUP_KAFKA__BOOTSTRAP_SERVERS", "kafka.invalid:9092")
-    monkeypatch.setenv("LAKEBACKUP_KAFKA__SASL_PASSWORD", "the password")
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(made / "repo", tmp_path / "repo")
-    shutil.copytree(made / "other", tmp_path / "other")
-    world = World(tmp_path, tmp_path / "other", port)
-    FORGERIES[forgery](Stranger(tmp_path / "repo"), world)
-    outside = {path: path.read_bytes() for path in _files(world.other, world.private)}
+    forged = Forged(forgery, made, tmp_path, port)
     for verb in verbs:
         words = shlex.split(verb.format(out=tmp_path / "out", tree=made / "src"))
-        code = main([*words, *([] if words == ["config"] else ["--repo", str(tmp_path / "repo")])])
+        code = main([*words, *([] if words == ["config"] else ["--repo", str(forged.repo)])])
         said = capsys.readouterr()
         assert code == 0 or code in _CODES, (verb, code, said.err[-2000:])
         assert "defect of lakebackup" not in said.err, verb
         assert World.SECRET not in said.out + said.err, verb
         assert "\x1b]0;" not in said.out + said.err, verb
-    assert {path: path.read_bytes() for path in _files(world.other, world.private)} == outside
-    assert not world.ran.exists()
-    assert connections == []
-    secret = World.SECRET.encode()
-    restored = [path for path in _files(tmp_path / "repo", tmp_path / "out") if secret in path.read_bytes()]
-    assert restored == []
+    forged.check(connections)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("forgery", [name for name in FORGERIES if name != _BOMB])
+def test_a_forgery_commands_nothing_over_http(
+    forgery: str, made: Path, tmp_path: Path, called: tuple[int, list[object]]
+) -> None:
+    """The second way to the verbs of log tasks. Long: two seconds a forgery, by the same rules as above."""
+    port, connections = called
+    forged = Forged(forgery, made, tmp_path, port)
+    place = Place(str(forged.repo), None, {"bootstrap.servers": "kafka.invalid:9092", "sasl.password": "x"})
+    with serving(app_of(place, None), "127.0.0.1", 0) as (url, _), httpx.Client(base_url=url) as client:
+        for request in REQUESTS:
+            answer = client.request(*request.split(), timeout=120)
+            if answer.status_code != 200:
+                error = answer.json()
+                assert error["error"] != "Unexpected", (request, error)
+                assert error["message"], request
+            assert World.SECRET not in answer.text, request
+    forged.check(connections)
 
 
 def test_there_are_forgeries_of_every_kind() -> None:

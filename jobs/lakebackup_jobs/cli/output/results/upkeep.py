@@ -123,7 +123,9 @@ def prune(values: Mapping[str, Any]) -> Summary:
         subject = f"{counted(backups, 'backup')} and {size}" if backups else size
         verb = "Deleted" if deleted else "Would delete"
         sentences = [f"{verb} {subject} of {source}{duration(values.get('seconds'))}."]
-        if not deleted:
+        if values.get("report_only"):
+            sentences = [f"{subject} of {source} can go. Delete them with the program that made them."]
+        elif not deleted:
             sentences.append("Nothing was deleted yet: run the same command with --delete.")
     if values.get("resumed"):
         sentences.append("This continued an interrupted prune.")
