@@ -7,19 +7,29 @@ and is a bug. docs/exit-codes.md lists the codes.
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class LakebackupError(Exception):
-    """Base of all expected failures. `retryable` tells a caller that trying again later can help."""
+    """Base of all expected failures. `retryable` tells a caller that trying again later can help; `result`:
+    what a run that failed in part did, None where it says nothing."""
 
     exit_code: ClassVar[int] = 1
     retryable: ClassVar[bool] = False
+    result: Mapping[str, Any] | None = None
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def with_result(self, result: Mapping[str, Any]) -> Self:
+        """This error, with what was done all the same."""
+        self.result = result
+        return self
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
 from inspect import Parameter, Signature, getdoc, signature
@@ -266,8 +266,20 @@ class Call:
         if self.explain:
             self.explained(lambda: job(request, reporter=self.report, **given, **more))
             return {}
-        self.outcome = job(request, reporter=self.report, **given, **more)
+        with self.results_of_failures():
+            self.outcome = job(request, reporter=self.report, **given, **more)
         return self.outcome
+
+    @contextmanager
+    def results_of_failures(self) -> Iterator[None]:
+        """Report what a run did that ends with an error all the same."""
+        try:
+            yield
+        except LakebackupError as error:
+            if error.result is not None:
+                self.outcome = dict(error.result)
+                self.report.result(error.result)
+            raise
 
     @cached_property
     def as_of(self) -> int | None:

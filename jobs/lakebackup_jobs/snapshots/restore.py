@@ -33,6 +33,7 @@ from lakebackup_jobs.lifecycle.tasks.arrow_splits import ArrowSplitWriter
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
 from lakebackup_jobs.lifecycle.tasks.task import run_all
 from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.query.words import counted
 from lakebackup_jobs.snapshots.target import Target
 from lakebackup_jobs.snapshots.tasks.write import NAMED, Folder, RestoredFolder, WriteJob
 from lakebackup_sql import load
@@ -97,8 +98,7 @@ def run(
             written = counts["entries"] - sum(row.kept for row in rows)
             result = work.timed({"resumed": resumed, **summary, "written": written})
             if damage := _damage(rows, target):
-                reporter.result(result)
-                raise damage
+                raise damage.with_result(result)
         target.finish()
     return result
 
@@ -202,9 +202,8 @@ def _damage(rows: Sequence[Any], target: Target) -> Damaged | None:
     names = list(islice(chain.from_iterable(json.loads(row.names) for row in rows), NAMED))
     more = f"\n  and {count - len(names)} more" if count > len(names) else ""
     return Damaged(
-        f"{count} files are not in {target.folder}, all others are. What is stored of them is not whole:\n"
-        + "\n".join(f"  {name}" for name in names)
-        + more,
+        f"{counted(count, 'file')} could not be restored into {target.folder}; all others were. "
+        "What is stored of them is not whole:\n" + "\n".join(f"  {name}" for name in names) + more,
         hint="Put the objects back from a copy of the repository and run the same command again, or restore "
         "these files from another backup.",
     )

@@ -95,13 +95,12 @@ def run(request: BackupRequest, *, spark: Session = None, reporter: Reporter) ->
         if plan.left_out:
             for left in plan.left_out:
                 reporter.warning(left)
-            reporter.result(result)
             raise Incomplete(
                 f"Backup {draft.backup_id} was taken without what could not be read: "
                 f"{len(plan.left_out)} in all.",
                 hint="Give this user the rights that the warnings name, then back up again. Share groups "
                 "cannot be saved; --groups none leaves all groups out.",
-            )
+            ).with_result(result)
         return result
 
 

@@ -81,11 +81,10 @@ def follow(
         stream.finish()
         result = work.timed({"source": source, **stream.totals, "last_backup": stream.last})
         if stream.left_out:
-            reporter.result(result)
             raise Incomplete(
                 f"The last batch was taken without what could not be read: {len(stream.left_out)} in all.",
                 hint="Give this user the rights that the warnings name.",
-            )
+            ).with_result(result)
         return result
 
 

@@ -54,8 +54,7 @@ def run(request: GroupsRequest, *, reporter: Reporter) -> dict[str, Any]:
     """
     result, plan = move(request, reporter)
     if plan.failed and not request.dry_run:
-        reporter.result(result)
-        raise short_of(plan)
+        raise short_of(plan).with_result(result)
     return result
 
 

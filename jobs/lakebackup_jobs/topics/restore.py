@@ -191,8 +191,7 @@ def _carry_out(
         }
     )
     if shortfall:
-        reporter.result(result)
-        raise shortfall
+        raise shortfall.with_result(result)
     return result
 
 

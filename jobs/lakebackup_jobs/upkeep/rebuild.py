@@ -58,11 +58,10 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
     counts = {"backups": rebuilt.states, "files": rebuilt.files, "audit": rebuilt.audit}
     result = work.timed({**counts, "left_out": rebuilt.problems})
     if rebuilt.problems:
-        reporter.result(result)
         raise Incomplete(
             f"{len(rebuilt.problems)} backups could not be rebuilt; the others were.",
             hint="Their files are still stored. Restore their manifests from a copy, then rebuild again.",
-        )
+        ).with_result(result)
     return result
 
 

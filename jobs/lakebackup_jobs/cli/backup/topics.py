@@ -147,4 +147,5 @@ def _follow(call: Call, request: BackupRequest, every: str) -> dict[str, Any]:
     stop = threading.Event()
     with stopped_by_signals(stop, "Stops after this batch; Ctrl-C again interrupts it."):
         every_s = (span("--every", every) or 0) / 1000
-        return follow(request, every_s=every_s, stop=stop, spark=call.spark(), reporter=call.report)
+        with call.results_of_failures():
+            return follow(request, every_s=every_s, stop=stop, spark=call.spark(), reporter=call.report)

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from lakebackup.store.lease import Lease
     from lakebackup.store.reader import CatalogReader
     from lakebackup.store.writer import CatalogWriter
-    from lakebackup_jobs.lifecycle.progress import Reporter
     from lakebackup_jobs.lifecycle.workspace import Workspace
 
 # Rows of the catalog's tables of files up to which the command itself deletes.
@@ -68,22 +67,20 @@ class Left:
     def __add__(self, other: Left) -> Left:
         return Left(self.spared + other.spared, self.failed + other.failed, self.first or other.first)
 
-    def require_none(self, reporter: Reporter, result: dict[str, Any]) -> None:
-        """Raises Incomplete, after the result was reported, when something is left."""
+    def require_none(self, result: dict[str, Any]) -> None:
+        """Raises Incomplete, which has the result, when something is left."""
         if self.failed:
-            reporter.result(result)
             raise Incomplete(
                 f"{self.failed} files could not be deleted; they do not count any more, but are still there. "
                 f"The first: {self.first}",
                 hint="Remove the cause, then run the same command again: it resumes.",
-            )
+            ).with_result(result)
         if self.spared:
-            reporter.result(result)
             raise Incomplete(
                 f"{self.spared} files are read by a restore that has not finished; they do not count any "
                 "more, but are still there.",
                 hint="Run the same again when the restore is done.",
-            )
+            ).with_result(result)
 
 
 def foreign_destinations(reader: CatalogReader, home: Storage) -> frozenset[str]:
@@ -146,7 +143,7 @@ class Deletion:
             left += self.carry_out(recorded)
         done = {"deleted": True, "prune_id": recorded.prune_id if recorded else None, "resumed": resumed}
         result = self.workspace.timed({**done, **summary})
-        left.require_none(self.workspace.reporter, result)
+        left.require_none(result)
         return result
 
     def _require_right(self) -> None:

@@ -97,3 +97,28 @@ def test_a_shell_completes_what_the_catalog_holds(
     expected = offered if there else [one for one in offered if one == "latest"]
     said = capsys.readouterr()
     assert (said.out.split(), said.err) == (expected, "")
+
+
+def test_a_drill_reports_no_result_of_the_restore_in_it(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A restore of damaged files says what it wrote; a drill of it is one row. Two seconds, no JVM."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a").write_text("content")
+    repo = str(tmp_path / "repo")
+    assert main(["backup", "snapshot", str(tmp_path / "src"), "--source", "src", "--repo", repo]) == 0
+    (stored,) = (
+        path
+        for path in (tmp_path / "repo/src").rglob("*")
+        if path.is_file() and path.read_bytes() == b"content"
+    )
+    stored.write_text("changed")
+    capsys.readouterr()
+    assert main(["drill", "src", "--repo", repo]) == 7
+    printed = capsys.readouterr()
+    assert printed.out.startswith("0 of 1 drill restored what was backed up")
+    assert "Not what was backed up: src" in printed.err
+    assert (
+        main(["restore", "snapshot", "--source", "src", "--to", str(tmp_path / "out"), "--repo", repo]) == 7
+    )
+    assert capsys.readouterr().out.startswith("Restored")

@@ -149,7 +149,7 @@ def test_what_is_no_file_is_damaged_and_the_rest_is_restored(made: GivenSnapshot
     os.mkfifo(first)
     second.rename(tmp_path / "aside")
     second.symlink_to(tmp_path / "aside")
-    with pytest.raises(Damaged, match=r"2 files are not in .*, all others are") as raised:
+    with pytest.raises(Damaged, match=r"2 files could not be restored into .*; all others were") as raised:
         restore(made, tmp_path / "out", backup=made.reader().rows("every_backup")[-1]["backup_id"])
     assert "no regular file" in raised.value.message
     lost = {f"{row['scope']}/{row['region']}/{row['name']}" for row in rows[:2]}
@@ -248,7 +248,7 @@ def test_damage_is_named_and_the_same_command_continues_once_it_is_mended(
     command = ["restore", "snapshot", "--repo", str(made.folder), "--to", f"dir:{tmp_path}/out"]
     assert main(command) == Damaged.exit_code
     told = capsys.readouterr()
-    assert "1 files are not in" in told.err
+    assert "1 file could not be restored into" in told.err
     assert "t1/a1/000001.sst" in told.err
     (tmp_path / "out" / OWN / "unfinished" / "stray").write_text("of a process that was killed")
     left = {name for name in there(tmp_path / "out") if not name.startswith(OWN)}

@@ -23,7 +23,8 @@ from lakebackup_jobs.logs.control.verbs import Place
 
 VERBS: Sequence[str] = (
     "status", "list", "due", "due --run", "prune", "prune --delete", "verify", "policy show",
-    "restore snapshot src1 --to {out}", "drill src1", "show latest", "files latest", "diff", "report --json",
+    "restore snapshot --source src1 --to {out}", "drill src1", "show latest", "files latest",
+    "diff latest latest", "report --json",
     "log status", "log pause forged", "log resume forged", "log stop forged", "log run forged",
     "approve --dry-run", "approve", "catalog export {out}-export", "status --metrics {out}.prom",
     "sql 'SELECT backup_id, note FROM backups' --timeout 20s",
@@ -36,8 +37,8 @@ _FIRST = {
     "a log task": "log run forged",
     "a prune": "prune --delete",
     "a restore": "drill src1",
-    "a snapshot": "restore snapshot src1 --to {out}",
-    "objects": "restore snapshot src1 --to {out}",
+    "a snapshot": "restore snapshot --source src1 --to {out}",
+    "objects": "restore snapshot --source src1 --to {out}",
     "the destination": "backup snapshot {tree} --source src1",
     "a table": "sql 'SELECT backup_id, note FROM backups' --timeout 20s",
     "a name": "due --run",
@@ -157,6 +158,7 @@ def test_a_forgery_commands_nothing(
         said = capsys.readouterr()
         assert code == 0 or code in _CODES, (verb, code, said.err[-2000:])
         assert "defect of lakebackup" not in said.err, verb
+        assert "--help" not in said.err, f"{verb}: with wrong arguments it meets no rule"
         assert World.SECRET not in said.out + said.err, verb
         assert "\x1b]0;" not in said.out + said.err, verb
     forged.check(connections)
