@@ -104,6 +104,13 @@ class Workspace:
             self._spark = self.start_sql().result()
         return self._spark
 
+    def require_java(self) -> None:
+        """Raise EnvironmentProblem where Spark could not be started, before anything is written."""
+        if self._spark is None and not self.request.remote:
+            from lakebackup_jobs.runtime.java.home import java_home
+
+            java_home()
+
     @property
     def session(self) -> SparkSession | None:
         """The session, if there is one yet."""

@@ -10,6 +10,7 @@ from importlib.resources import as_file, files
 from lakebackup.errors import UsageProblem
 from lakebackup.storage.options import MODE, S3Options
 from lakebackup_jobs.runtime import DAEMON
+from lakebackup_jobs.runtime.java.home import java_home
 from lakebackup_jobs.runtime.java.jars import cache_folder, class_path, work_folder
 
 # Also set on a session of a Spark Connect server, which was started with settings of its own.
@@ -32,6 +33,7 @@ _CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDAT
 def spark_settings(master: str = "local[*]") -> dict[str, str]:
     """Every setting of a session on `master`; fetches the connector jars when they are not cached yet."""
     here = master.startswith("local")
+    java_home()  # without one, nothing is fetched
     jars = class_path("spark")
     s3 = _s3_options()
     with as_file(files("lakebackup_jobs.runtime.java") / "log4j2.properties") as log4j:

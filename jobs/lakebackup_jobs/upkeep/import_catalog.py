@@ -73,6 +73,7 @@ def run(request: ImportRequest, *, spark: SparkSession | None = None, reporter: 
     one = _Run(request, work, files, _identity(request, files))
     if request.dry_run:
         return one.plan()
+    work.require_java()
     with work.lease("import") as lease:
         return one.carry_out(lease)
 
