@@ -35,7 +35,7 @@ suite: setup ## the tests of make test, without the checks
 	@echo "==> tests"
 	@$(SUITE) --times build/times.txt
 
-test-fast: setup ## rules and plans as values: no JVM, no server, no browser (under a minute)
+test-fast: setup ## rules and plans as values: no JVM, no server, no browser (six minutes on two cores)
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not spark and not kafka and not s3 and not browser and not long" \
 		tests/unit tests/contract tests/sql
 
