@@ -213,11 +213,11 @@ class SharedViews:
 
     def refresh(self) -> None:
         """Compute them again when the catalog has changed, or when a minute has passed."""
-        now = time.monotonic()
-        if now < self._next_look:
+        start = time.monotonic()
+        if start < self._next_look:
             return
-        self._next_look = now + _LOOK_S
-        if now > self._computed + _STALE_S or self._newest() != self._versions:
+        self._next_look = start + _LOOK_S
+        if start > self._computed + _STALE_S or self._newest() != self._versions:
             self._compute()
 
     def _newest(self) -> dict[str, int]:

@@ -100,8 +100,8 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
     work = Workspace(request, source, reporter, spark)
     if not request.delete:
         made = _planned(request, work, spark)
-        others = {"report_only": True} if _imported(_kinds(reader, source)) else {}
-        return {"deleted": False, **others, **_summary(made)}
+        report_only = {"report_only": True} if _imported(_kinds(reader, source)) else {}
+        return {"deleted": False, **report_only, **_summary(made)}
     with work.running("prune") as lease:
         _require_clocks(work.storage, source)
 
