@@ -315,3 +315,24 @@ def test_a_notebook_asks_through_spark_connect(place: Path, empty_catalog: Path,
             timeout=900,
         )
     assert done.stdout.split() == ["look", "0", "see", "look"], done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--master", "nonsense"], "Master must either be yarn or start with spark"),
+        (["--master", "local[x]"], "Could not parse Master URL: 'local[x]'"),
+        (["--master", "spark://127.0.0.1:1"], "its master does not answer"),
+        (["--spark-conf", "spark.driver.memory=abc"], "Invalid maximum heap size"),
+        (["--spark-conf", "spark.sql.shuffle.partitions=x"], "spark.sql.shuffle.partitions should be int"),
+        (["--spark-conf", "spark.task.cpus=x"], "spark.task.cpus should be int, but was x"),
+    ],
+)
+def test_settings_with_which_spark_does_not_start(flags: list[str], text: str, place: Path) -> None:
+    """A JVM of its own each: only there an option of Spark can be wrong. A minute for the master."""
+    command = [sys.executable, "-m", "lakebackup_jobs", "catalog", "optimize", "--repo", str(place), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 6, done.stderr
+    assert done.stderr.startswith(f"error: Spark did not start: {text}")
+    assert len(done.stderr.splitlines()) == 2  # the hint, and no traceback

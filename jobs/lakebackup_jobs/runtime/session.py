@@ -38,6 +38,8 @@ _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 CONNECT_S = 120.0
 _ZONE = "spark.sql.session.timeZone"
 _UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00"})
+# How Spark says that it gave up waiting for its master.
+_STOPPED = "Cannot call methods on a stopped SparkContext"
 _starting = threading.Lock()
 _log = logging.getLogger(__name__)
 
@@ -54,7 +56,10 @@ def spark_session(
     if remote:
         return _connected(remote, extra)
     _context(app, extra)
-    return in_utc(_with_settings(SparkSession.builder.getOrCreate(), extra))
+    try:
+        return in_utc(_with_settings(SparkSession.builder.getOrCreate(), extra))
+    except (Py4JError, PySparkException) as cause:
+        raise EnvironmentProblem(f"Spark did not start: {_sentence_of(cause)}", hint=jvm.HINT) from cause
 
 
 def in_utc(session: SparkSession) -> SparkSession:
@@ -153,6 +158,11 @@ def _start_context(app: str, extra: Mapping[str, str]) -> None:
 def _sentence_of(cause: Exception) -> str:
     """What an error of Spark or Java says, without its stack and the names of classes."""
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    if any(_STOPPED in line for line in lines):
+        return "its master does not answer."
+    # The first cause is what a person can change.
+    if causes := [line for line in lines if line.startswith("Caused by: ")]:
+        lines = [causes[-1].replace("Caused by", "", 1)]
     # Py4J begins with the call that failed; the line behind it has `: package.Class: message`.
     told = next((line[2:] for line in lines if line.startswith(": ")), lines[0] if lines else "")
     message = re.sub(r"^(?:[a-zA-Z_$][\w$]*\.)+[\w$]+(?:: |$)", "", told) or told or type(cause).__name__
