@@ -22,6 +22,7 @@ from lakebackup.store.behind import lost_backups
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
+from lakebackup_jobs.lifecycle.identity import audit_entry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +78,11 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
-    CatalogWriter(None, str(root)).record(filled(Drill, drill_id="d", at=1, seed=7, actor="me"))
+    writer = CatalogWriter(None, str(root))
+    writer.record(filled(Drill, drill_id="d", at=1, seed=7, actor="me"))
+    # The entries of commands that are called as what they record.
+    writer.append_audit(audit_entry("drill", "prod", {"request": {}, "seed": 7, "seconds": 1.5}))
+    writer.append_audit(audit_entry("hold", "prod", {"request": {}}, outcome="Refused: no"))
     before = {table: rows_of(root, table) for table in TABLES}
     for lost in sorted((root / "catalog/backups/_delta_log").glob("*.json"))[-2:]:  # a backup, and a state
         lost.unlink()
@@ -89,7 +94,7 @@ def test_every_row_comes_back(spark: SparkSession, root: Path) -> None:
     assert told == [(0, 4), (4, 4)]
     assert {table: rows_of(root, table) for table in TABLES} == before
     assert result.states == {"complete": 3, "out_of_sync": 1}
-    assert (result.files, result.audit, result.problems) == (10, 2, [])
+    assert (result.files, result.audit, result.problems) == (10, 4, [])
     with pytest.raises(Refused, match="holds backups already"):
         rebuild(spark, str(root))
 
@@ -119,6 +124,14 @@ def test_markers_decide_and_a_lying_manifest_is_named(spark: SparkSession, root:
     seen = reader.select("SELECT DISTINCT backup_id FROM files").read_all().to_pylist()
     assert seen == [{"backup_id": backup_id(1)}]
     assert lost_backups(reader) == []  # it is known that backup 3 is not there
+
+
+def test_an_entry_that_is_no_row_is_named(spark: SparkSession, root: Path) -> None:
+    CatalogWriter(None, str(root)).append_audit(audit_entry("hold", "prod", {"reason": "forged"}))
+    shutil.rmtree(root / "catalog")
+    result = rebuild(spark, str(root))
+    assert result.problems == ["audit/: entries that are no rows of holds: 1."]
+    assert rows_of(root, "holds") == []
 
 
 def put_sidecar_kept(root: Path, destination: str) -> None:

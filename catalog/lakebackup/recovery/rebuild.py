@@ -21,7 +21,7 @@ from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, Usage
 from lakebackup.recovery import imports
 from lakebackup.rows.base import SNAPSHOT, State
 from lakebackup.rows.digest import LANE_DIGITS, LANES, Digest
-from lakebackup.rows.tables import spark_columns
+from lakebackup.rows.tables import ARROW_SCHEMAS, spark_columns
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
 from lakebackup.sql_engine.delta.table import open_table
@@ -216,8 +216,16 @@ class _Rebuild:
                 self.states[row["subject"]] = cast("State", row["state"])
         for action, table in ROWS_IN_AUDIT.items():
             if action in actions:
+                # The entry of a command of that name holds what was requested, and is no row.
+                is_row = (F.col("action") == action) & F.get_json_object("detail", "$.request").isNull()
                 parsed = F.from_json("detail", spark_columns(table)).alias("row")
-                rows = whole.where(F.col("action") == action).select(parsed).select("row.*")
+                entries = whole.where(is_row).select(parsed).select("row.*")
+                required = [field.name for field in ARROW_SCHEMAS[table] if not field.nullable]
+                rows = entries.dropna(subset=required)
+                if unreadable := entries.count() - rows.count():
+                    self.result.problems.append(
+                        f"{layout.AUDIT_FOLDER}/: entries that are no rows of {table}: {unreadable}."
+                    )
                 self.writer.append_frame(table, rows.coalesce(1))
 
     def _manifests(self) -> Iterator[sidecar.Manifest]:
