@@ -6,10 +6,11 @@ and folders in them.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from tests.support import servers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tests.support.s3 import S3Proxy, Versity
 
     from lakebackup_jobs.demo.broker import Broker
+    from lakebackup_jobs.lifecycle.progress import ResultPrinter
 
 # How long an example takes says how busy the machine is. CI runs the same examples each
 # time, a person new ones.
@@ -54,6 +56,29 @@ def versity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Versity]:
 
     with Versity(tmp_path_factory.mktemp("versity")) as server:
         yield server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _every_result_is_printed() -> Iterator[None]:
+    """What a test takes as JSON is printed for a person as well: no result may be one that this cannot do."""
+    from lakebackup_jobs.lifecycle import progress
+
+    def both(*, as_json: bool, printer: ResultPrinter | None = None, **options: Any) -> progress.Reporter:
+        reporter = original(as_json=as_json, printer=printer, **options)
+        if as_json and printer:
+            as_line = reporter.result
+
+            def result(values: Mapping[str, Any]) -> None:
+                printer(values, io.StringIO(), None)
+                as_line(values)
+
+            reporter.result = result  # type: ignore[method-assign]
+        return reporter
+
+    original = progress.reporter
+    progress.reporter = both
+    yield
+    progress.reporter = original
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -402,6 +402,11 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
             f"{OLD}  full  2026-11-21T12:05:00.000Z  window\n"
         ),
     ),
+    "a catalog that was rebuilt": (
+        "catalog rebuild",
+        {"backups": {"complete": 3, "deleted": 1}, "files": 10, "audit": 4, "seconds": 2.0, "left_out": []},
+        "Rebuilt the catalog: 4 backups (3 complete, 1 deleted) with 10 files in 2.0 s.\n",
+    ),
     "nothing to prune": (
         "prune",
         PRUNED,

@@ -63,7 +63,7 @@ def test_looking(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (table["scope"], table["name"], table["files"]) == ("21", "shop.orders", 2)
     assert len(said(capsys, "files", backup_id(3))) == 3
     assert main(["list"]) == 0
-    assert "2026-01-01 00:00:05 UTC" in capsys.readouterr().out
+    assert "2026-01-01T00:00:05.000Z" in capsys.readouterr().out
     changes = said(capsys, "diff", backup_id(1), backup_id(3))
     assert {row.get("change") for row in changes if "path" in row} <= {"added"}
     assert main(["show", "--tree"]) == 0

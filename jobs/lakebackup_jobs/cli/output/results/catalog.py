@@ -44,7 +44,10 @@ def optimize(values: Mapping[str, Any]) -> Summary:
 
 def rebuild(values: Mapping[str, Any]) -> Summary:
     """A catalog that was made again."""
-    backups = amount(values["backups"], "backup", None)
+    states = values["backups"]
+    backups = counted(sum(states.values()), "backup")
+    if states.keys() - {"complete"}:
+        backups += f" ({', '.join(f'{count:,} {state}' for state, count in states.items())})"
     files = counted(values["files"], "file")
     return Summary([f"Rebuilt the catalog: {backups} with {files}{duration(values['seconds'])}."])
 
