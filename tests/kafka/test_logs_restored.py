@@ -82,7 +82,7 @@ class Run:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.long
 def test_a_restore_to_any_ts_is_what_the_database_held(
-    lab: Lab, topic: Callable[..., str], seed: int
+    lab: Lab, topic: Callable[..., str], tmp_path: Path, seed: int
 ) -> None:
     chance = Random(seed)
     run = Run(lab, topic("feed", partitions=2))
@@ -96,10 +96,10 @@ def test_a_restore_to_any_ts_is_what_the_database_held(
             run.flush()
         assert run.task.until_captured(feed.now)["checkpoint_ts"] == feed.now
     for ts in chance.sample(range(1, feed.now), FRESH):
-        assert run.restore(lab.folder / f"to-{ts}", ts) == run.held(ts), ts
+        assert run.restore(tmp_path / f"to-{ts}", ts) == run.held(ts), ts
     before: dict[str, int] = {}
     for ts in [*sorted(chance.sample(range(feed.now // 2, feed.now), CONTINUED)), feed.now]:
-        assert run.restore(lab.folder / "on", ts, **before) == run.held(ts), (before, ts)
+        assert run.restore(tmp_path / "on", ts, **before) == run.held(ts), (before, ts)
         before = {"start_ts": ts}
 
 

@@ -111,7 +111,8 @@ def typed(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Ask:
         pipe.send_text(f"{lines}\x04".replace("\n", "\r"))
         with Shell(lakebackup.connect(str(place)), timeout="1m", mode="json") as shell:
             interact(shell)
-    shown = said.getvalue().split('{"question": "next"}\n')
+    _greeting, _, results = said.getvalue().partition("\n")
+    shown = results.split('{"question": "next"}\n')
     found = dict(zip(questions().values(), shown, strict=False))
     return lambda sql: [json.loads(line) for line in found[sql].splitlines()]
 
