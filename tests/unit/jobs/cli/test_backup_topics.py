@@ -1,4 +1,4 @@
-"""What `backup topics` asks its job for. The job is a stand-in: it keeps the request."""
+"""What `backup topics` asks its job for. The job is a stand-in: it keeps the request, and ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakebackup.errors import NotFound
 from lakebackup_jobs.cli import main
 from lakebackup_jobs.topics import backup
 
@@ -32,10 +33,9 @@ def test_topics_are_named_or_match(
 
     def stand_in(request: Any, **_: Any) -> dict[str, Any]:
         asked.append(request)
-        return {}
+        raise NotFound("There is no broker here.")
 
     monkeypatch.setattr(backup, "run", stand_in)
     where = ["--repo", str(tmp_path), "--bootstrap-server", "none:1", "--bandwidth", "5MB/s", "--dry-run"]
-    where += ["--json"]  # the result has no fields
-    assert main(["backup", "topics", *words, *where]) == 0
+    assert main(["backup", "topics", *words, *where]) == 3
     assert [(one.topics, one.patterns, one.bandwidth) for one in asked] == [(topics, patterns, 5_000_000)]
