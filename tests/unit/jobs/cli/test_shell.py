@@ -166,7 +166,7 @@ def test_tables_and_their_columns_are_described(
 ) -> None:
     with Shell(connection, timeout="1m", mode="csv") as shell:
         shell.run(".tables")
-        assert "backups,One row per committed backup" in capsys.readouterr().out
+        assert 'backups,"One row per committed backup' in capsys.readouterr().out
         shell.run(".schema rpo")
         shown = capsys.readouterr().out
         assert "rpo,lag_ms,BIGINT," in shown
