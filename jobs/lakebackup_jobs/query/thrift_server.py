@@ -82,8 +82,7 @@ def thrift_server(
     try:
         command = jvm.command(_settings(scratch, host, port, memory), "pyspark-shell", folder=scratch)
         if account.switch:
-            for place in (scratch, *scratch.rglob("*")):
-                os.chown(place, account.uid, account.gid)
+            _give(scratch, account)
         with log.open("ab") as output:
             process = subprocess.Popen(
                 command,
@@ -216,9 +215,11 @@ class SharedViews:
         start = time.monotonic()
         if start < self._next_look:
             return
-        self._next_look = start + _LOOK_S
-        if start > self._computed + _STALE_S or self._newest() != self._versions:
-            self._compute()
+        if start <= self._computed + _STALE_S and self._newest() == self._versions:
+            self._next_look = start + _LOOK_S
+            return
+        self._next_look = start + _STALE_S  # where they cannot be computed
+        self._compute()
 
     def _newest(self) -> dict[str, int]:
         """The tables that they read -> their versions."""
@@ -236,8 +237,7 @@ class SharedViews:
                 for batch in rows:
                     file.write_batch(batch.cast(file.schema))
         if self._account.switch:
-            for path in (self._folder, folder, *folder.iterdir()):
-                os.chown(path, self._account.uid, self._account.gid)
+            _give(self._folder, self._account)
         for view in KEPT:
             files = f"parquet.`{folder / view}.parquet`"
             self._sql(f"CREATE OR REPLACE VIEW `{view}` AS SELECT * FROM {files}")  # noqa: S608 - our own names
@@ -247,6 +247,12 @@ class SharedViews:
         self._versions, self._computed = versions, time.monotonic()
         # A large catalog is not computed all the time.
         self._next_look = self._computed + max(_LOOK_S, 4 * (self._computed - start))
+
+
+def _give(folder: Path, account: Account) -> None:
+    """Make a folder and all that is in it the account's."""
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, account.uid, account.gid)
 
 
 def _require_free(host: str, port: int) -> None:

@@ -21,6 +21,7 @@ from lakebackup.errors import Busy, Refused, UsageProblem
 from lakebackup.plan.topics.request import only_source
 from lakebackup.plan.upkeep.prune import (
     Held,
+    ImportedPrune,
     Leaving,
     PrunePlan,
     QueuesPrune,
@@ -100,8 +101,7 @@ def run(request: PruneRequest, *, spark: SparkSession | None = None, reporter: R
     work = Workspace(request, source, reporter, spark)
     if not request.delete:
         made = _planned(request, work, spark)
-        report_only = {"report_only": True} if _imported(_kinds(reader, source)) else {}
-        return {"deleted": False, **report_only, **_summary(made)}
+        return {"deleted": False, **_summary(made)}
     with work.running("prune") as lease:
         _require_clocks(work.storage, source)
 
@@ -312,6 +312,7 @@ def _summary(made: PrunePlan) -> dict[str, Any]:
         **(_of_topics(made) if isinstance(made, TopicsPrune) else {}),
         **(_of_tables(made) if isinstance(made, SnapshotsPrune) else {}),
         **({"released": list(made.released)} if isinstance(made, QueuesPrune) else {}),
+        **({"report_only": True} if isinstance(made, ImportedPrune) else {}),
     }
 
 

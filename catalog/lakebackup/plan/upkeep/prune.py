@@ -220,6 +220,11 @@ class SnapshotsPrune(PrunePlan):
 
 
 @dataclass(frozen=True, slots=True)
+class ImportedPrune(PrunePlan):
+    """What is obsolete of a source that another program backs up: a report, nothing is deleted here."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueuesPrune(PrunePlan):
     """Of an engine: `released` are the backups of its snapshots on which no full depends afterwards."""
 
@@ -355,10 +360,10 @@ def plan_chains(questions: Questions, source: str, backups: Sequence[Leaving]) -
     )
 
 
-def plan_imported(source: str, backups: Sequence[Leaving]) -> PrunePlan:
+def plan_imported(source: str, backups: Sequence[Leaving]) -> ImportedPrune:
     """What is obsolete of a source that another program backs up: a report, nothing is deleted here."""
     files, size = sum(b.files for b in backups), sum(b.bytes for b in backups)
-    return PrunePlan(source=source, backups=tuple(backups), files=files, bytes=size)
+    return ImportedPrune(source=source, backups=tuple(backups), files=files, bytes=size)
 
 
 def snapshots_released(questions: Questions, source: str) -> tuple[str, ...]:

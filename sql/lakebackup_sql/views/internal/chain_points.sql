@@ -45,7 +45,7 @@ FROM (
       o.source, o.scope, o.epoch, o.destination, o.backup_id, o.base, o.number, o.place, o.link, o.kind, o.regions,
       o.replication, o.settings, o.generation, o.ts_domain, o.source_kind, o.start_ts,
       COALESCE(o.promised_ts < o.before_ts, o.promised_ts < 0) AS untimed,
-      -- Neither an open transaction nor a wrong clock takes away times that an earlier backup covers.
+      -- An earlier backup keeps the times that it covers, in spite of a later open transaction or wrong clock.
       CASE
         WHEN o.promised_ts < o.end_ts OR o.source_kind IN ('kafka', 'snapshot', 'queues')
           THEN GREATEST(o.promised_ts, COALESCE(o.before_ts, -1))

@@ -155,6 +155,7 @@ LEAVING = {
     "files": 0,
     "bytes": 0,
 }
+PRUNE_PLAN = {**PRUNED, "files": 3, "bytes": 9_800_000, "backups": [LEAVING], "of_backups": 1}
 DUE = {
     "source": "prod",
     "run": "incremental",
@@ -387,14 +388,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "a prune of what another program made": (
         "prune",
-        {
-            **PRUNED,
-            "files": 3,
-            "bytes": 9_800_000,
-            "backups": [LEAVING],
-            "of_backups": 1,
-            "report_only": True,
-        },
+        {**PRUNE_PLAN, "report_only": True},
         (
             "1 backup and 3 of 12 files (9.8 MB of 40.0 MB) of prod can go. "
             "Delete them with the program that made them.\n"
@@ -414,7 +408,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "a plan of a prune": (
         "prune",
-        {**PRUNED, "files": 3, "bytes": 9_800_000, "backups": [LEAVING], "of_backups": 1, "bound": 1},
+        {**PRUNE_PLAN, "bound": 1},
         (
             "Would delete 1 backup and 3 of 12 files (9.8 MB of 40.0 MB) of prod.\n"
             "Nothing was deleted yet: run the same command with --delete.\n"

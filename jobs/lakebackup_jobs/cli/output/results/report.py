@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakebackup_jobs.cli.output.results.phrases import moment
-from lakebackup_jobs.lifecycle.progress import human_bytes
+from lakebackup_jobs.cli.output.results.summary import Table
 from lakebackup_jobs.query.words import span
-from lakebackup_jobs.runtime.terminal_table import table
 from lakebackup_jobs.runtime.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -83,10 +82,9 @@ def lines(facts: Mapping[str, Any], screen: Screen | None) -> Iterator[str]:
         if not (rows := facts[section.facts]):
             continue
         headings = dict(column.split(": ") for column in section.columns.split(", "))
-        texts = [[visible(_text(fact, row[fact])) for fact in headings] for row in rows]
-        numbers = [_is_number(fact, rows[0][fact]) for fact in headings]
+        cells = [{fact: _cell(fact, row[fact]) for fact in headings} for row in rows]
         yield f"\n{section.title}\n"
-        yield from table([*headings.values()], texts, numbers=numbers, screen=screen)
+        yield from Table(cells, headings, every_column=True).lines(screen)
 
 
 def findings(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -98,21 +96,14 @@ def findings(facts: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {visible(row['command'])}\n"
 
 
-def _is_number(fact: str, value: Any) -> bool:
-    return isinstance(value, int) and not fact.endswith(("_ts", "_at")) and fact not in ("at", "lag_ms")
-
-
-def _text(fact: str, value: Any) -> str:
+def _cell(fact: str, value: Any) -> Any:
+    """A fact with its times as texts; numbers and sizes the table writes itself."""
     if fact == "scope" and not value:
         return "(manifests)"
-    if value is None:
-        return ""
     if fact == "lag_ms":
         return span(value)
     if fact.endswith("_ts"):
         return moment(value)
-    if fact == "at" or fact.endswith("_at"):
+    if value is not None and (fact == "at" or fact.endswith("_at")):
         return moment(value // 1000)
-    if fact.endswith("bytes"):
-        return human_bytes(value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return value

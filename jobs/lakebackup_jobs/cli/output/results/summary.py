@@ -62,15 +62,20 @@ _FUNCTIONS = {
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows under headers. `columns`: a key of the rows and its header. A column without any value is not
-    shown."""
+    shown, unless `every_column` is."""
 
     rows: Sequence[Mapping[str, Any]]
     columns: Mapping[str, str]
+    every_column: bool = False
 
     def lines(self, screen: Screen | None) -> list[str]:
         """The lines of the table; none where it has no row."""
         now_ms = time.time_ns() // 1_000_000 if screen and screen.width is not None else None
-        keys = [key for key in self.columns if any(_says_something(row.get(key)) for row in self.rows)]
+        keys = [
+            key
+            for key in self.columns
+            if self.every_column or any(_says_something(row.get(key)) for row in self.rows)
+        ]
         if not keys:
             return []
         texts = [[cell_text(key, row.get(key), now_ms) for key in keys] for row in self.rows]

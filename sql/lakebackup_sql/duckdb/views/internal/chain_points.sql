@@ -1,4 +1,4 @@
--- 50bec532ef7a34dc backups floors future_backups own_kinds raw_scopes scope_floors
+-- 13bc10016a9d4e5c backups floors future_backups own_kinds raw_scopes scope_floors
 SELECT
   p.source,
   p.scope,
