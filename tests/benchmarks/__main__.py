@@ -7,6 +7,7 @@ PEER_RSYNC and PEER_KOPIA say. The figures are worth something only on a machine
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import traceback
 from collections.abc import Iterator
@@ -92,6 +93,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory(prefix="lakebackup-bench-") as name, ExitStack() as stack:
         folder = Path(name)
+        # What the cases approve is no matter of the account's own state.
+        os.environ.setdefault("XDG_STATE_HOME", str(folder / "state"))
         print(machine.describe(folder), flush=True)
         broker = stack.enter_context(Broker(folder / "broker")) if set(BROKER) & set(cases) else None
         for case in [case for case in CASES if case in cases]:

@@ -21,7 +21,6 @@ from tests.support.change_load import load
 
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.demo.broker import Broker
-from lakebackup_jobs.logs import task
 from lakebackup_jobs.logs.control import verbs as control
 from lakebackup_jobs.logs.control.status import waiting
 from lakebackup_jobs.logs.control.verbs import Place
@@ -152,7 +151,7 @@ def _producing(broker: Broker, topic: str, rate: int, seconds: float) -> Iterato
 def _capturing(broker: Broker, place: Place, name: str, topic: str) -> Iterator[subprocess.Popen[bytes]]:
     """The job of a task, as a process of its own."""
     settings = TaskSettings("br", broker.bootstrap, (topic,), flush_every_s=FLUSH_S)
-    task.record(place.destination, None, name, "running", settings)
+    control.start(place, name, settings)  # approves the broker for this account too
     log = (broker.folder.parent / f"{name}.log").open("wb")
     command = [sys.executable, "-m", "lakebackup_jobs", "log", "run", name, "--repo", place.destination]
     with log, subprocess.Popen([*command, "--json"], stdout=log, stderr=log) as process:
