@@ -62,10 +62,10 @@ class Catalog:
         from lakebackup.sql_engine.delta.dataset import rows_of
 
         try:
-            found: list[int] = rows_of(f"{self.catalog_uri}/migrations")["version"].to_pylist()
+            versions: list[int] = rows_of(f"{self.catalog_uri}/migrations")["version"].to_pylist()
         except NotFound:
             return None
-        newest = max(found, default=0)
+        newest = max(versions, default=0)
         if newest > len(names("migrations")):
             raise UsageProblem(
                 f"The catalog at {self.catalog_uri} has schema version {newest}; "
@@ -202,17 +202,17 @@ class CatalogReader(Catalog):
             if newest is None:
                 raise NotFound("No backup can be restored.", hint="`lakebackup list` shows all.")
             return str(newest["backup_id"])
-        found = [str(row["backup_id"]) for row in self.rows("find_backups", prefix=beginning)]
-        if beginning in found:
+        backup_ids = [str(row["backup_id"]) for row in self.rows("find_backups", prefix=beginning)]
+        if beginning in backup_ids:
             return beginning
-        if not found:
+        if not backup_ids:
             raise NotFound(f"There is no backup {beginning!r}.", hint=self._similar_backups(beginning))
-        if len(found) > 1:
+        if len(backup_ids) > 1:
             raise UsageProblem(
-                f"{beginning!r} is the beginning of several ids: {', '.join(found[:5])}.",
+                f"{beginning!r} is the beginning of several ids: {', '.join(backup_ids[:5])}.",
                 hint="Type more of it.",
             )
-        return found[0]
+        return backup_ids[0]
 
     def _similar_backups(self, wrong_id: str) -> str:
         if any(row["source"] == wrong_id for row in self.rows("sources_known")):
@@ -233,8 +233,8 @@ class CatalogReader(Catalog):
 
     def versions(self) -> dict[str, int]:
         """The Delta version of each table that is read here; without those made after `as_of`."""
-        found = {table: self._duck.version(table) for table in TABLES}
-        return {table: version for table, version in found.items() if version is not None}
+        versions = {table: self._duck.version(table) for table in TABLES}
+        return {table: version for table, version in versions.items() if version is not None}
 
     def pinned(self) -> dict[str, int | None]:
         """The tables that were read so far and their versions, with which another process reads the same."""
@@ -301,8 +301,8 @@ class CatalogReader(Catalog):
 
         reader = CatalogReader(self.home.uri, self.catalog_uri, as_of=self._as_of)
         rows = rows_of(f"{self.catalog_uri}/backups")
-        found = zip(rows["backup_id"].to_pylist(), rows["state"].to_pylist(), strict=True)
-        state = pa.array([states.get(backup_id, state) for backup_id, state in found], rows["state"].type)
+        id_states = zip(rows["backup_id"].to_pylist(), rows["state"].to_pylist(), strict=True)
+        state = pa.array([states.get(backup_id, state) for backup_id, state in id_states], rows["state"].type)
         reader.give("raw_backups", rows.set_column(rows.schema.get_field_index("state"), "state", state))
         return reader
 
